@@ -28,29 +28,29 @@
 
 namespace optpipe {
 
-/// How to plan beside something else.
+/// How to plan in the background.
 struct background_options {
-    /// For each submission; its `start`, `stop`, `stops_without_plan`, `threads` and `processor` are set by the
-    /// planner. Without a time limit it searches until the proof, or until nothing is left to try.
+    /// The options of each submission. The planner sets `start`, `stop`, `stops_without_plan`, `threads` and
+    /// `processor`. Without a time limit, a search runs until the proof, or until every strategy has spent its effort.
     plan_options how{};
-    /// Threads at most.
+    /// The largest number of threads that plan.
     std::size_t threads = 1;
-    /// The share of each of these threads' processors, above 0 to 1: on average over time (`processor_share`).
+    /// The share of the processor time of these threads, in (0, 1], on average over time (`processor_share`).
     double share = 1.0;
-    /// What to make of each better schedule before it is reported: a valid schedule of the problem, or null to pass it
-    /// over. By the planner's threads, one call at a time; unset: nothing. Contract: it is valid; another one is never
-    /// published.
+    /// Replaces each better schedule before it is reported, by another valid schedule of the problem; null skips the
+    /// schedule. Called by the planner's threads, one call at a time. Unset: schedules are reported as found. Contract:
+    /// the result is valid; an invalid one is never published.
     std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();
 };
 
-/// The best plan so far of a submission.
+/// The best plan of a submission at this time.
 struct background_plan {
     /// The number of the submission, from 1; 0 before the first.
     std::uint64_t submission = 0;
-    /// Rises with each better schedule, over all submissions; 0: there is none yet.
+    /// Rises with each better schedule, over all submissions; 0 before the first schedule.
     std::uint64_t version = 0;
-    /// Null before the first.
+    /// Null before the first schedule.
     std::shared_ptr<const optpipe::schedule> schedule{};
     duration objective = duration::unlimited();
     duration bound{};
@@ -58,15 +58,15 @@ struct background_plan {
     std::string method{};
     /// Whether the search has ended.
     bool finished = false;
-    /// Why there is no plan: what `plan` refused or threw; empty otherwise.
+    /// Why there is no plan: the refusal or the exception of `plan`; empty otherwise.
     std::string failure{};
 };
 
-/// Plans on threads of its own, one problem at a time, while others poll for the best plan so far.
+/// Plans on its own threads, one problem at a time; other threads poll for the best plan.
 ///
-/// `submit` and `poll` copy a few values under a lock and never search. A submission replaces the one before at once:
-/// from then on `poll` reports the new one alone, and its search begins as soon as the old one has stopped. Destruction
-/// stops the search and waits for that. All members may be called from any thread.
+/// `submit` and `poll` copy a few values under a lock and never search. A submission replaces the previous one at once:
+/// from then on `poll` reports only the new one, whose search begins as soon as the old one has stopped. The destructor
+/// stops the search and waits for it. All members may be called from any thread.
 class background_planner {
 public:
     explicit background_planner(background_options options);
@@ -74,12 +74,12 @@ public:
     background_planner& operator=(const background_planner&) = delete;
     ~background_planner();
 
-    /// Begins to plan a problem, from a schedule if there is one (`plan_options::start`). Returns the number of the
+    /// Begins to plan a problem, from a schedule if one is given (`plan_options::start`). Returns the number of the
     /// submission.
     std::uint64_t submit(problem p, std::optional<schedule> start = std::nullopt);
-    /// The best plan so far of the latest submission.
+    /// The best plan of the latest submission at this time.
     [[nodiscard]] background_plan poll() const;
-    /// Waits until the latest submission has ended, or the time is over; whether it has ended.
+    /// Waits until the latest submission has ended, at most for `time`. Returns whether it has ended.
     bool wait_for(std::chrono::duration<double> time) const;
     /// The processor time of all searches, in seconds.
     [[nodiscard]] double processor_seconds() const { return processor_->seconds(); }
@@ -94,7 +94,7 @@ private:
 
     void work(const std::stop_token& stop);
     void search(const job& now, std::uint64_t number, std::stop_token until);
-    /// Calls `change(best)` unless there is a later submission.
+    /// Calls `change(best)`, unless there is a later submission.
     template <class Change> void publish(std::uint64_t number, const Change& change) {
         const std::scoped_lock lock{mutex_};
         if (number != submissions_) return;
@@ -200,7 +200,7 @@ OPTPIPE_INLINE void background_planner::search(const job& now, std::uint64_t num
         auto how = options_.how;
         how.start = now.start;
         how.stop = std::move(until);
-        how.stops_without_plan = true; // whoever stops it has another problem, or none
+        how.stops_without_plan = true; // nobody reads the plan of a stopped submission
         how.threads = options_.threads;
         how.processor = processor_;
         constexpr auto unlimited = std::numeric_limits<double>::infinity();
@@ -241,7 +241,7 @@ OPTPIPE_INLINE void background_planner::improve(std::uint64_t number, const sear
 }
 
 OPTPIPE_INLINE void background_planner::finish(std::uint64_t number, const problem& p, const plan_result& made) {
-    // The last step has it already, unless the search ends with another choice (`plan_options::robust`).
+    // The last step has reported it already, unless the search ends with another choice (`plan_options::robust`).
     const auto found = adapted(p, std::make_shared<const schedule>(made.schedule));
     publish(number, [&](background_plan& best) {
         if (found.plan && (is_better(found.value, best_value_) || made.robust)) replace(best, found, made.method);

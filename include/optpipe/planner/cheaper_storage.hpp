@@ -8,23 +8,23 @@
 
 namespace optpipe::detail {
 
-/// How the incumbent gets cheaper storage options in the end (`with_cheaper_storage`).
+/// How the final incumbent gets cheaper storage options (`with_cheaper_storage`).
 struct cheaper_storage_parameters {
-    /// Operations to place: half a second at most, whatever the size.
+    /// Limit of the operations to place; half a second at most, whatever the size of the problem.
     std::size_t effort = 5'000'000;
-    /// What one takes, in seconds: of 32 ranks and 128 microbatches, with the copies of orders.
+    /// Seconds to place one operation, measured with 32 ranks and 128 microbatches, including the copies of orders.
     double seconds_per_operation = 100e-9;
-    /// How long it may take beyond the time limit, if the search ends late: on problems with some hundred stashes
-    /// nothing is left to do after that.
+    /// Longest time beyond the time limit if the search ends late, in seconds; it suffices on problems with some
+    /// hundred stashes.
     std::chrono::duration<double> moment{0.02};
-    /// Of the time limit, what is set aside for it at most. More leaves less to the search. Chosen, not tuned.
+    /// The largest share of the time limit that is reserved, in (0, 1). More leaves less to the search. Not tuned.
     double part = 0.05;
-    /// Operations of a microbatch on a stage, and trials per option that is cheaper, with those of ranges: estimates.
+    /// Estimates: operations of a microbatch on a stage, and trials per cheaper option, including the trials of ranges.
     std::size_t operations_per_cell = 5;
     std::size_t trials_per_option = 2;
 };
 
-/// What is set aside of a time limit for cheaper storage options.
+/// The part of a time limit that is reserved for cheaper storage options.
 inline std::chrono::duration<double> time_for_cheaper_storage(const problem& p, std::chrono::duration<double> limit) {
     constexpr cheaper_storage_parameters with;
     std::size_t options = 0;

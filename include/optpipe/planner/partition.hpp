@@ -39,34 +39,35 @@ namespace optpipe {
 
 /// A partition of a model's layers among the stages of a pipeline, and its plan.
 struct partition_plan {
-    /// Which of the pipelines it is for.
+    /// Index of the pipeline that it is for.
     std::size_t chosen = 0;
-    /// How many layers each of its stages holds, in the order of the model.
+    /// Number of layers of each of its stages, in the order of the model.
     std::vector<std::size_t> layers{};
-    /// The pipeline with these layers (`with_layers`), which the plan is for.
+    /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
     problem pipeline{};
     plan_result planned{};
-    /// No schedule of any partition is shorter: work can't be divided more evenly than among all ranks, nor a layer at
-    /// all; and where all partitions were looked at, each has its bound. `planned.bound` holds for this partition
-    /// alone.
+    /// No schedule of any partition is shorter: the work can't be divided more evenly than equally among all ranks, and
+    /// a layer can't be divided. If all partitions were considered, the least of their bounds also counts.
+    /// `planned.bound` holds for this partition only.
     duration bound{};
-    /// Partitions that were planned.
+    /// Number of partitions that were planned.
     std::size_t tried = 0;
-    /// How long all of it took; `planned.seconds` is that of its plan alone.
+    /// Seconds of the whole search; `planned.seconds` counts only those of the plan.
     double seconds = 0.0;
 };
 
-/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short: evenly
-/// first, by number and by work, then moving one layer at a time from one stage to another, those ahead that lower the
-/// bound. Where there are few partitions all of them are tried that may be shorter, and the best one is proven.
+/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Starts with
+/// partitions that are even, by number of layers and by work, then moves one layer at a time from one stage to another,
+/// in the order of the resulting bounds. If there are few partitions, all that may be shorter are tried, and the best
+/// one is proven.
 ///
-/// The time limit is that of all plans together; the search ends before it if nothing is left to try or to prove.
-/// `options.start` isn't used, and `progress` is called only for the partition that is planned last in a round. Where
-/// one microbatch at a time fits in no partition that was tried, the refusal names the rank that lacks the most memory
-/// in the one that lacks least. Throws `input_error` for what `validate` objects to.
+/// The time limit holds for all plans together; the search ends earlier if nothing is left to try or to prove.
+/// `options.start` isn't used. `progress` is called only for the partition that is planned last in a round. If one
+/// microbatch at a time fits in no tried partition, the refusal is the one of the partition with the least shortage,
+/// and names the rank with the largest shortage in it. Throws `input_error` if `validate` rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
-/// As above, with the stages where `p` has them.
+/// The same for one pipeline, `p`, whose stages stay on their ranks.
 [[nodiscard]] outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                      const plan_options& options = {});
 
@@ -74,41 +75,43 @@ struct partition_plan {
 
 namespace detail {
 
-/// How partitions are looked for. Where nothing else is said they were chosen when it was written, not tuned.
+/// How partitions are searched. Not tuned, unless a comment says otherwise.
 struct partition_parameters {
-    /// Of a time limit: for short plans of many partitions. The rest goes into the best ones.
+    /// Share of the time limit for short plans of many partitions, in (0, 1); the rest is for the best partitions.
     double search_share = 0.5;
-    /// Of those plans: of each pipeline in turn. The others are of the pipeline that is best by then.
+    /// Share of that time in which all pipelines are planned in rotation; the rest is for the pipeline that is best
+    /// then.
     double round_robin_share = 0.5;
-    /// The first plans of the pipelines together take one part of that in so many; the others as long as the first one
-    /// of their pipeline took to come this near to what it reached in the end, as on large problems the first schedules
-    /// say little, and no less than one part in `most_plans_in_time`.
+    /// The first plans of all pipelines together take 1 / `first_part` of that time. Each later plan takes as long as
+    /// the first one of its pipeline needed to come within `nearness` (relative) of its final objective, because the
+    /// first schedules of large problems say little; and at least 1 / `most_plans_in_time` of that time.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;
-    /// Partitions that are planned for longer, half of them each time for twice as long (successive halving): few, as
-    /// every plan begins anew. Of 12 pipelines drawn at random 2 led to steps 1.2 % shorter than 4, in 5 s.
+    /// Number of partitions that are planned for longer; each round keeps half of them and doubles their time
+    /// (successive halving). It is small because every plan starts anew: on 12 random pipelines, 2 led to 1.2 % shorter
+    /// steps than 4, in 5 s.
     std::size_t finalists = 2;
-    /// Without a time limit a plan takes a second or a few: so many are made for each pipeline. A plan that is proven,
-    /// and the bounds of a partition's neighbours, take a part of that.
+    /// Work for each pipeline without a time limit, in plans of up to a few seconds. A plan that is proven, and the
+    /// bounds of a partition's neighbours, count as `short_work`.
     double most_plans = 8.0;
     double short_work = 0.125;
-    /// All partitions of the pipelines are listed where there are no more: their bounds take a second or two for 16
-    /// stages with 64 microbatches.
+    /// Limit up to which all partitions of the pipelines are listed: their bounds take a second or two for 16 stages
+    /// with 64 microbatches.
     std::size_t most_listed = 256;
-    /// Of a partition: neighbours whose bounds are looked at, the most even ones: of 16 stages and more there are
-    /// hundreds.
+    /// Number of neighbours of a partition whose bounds are computed, the most even first: with 16 stages or more there
+    /// are hundreds.
     std::size_t most_neighbours = 64;
-    /// Partitions whose work is looked at for the beginnings of a pipeline, and of which it is found out whether they
-    /// fit: of hundreds of stages it would take minutes else.
+    /// Number of partitions whose work is compared to find the initial ones of a pipeline, and number of partitions
+    /// that are tested to fit: with hundreds of stages this would otherwise take minutes.
     std::size_t most_looked_at = 1'000'000;
     std::size_t most_fitted = 10'000;
 };
 
-/// How many layers each stage holds.
+/// Number of layers of each stage.
 using layer_counts = std::vector<std::size_t>;
 
-/// Calls `look(neighbour)` for every partition that has one layer in another stage, until `stop()`.
+/// Calls `look(neighbour)` for every partition that differs by one layer moved to another stage, until `stop()`.
 template <class Look, class Stop> void for_each_neighbour(layer_counts of, const Stop& stop, const Look& look) {
     for (std::size_t from = 0; from < of.size(); ++from)
         for (std::size_t to = 0; to < of.size() && of[from] > 1; ++to) {
@@ -122,7 +125,7 @@ template <class Look, class Stop> void for_each_neighbour(layer_counts of, const
         }
 }
 
-/// The partitions of a model's layers among the stages of one pipeline, before anything is planned.
+/// The partitions of a model's layers among the stages of one pipeline. Nothing here plans.
 class partition_space {
 public:
     partition_space(const problem& p, std::span<const layer_costs> layers) : pipeline_{p}, layers_{layers} {
@@ -131,14 +134,15 @@ public:
             work_.push_back(work_.back() + each.costs.work());
     }
 
-    /// What the ranks lack for one microbatch at a time, and the one that lacks most.
+    /// The memory that all ranks together lack for one microbatch at a time, and the refusal of the rank that lacks
+    /// most.
     struct shortage {
         memory_size all{};
         refusal why{};
     };
 
     [[nodiscard]] problem with(const layer_counts& each) const { return with_layers(pipeline_, layers_, each); }
-    /// In units of the least difference that counts: sums of the same layers in another order are equal.
+    /// A time in units of the tolerance, so that sums of the same layers in different orders are equal.
     [[nodiscard]] std::int64_t rounded(duration load) const {
         const auto units = load / tolerance{}.at(work_.back());
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
@@ -151,8 +155,8 @@ public:
             each.push_back(split.layers_of(s, pipeline_.graph.stages()));
         return each;
     }
-    /// How uneven it is: the loads of the ranks, the largest first, then those of the stages. Of two partitions the
-    /// lesser one is more even.
+    /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. The lesser
+    /// of two partitions is more even.
     [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_counts& each) const {
         std::vector<duration> ranks(pipeline_.graph.ranks());
         std::vector<duration> stages;
@@ -197,12 +201,12 @@ public:
         }
         return result;
     }
-    /// No schedule of the partition is shorter; unlimited where one microbatch at a time doesn't fit.
+    /// No schedule of the partition is shorter; unlimited if one microbatch at a time doesn't fit.
     [[nodiscard]] duration bound_of(const layer_counts& each, const std::function<bool()>& stop) const {
         const auto p = with(each);
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
     }
-    /// The neighbours that are left, those whose work is most even, and of these `most` at most.
+    /// At most `most` neighbours that aren't in `without`, those with the most even work.
     template <class Stop>
     [[nodiscard]] std::vector<layer_counts> most_even_neighbours(const layer_counts& of,
                                                                  const std::set<layer_counts>& without,
@@ -218,7 +222,7 @@ public:
             neighbours.push_back(each);
         return neighbours;
     }
-    /// How many partitions there are, or a number above `most` if there are more.
+    /// The number of partitions, or a number above `most` if there are more.
     [[nodiscard]] std::size_t count(std::size_t most) const {
         const auto gaps = layers_.size() - 1; // between layers; all stages but the first begin at one
         const auto begun = pipeline_.graph.stages() - 1;
@@ -236,9 +240,10 @@ public:
             look(std::as_const(each));
         } while (next_partition(each));
     }
-    /// As many layers on each stage; work as even as it can be; and from there the least bound: those that fit. If none
-    /// does, what lacks least, which need not fit either. Of a partition so many neighbours have their bounds looked
-    /// at; the work of `most` partitions is looked at in all, and whether they fit of `most_fitted`; until `stop()`.
+    /// The initial partitions, if they fit: equally many layers on each stage; then the most even work; then, from
+    /// there, the least bound. If none fits, the one with the least shortage, which need not fit either. Computes the
+    /// bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
+    /// `most_fitted` partitions fit; until `stop()`.
     [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours, std::size_t most,
                                                        std::size_t most_fitted,
                                                        const std::function<bool()>& stop) const {
@@ -271,7 +276,7 @@ public:
     }
 
 private:
-    /// Goes on to the neighbour with the least value as long as that makes it less. `for_each(of, look)` calls
+    /// Moves to the neighbour with the least value as long as the value decreases. `for_each(of, look)` calls
     /// `look(neighbour)`.
     template <class ForEach, class Value>
     [[nodiscard]] static layer_counts descend(layer_counts each, const ForEach& for_each, const Value& value_of) {
@@ -286,7 +291,7 @@ private:
             if (each == before) return each;
         }
     }
-    /// What lacks least: of all partitions where there are few, else of those on the way down from some.
+    /// The partition with the least shortage: of all if there are few, else of those on the descents from `from`.
     template <class Lacks, class Stop>
     [[nodiscard]] layer_counts least_shortage(const std::vector<layer_counts>& from, std::size_t most,
                                               const Lacks& lacks, const Stop& stop) const {
@@ -307,7 +312,7 @@ private:
         for_each(enough, look);
         return found;
     }
-    /// The next one in lexicographic order; false if it is the last.
+    /// Advances to the next partition in lexicographic order; false if it was the last.
     [[nodiscard]] static bool next_partition(layer_counts& each) {
         for (std::size_t s = each.size(); s-- > 1;) {
             if (each[s] == 1) continue;
@@ -322,7 +327,7 @@ private:
 
     const problem& pipeline_;
     std::span<const layer_costs> layers_;
-    /// Of the first so many layers.
+    /// The work of the first n layers, for every n.
     std::vector<duration> work_;
 };
 
@@ -362,7 +367,7 @@ private:
         std::size_t pipeline = 0;
         layer_counts layers{};
         plan_result planned{};
-        /// Whether all of its neighbours have been looked at.
+        /// Whether all of its neighbours have been considered.
         bool is_exhausted = false;
         friend bool operator<(const candidate& a, const candidate& b) {
             return a.planned.objective < b.planned.objective;
@@ -372,23 +377,23 @@ private:
         layer_counts layers{};
         duration bound{};
     };
-    /// One of the pipelines, and what is known of it.
+    /// One of the pipelines, and the results for it.
     struct choice {
         partition_space space;
         /// Partitions that were tried, or whose bounds are known.
         std::set<layer_counts> seen;
-        /// Those that weren't tried. Those found last are behind the others; of these the least bound is last, of equal
-        /// ones the most even.
+        /// Partitions that weren't tried. The latest additions are behind the others; among them the least bound is
+        /// last, and of equal bounds the most even.
         std::vector<neighbour> neighbours;
-        /// The best of its candidates, if it has one.
+        /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;
-        /// Of short plans, once the first is made.
+        /// Time limit of its short plans, known after the first.
         std::optional<seconds> short_limit;
         /// Whether all of its partitions have been seen.
         bool is_listed = false;
     };
 
-    /// The refusal of the one that lacks least if there is no plan of any.
+    /// Makes the first plans. If none exists, returns the refusal of the partition with the least shortage.
     std::optional<refusal> begin() {
         std::optional<refusal> refused;
         std::optional<memory_size> least;
@@ -407,7 +412,7 @@ private:
             if (each.best) look_around(*each.best);
         return planned_.empty() ? refused : std::nullopt;
     }
-    /// Tries partitions until it is late, or none is left that may be the best: then false.
+    /// Tries partitions until it is late, or until no partition is left that may be the best; false in the latter case.
     bool search() {
         while (may_go_on() && !is_near_enough())
             if (!try_most_promising()) return false;
@@ -424,7 +429,7 @@ private:
         how.progress = {};
         return how;
     }
-    /// The refusal, if there is no plan.
+    /// Plans a partition; returns the refusal if there is no plan.
     std::optional<refusal> try_partition(std::size_t pipeline, const layer_counts& layers) {
         auto& of = pipelines_[pipeline];
         of.seen.insert(layers);
@@ -440,7 +445,7 @@ private:
         if (!options_.time_limit) return of.short_limit;
         return of.short_limit ? std::min(*of.short_limit, std::max(left(), seconds{})) : first_part();
     }
-    /// What each pipeline has for its first plan.
+    /// The time limit of the first plan of each pipeline.
     [[nodiscard]] seconds first_part() const {
         if (!options_.time_limit) return {};
         return *options_.time_limit * with_.search_share / with_.first_part / static_cast<double>(pipelines_.size());
@@ -462,19 +467,20 @@ private:
     [[nodiscard]] std::function<bool()> is_late() const {
         return [this] { return !may_go_on(); };
     }
-    /// Whether so much of the time limit is over, if there is one.
+    /// A function that tells whether `part` of the time limit has passed (never without a limit) or a stop was
+    /// requested.
     [[nodiscard]] std::function<bool()> is_after(seconds part) const {
         return [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); };
     }
     [[nodiscard]] duration best_objective() const {
         return std::min_element(planned_.begin(), planned_.end())->planned.objective;
     }
-    /// Whether the best is as near to the bound for all partitions as was asked for.
+    /// Whether the best plan is within the requested gap of the bound on all partitions.
     [[nodiscard]] bool is_near_enough() const { return (1.0 - options_.gap) * best_objective() <= proven_bound(); }
-    /// No schedule of any partition is shorter: by their work, and where all are seen by the bound of each. Those that
-    /// were passed over have bounds no less than the best objective.
+    /// No schedule of any partition is shorter, by their work and, if all are seen, by the bound of each. Partitions
+    /// that were skipped have bounds of at least the best objective.
     [[nodiscard]] duration proven_bound() const {
-        // By work it doesn't depend on the placement, in which pipelines differ.
+        // The bound by work doesn't depend on the placements, in which the pipelines differ.
         const auto by_work = pipelines_.front().space.bound();
         auto least = best_objective();
         for (const auto& each : pipelines_) {
@@ -486,8 +492,8 @@ private:
             least = std::min(least, each.planned.bound);
         return std::max(std::min(by_work, best_objective()), least);
     }
-    /// Its bound is that of its partition, or of all; and where a stop request cut the search for partitions short, it
-    /// ended the plan too.
+    /// Sets the bound to the better one of the partition's and the one on all partitions. If a stop request cut the
+    /// search for partitions short, it also counts as the reason of the plan.
     void finish(plan_result& best, duration bound) const {
         best.bound = std::min(std::max(best.bound, bound), best.objective);
         best.gap = relative_gap(best.objective, best.bound);
@@ -497,7 +503,8 @@ private:
             best.why = plan_end::stop_request;
     }
 
-    /// Adds partitions with their bounds to the neighbours of a pipeline. Whether there was time for all of them.
+    /// Adds partitions with their bounds to the neighbours of a pipeline. Returns whether there was time for all of
+    /// them.
     bool add(choice& to, std::vector<layer_counts> some) const {
         std::vector<neighbour> found;
         bool is_whole = true;
@@ -514,7 +521,7 @@ private:
         to.neighbours.insert(to.neighbours.end(), found.rbegin(), found.rend());
         return is_whole;
     }
-    /// Finds the neighbours of a candidate that weren't seen, and their bounds.
+    /// Adds the unseen neighbours of a candidate, and their bounds.
     void look_around(std::size_t at) {
         auto& of = pipelines_[planned_[at].pipeline];
         auto some = of.space.most_even_neighbours(planned_[at].layers, of.seen, with_.most_neighbours, is_late());
@@ -522,7 +529,7 @@ private:
         planned_[at].is_exhausted = add(of, std::move(some)) && are_all;
         effort_ += with_.short_work;
     }
-    /// All partitions of a pipeline that weren't seen, and their bounds.
+    /// Adds all unseen partitions of a pipeline, and their bounds.
     void list_all(choice& of) const {
         std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
         of.space.for_each(is_late(), [&](const layer_counts& each) {
@@ -533,8 +540,8 @@ private:
             rest.push_back(each);
         of.is_listed = add(of, std::move(rest)) && may_go_on();
     }
-    /// Looks for partitions farther away, once no neighbour is promising: all of them where they are few, else the
-    /// neighbours of the best candidate that has others. False if there is none.
+    /// Adds partitions farther away once no neighbour is promising: all partitions if there are few, else the
+    /// neighbours of the best candidate that has others. False if there are none.
     bool look_farther() {
         if (are_few_) {
             const auto next =
@@ -549,14 +556,14 @@ private:
         if (next) look_around(*next);
         return next.has_value();
     }
-    /// Drops the neighbours whose bounds leave them no chance to be the best. Whether one is left.
+    /// Drops the neighbours whose bounds leave no chance to be the best. Returns whether one is left.
     bool has_promising(choice& of) const {
         const auto best = best_objective();
         while (!of.neighbours.empty() && !is_less(of.neighbours.back().bound, best))
             of.neighbours.pop_back();
         return !of.neighbours.empty();
     }
-    /// Plans the most promising neighbour of a pipeline: of each in turn at first, then of that with the best
+    /// Plans the most promising neighbour: at first of each pipeline in rotation, then of the pipeline with the best
     /// candidate. False if no partition is left that may be the best.
     bool try_most_promising() {
         auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size()
@@ -582,8 +589,8 @@ private:
         return each.planned.why == plan_end::time_limit && is_less(each.planned.bound, best);
     }
 
-    /// The most promising for longer, half of them each time: what is short already, and whose bound leaves room. False
-    /// if there was none, or no time.
+    /// Plans the most promising candidates for longer, half of them each round: the sum of objective and bound ranks
+    /// them, in the last round the objective. False if there was no candidate or no time.
     bool plan_longer() {
         bool has_open = false;
         for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
@@ -610,7 +617,7 @@ private:
         if (is_last) how.progress = options_.progress;
         auto planned = plan(pipelines_[each.pipeline].space.with(each.layers), how);
         if (!planned) return;
-        // Where nothing better was found it is still that of its first method.
+        // If the longer search found nothing better, the plan keeps the name of its first method.
         auto longer = *std::move(planned);
         const auto keep_name = [&](std::string& method) {
             if (method == start_method) method = each.planned.method;
@@ -620,7 +627,7 @@ private:
             keep_name(by.name);
         each.planned = std::move(longer);
     }
-    /// The best candidate of each pipeline, once candidates have changed.
+    /// Finds the best candidate of each pipeline after candidates have changed.
     void find_best() {
         for (auto& each : pipelines_)
             each.best.reset();
@@ -636,11 +643,11 @@ private:
     std::vector<candidate> planned_;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
-    /// When the search for other partitions ends, where there is a time limit.
+    /// End of the search for other partitions, with a time limit.
     seconds search_until_{};
-    /// Of the plans so far, where there is none.
+    /// Work of the plans until now, without a time limit.
     double effort_ = 0.0;
-    /// Which pipeline is next.
+    /// The next pipeline of the rotation.
     std::size_t next_pipeline_ = 0;
 };
 

@@ -11,27 +11,27 @@
 
 namespace optpipe {
 
-/// All strategies of this library, those that may prove quickly first.
+/// All strategies of this library. Strategies that may prove optimality quickly come first.
 [[nodiscard]] std::vector<any_search_strategy> standard_strategies();
 
-/// The best schedule that can be found for a problem within the limits of `options`, with a proven bound on how much
-/// better any could be.
+/// The best schedule that is found for a problem within the limits of `options`, and a proven lower bound on the
+/// objective of every schedule.
 ///
-/// Structural bounds, `options.start` and all published builders that fit come first, then `strategies` run
-/// concurrently until the proof, the gap, the time limit, a stop request, or their effort is spent. A valid schedule is
-/// found whenever one microbatch at a time fits; where none exists, the refusal names the rank and the memory that it
-/// would need. The plan is never worse than what a published builder reaches, if time allowed it to be run.
+/// Structural bounds, `options.start` and all published builders that fit come first. Then `strategies` run
+/// concurrently until the proof, the gap, the time limit, a stop request, or the end of their effort. A valid schedule
+/// is found whenever one microbatch at a time fits. If none exists, the refusal names the rank and the memory that it
+/// would need. The plan is never worse than that of a published builder that had time to run.
 ///
-/// Throws `input_error` for a problem that `validate` objects to, for options that make no sense, or for a start that
-/// the problem can't execute, and rethrows exceptions of strategies and callbacks. Uses threads of its own and returns
-/// when all of them are done.
+/// Throws `input_error` if `validate` rejects the problem, if options are invalid, or if the problem can't execute
+/// `options.start`; rethrows exceptions of strategies and callbacks. Uses its own threads and returns when all of them
+/// have finished.
 [[nodiscard]] outcome<plan_result> plan(const problem& p, const plan_options& options,
                                         std::vector<any_search_strategy> strategies);
 
-/// With all strategies of this library.
+/// The same with all strategies of this library.
 [[nodiscard]] outcome<plan_result> plan(const problem& p, const plan_options& options = {});
 
-/// For a problem with static extents.
+/// The same for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>)
     [[nodiscard]] outcome<plan_result> plan(const basic_problem<Graph>& p, const plan_options& options = {}) {
@@ -40,7 +40,7 @@ requires(!std::same_as<Graph, any_graph>)
 
 } // namespace optpipe
 
-// The search takes a minute to compile: with optpipe::compiled only the declarations are included.
+// The search takes a minute to compile: with optpipe::compiled, only the declarations are included.
 #if !defined(OPTPIPE_COMPILED)
 #include "optpipe/planner/plan_search.hpp"
 #endif

@@ -38,12 +38,12 @@ enum class plan_end {
 struct contribution {
     std::string name;
     std::size_t runs = 0;
-    /// Of the wall clock, summed over its runs.
+    /// Wall-clock seconds, summed over its runs.
     double seconds = 0.0;
-    /// How often it improved the incumbent, and its best objective; unlimited if never.
+    /// Number of times it improved the incumbent, and its best objective; unlimited if none.
     std::size_t schedules = 0;
     duration objective = duration::unlimited();
-    /// How often it raised the bound, and how far; 0 if never.
+    /// Number of times it raised the bound, and its best bound; 0 if none.
     std::size_t bounds = 0;
     duration bound{};
 };
@@ -51,7 +51,7 @@ struct contribution {
 /// The result of a builder.
 struct builder_result {
     std::string method;
-    /// Empty if it has no schedule within the memory; `why` has the reason.
+    /// Empty if it has no schedule within the memory; `why` then has the reason.
     std::optional<duration> objective{};
     refusal why{};
     double seconds = 0.0;
@@ -59,7 +59,7 @@ struct builder_result {
     bool published = true;
 };
 
-/// What `plan_options::start` is called among methods.
+/// The method name of `plan_options::start`.
 inline constexpr std::string_view start_method = "start";
 
 /// Whether a stored plan was used.
@@ -81,11 +81,11 @@ struct plan_result {
     std::vector<contribution> contributions{};
     std::vector<builder_result> builders{};
     cache_use cached = cache_use::none;
-    /// With `plan_options::robust`. The bound is one of the objective without noise, as always.
+    /// Set if `plan_options::robust` was. The bound is always one on the objective without noise.
     std::optional<robust_result> robust{};
 };
 
-/// The best published schedule; null if none fits, or none was built, as for a plan from the cache (`cached`).
+/// The best published schedule. Null if none fits, or if none was built, as for a plan from the cache (`cached`).
 [[nodiscard]] inline const builder_result* best_published(const plan_result& planned) {
     const builder_result* best = nullptr;
     for (const auto& b : planned.builders)

@@ -56,13 +56,13 @@ inline std::size_t thread_count(const plan_options& options) {
     return options.threads > 0 ? std::min(options.threads, cores) : cores;
 }
 
-/// When the time limit ends.
+/// The time at which the time limit ends.
 inline std::chrono::steady_clock::time_point end_of(const plan_options& options) {
     using clock = std::chrono::steady_clock;
     return options.time_limit ? deadline_after(clock::now(), *options.time_limit) : clock::time_point::max();
 }
 
-/// Of the search, which ends before `end`.
+/// The limits of the search, which ends before `end`.
 inline search_limits limits_of(const problem& p, const plan_options& options,
                                std::chrono::steady_clock::time_point end) {
     using clock = std::chrono::steady_clock;
@@ -133,7 +133,7 @@ inline std::optional<schedule> start_of(const problem& p, const plan_options& op
     return *std::move(timed);
 }
 
-/// As long as it lives, the thread that made it counts as one of the search, and so do those of the arena.
+/// While it lives, the thread that made it and the threads of the arena are counted as threads of the search.
 class counted_threads : oneapi::tbb::task_scheduler_observer {
 public:
     counted_threads(oneapi::tbb::task_arena& arena, std::shared_ptr<processor_share> processor)
@@ -189,7 +189,7 @@ public:
 private:
     void search() {
         const stopwatch watch;
-        // In problems of a million cells they take a second; most of the time is left to find a schedule.
+        // Bounds take a second on problems of a million cells; most of the time is left to find a schedule.
         constexpr int part_for_bounds = 4;
         const auto now = std::chrono::steady_clock::now();
         const auto quarter = now + (state_.limits().deadline - now) / part_for_bounds;
@@ -228,8 +228,8 @@ private:
             run_concurrent_portfolio(state_, left, {.seed = options_.seed, .threads = threads_}, log_);
     }
 
-    /// With a time limit with all its effort, as when it is run alone: it takes less than a second, which it would have
-    /// in slices only later. Without one the batches come to that.
+    /// Runs the adaptive strategy once. With a time limit it has all its effort, as if it ran alone: it takes less than
+    /// a second, which its slices would only reach later. Without a time limit the batches reach that effort.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -245,7 +245,7 @@ private:
         log_.add(strategy->name(), watch.seconds());
         has_finished_adaptive_ = options_.time_limit && !view.done();
     }
-    /// Without what would only find the same again.
+    /// The strategies, without those that would only find the same again.
     [[nodiscard]] std::vector<any_search_strategy> strategies_left() const {
         auto left = strategies_;
         if (has_finished_adaptive_)
@@ -263,8 +263,8 @@ private:
         });
         log_.add(local_search_strategy::name, watch.seconds());
     }
-    /// Strategies without storage options join in. They share what they find, whoever comes first: in a deterministic
-    /// search they are left out.
+    /// Adds strategies on the problem without storage options. They share their results as they find them, so a
+    /// deterministic search leaves them out.
     void add_uniform_storage() {
         const auto& p = state_.problem();
         if (!p.has_storage_options() || options_.deterministic || !options_.time_limit) return;
@@ -281,7 +281,7 @@ private:
             cached_ = cache_use::exact;
             const auto cached_objective = hits.exact->objective * units.time + state_.slack();
             const bool holds = state_.objective() <= cached_objective;
-            // The same effort again would find the same; more time may find more.
+            // The same effort would find the same plan again; more time may find a better one.
             is_cached_ = holds && !options_.time_limit && hits.exact->budget >= budget();
             if (holds) cached_method_ = hits.exact->method;
         }
@@ -295,7 +295,7 @@ private:
     }
     /// Whether any adapted order of the entry is executable.
     bool offer_adapted(const cache_entry& entry) {
-        constexpr std::size_t enough = 3; // the first are from the middle of the step; others differ little
+        constexpr std::size_t enough = 3; // the first start in the middle of the step; the others differ little
         std::size_t executable = 0;
         const auto& p = state_.problem();
         const auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));
@@ -315,7 +315,7 @@ private:
         plan_cache{options_.cache, options_.warn}.store(
             make_cache_entry(state_.problem(), found.schedule, found.objective, found.bound, spent, found.method));
     }
-    /// Whether builders and strategies are the usual ones at least: others that ask might find more.
+    /// Whether all usual builders and strategies run; callers that run them all might find more than this search.
     [[nodiscard]] bool searches_in_all_ways() const {
         const auto usual = standard_strategies();
         return options_.without.empty() &&
@@ -331,7 +331,7 @@ private:
         return found == strategies_.end() ? nullptr : &*found;
     }
 
-    /// If there is no schedule yet, takes one that needs no search, whatever the time; or remembers why there is none.
+    /// If there is no schedule yet, builds one without search, whatever the time limit; otherwise records the refusal.
     void find_any_schedule() {
         if (state_.incumbent() || refused_ || state_.abandoned()) return;
         const stopwatch watch;
@@ -347,8 +347,8 @@ private:
         if (!state_.incumbent() && !state_.abandoned()) refused_ = built ? simulate(p, *built).why() : built.why();
     }
 
-    /// Where operations may start later, the incumbent can do with less recomputation and fewer transfers. However late
-    /// the search ended, there is a moment for it; but none after a stop request.
+    /// Reduces recomputation and transfers of the incumbent where operations may start later. There is a moment for it
+    /// even if the search ended late, but none after a stop request.
     void reduce_storage() {
         const auto best = state_.incumbent();
         if (options_.stop.stop_requested() || storage_time_of(state_.problem(), *best) <= duration{}) return;
@@ -403,7 +403,7 @@ private:
     static constexpr std::string_view cheaper_storage = "cheaper-storage";
 
     const plan_options& options_;
-    /// Of the time limit: the search ends before, as the rest is for cheaper storage options.
+    /// End of the whole time limit; the search ends earlier, to leave time for cheaper storage options.
     std::chrono::steady_clock::time_point end_;
     std::optional<schedule> start_;
     std::size_t threads_;
@@ -413,7 +413,7 @@ private:
     std::vector<builder_result> builders_{};
     cache_use cached_ = cache_use::none;
     bool is_cached_ = false;
-    /// Why there is no schedule, unless a strategy finds one.
+    /// The refusal, unless a strategy finds a schedule.
     std::optional<refusal> refused_{};
     bool has_run_adaptive_ = false;
     bool has_finished_adaptive_ = false;
@@ -422,8 +422,8 @@ private:
 
 } // namespace detail
 
-// The search behind plain functions. Where OPTPIPE_COMPILED is defined, one source of the library includes this
-// header, and all others only see the declarations in plan.hpp.
+// The search behind plain functions. If OPTPIPE_COMPILED is defined, one source of the library includes this header,
+// and all others see only the declarations in plan.hpp.
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
     return {propagation_strategy{},  cp_strategy{},      local_search_strategy{}, window_strategy{},

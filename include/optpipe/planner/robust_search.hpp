@@ -30,42 +30,44 @@
 
 namespace optpipe {
 
-/// How plans for a percentile are looked for. All were chosen when it was written; none has been tuned on its own.
+/// How plans for a percentile are searched. Not tuned.
 struct robust_parameters {
-    /// Of the time: most goes into the plan without noise, which the others begin from.
+    /// Shares of the time, in (0, 1): for the plan without noise, from which the others begin, and for the one with
+    /// slack.
     double nominal_share = 0.5;
     double protected_share = 0.2;
-    /// Schedules on the way to the plan without noise that are ranked: the latest, which are the best.
+    /// Number of schedules found on the way to the plan without noise that are ranked: the latest, which are the best.
     std::size_t most_candidates = 12;
-    /// A move takes a computation past so many others of its rank, at most.
+    /// The largest number of computations of its rank that a move takes a computation past.
     std::size_t farthest_move = 3;
-    /// Of the samples a move is refused after one in so many, in the mean.
+    /// A refused move is assumed to need samples / `samples_per_look` samples on average.
     std::size_t samples_per_look = 10;
-    /// Times the samples of the search, in steps that played no part in it; or as many as a share of the time is enough
-    /// for, but so many that percentiles say something.
+    /// Steps that confirm the result, as a multiple of `samples`; they weren't used in the search. Limited to the
+    /// number that `confirmation_share` of the time limit allows, but at least `least_confirmation`, so that
+    /// percentiles are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
     std::size_t least_confirmation = 20;
-    /// Of the percentile: a smaller gain may be an error of sampling.
+    /// Least relative gain in the percentile: a smaller one may be a sampling error.
     double least_gain = 1e-3;
 };
 
 namespace detail {
 
 /// Improves the percentile of one order's step time by moving computations past others of their rank. All orders are
-/// compared under the same random steps; those that were slowest before come first, so that most moves are refused
+/// compared under the same random steps. The steps that were slowest before come first, so that most moves are refused
 /// after a few of them.
 class robust_improver {
 public:
-    /// `stop` is asked before each sample.
+    /// `stop` is polled before each sample.
     robust_improver(const problem& p, const robust_options& options, stop_check stop)
         : problem_{p}, options_{options}, stop_{stop}, within_{percentile_rank(options.samples, options.percentile)},
           sequence_(options.samples) {
         std::iota(sequence_.begin(), sequence_.end(), std::size_t{0});
     }
 
-    /// Takes the order if its percentile is less than that of the best so far; or the same, and its mean less: many
-    /// moves change little of the slowest steps. Contract: `simulate` takes it.
+    /// Accepts the order if its percentile is less than the best; or equal, and its mean less, because many moves
+    /// change little in the slowest steps. Contract: `simulate` accepts the order.
     bool offer(const order& candidate) {
         const noisy_order prepared{problem_, candidate};
         std::vector<duration> times(options_.samples);
@@ -85,18 +87,18 @@ public:
                   [&](std::size_t a, std::size_t b) { return times[a] != times[b] ? times[a] > times[b] : a < b; });
         return true;
     }
-    /// Tries `moves` at random, and calls `pause()` before each. Contract: there is a best order.
+    /// Tries `moves` random moves, and calls `pause()` before each. Contract: there is a best order.
     template <class Pause> void improve(std::size_t moves, random_numbers random, const Pause& pause) {
         for (std::size_t i = 0; i < moves && !stop_(); ++i) {
             pause();
             if (const auto moved = neighbour(random); moved && simulate(problem_, *moved)) offer(*moved);
         }
     }
-    /// Null before the first.
+    /// Null before the first accepted order.
     [[nodiscard]] const order* best() const { return best_.operations.empty() ? nullptr : &best_; }
 
 private:
-    /// The best order with one computation moved past one to three others of its rank, in either direction.
+    /// The best order with one computation moved past one to `farthest_move` others of its rank, in either direction.
     [[nodiscard]] std::optional<order> neighbour(random_numbers& random) const {
         const auto& ops = best_.operations;
         const auto first = random.below(ops.size());
@@ -129,8 +131,8 @@ private:
     duration best_mean_ = duration::unlimited();
 };
 
-/// The problem with messages that take longer by the standard deviation of a forward: its schedules leave that much
-/// slack between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal Protection, 1995).
+/// The problem with messages that take longer by the standard deviation of a forward. Its schedules have that slack
+/// between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal Protection, 1995).
 inline problem with_protection(problem p, const noise_model& noise) {
     duration forwards{};
     for (const auto& costs : p.costs)
@@ -150,7 +152,7 @@ struct compared_times {
     std::vector<duration> second{};
 };
 
-/// Of `count` steps; after a stop request of `least` of them.
+/// Times both orders in `count` steps; after a stop request, in at least `least`.
 inline compared_times compare_orders(const problem& p, const order& first, const order& second,
                                      const noise_model& noise, std::size_t count, std::size_t least, stop_check stop) {
     const noisy_order one{p, first};
@@ -163,10 +165,10 @@ inline compared_times compare_orders(const problem& p, const order& first, const
     return times;
 }
 
-/// Plans for a percentile, until `end`. The problem is planned as if there were no noise, and again with slack between
-/// ranks; the schedules that either finds on its way are ranked by the percentile under the same random steps. The best
-/// of them is improved by moves that lower the percentile. It is returned if further random steps confirm that it is
-/// better than the plan without noise, or the start if there is one; else that is returned.
+/// Plans for a percentile, until `end`. Plans the problem without noise, and again with slack between ranks, and ranks
+/// the schedules found on the way by their percentiles under the same random steps. Improves the best by moves that
+/// lower the percentile. Returns it if further random steps confirm that it is better than the reference: the start if
+/// there is one, else the plan without noise. Otherwise it returns the reference.
 template <class Plan> class robust_planner {
 public:
     using clock = std::chrono::steady_clock;
@@ -220,7 +222,7 @@ private:
             found_.push_back(std::make_shared<const schedule>(with_slack->schedule));
         found_.push_back(std::make_shared<const schedule>(nominal));
     }
-    /// How many random steps confirm the result. What they take is left until the end.
+    /// The number of random steps that confirm the result. Reserves their time at the end.
     std::size_t reserve_confirmation() {
         const std::size_t wanted = with_.confirmation * robust_.samples;
         if (!is_timed()) return wanted;
@@ -234,7 +236,7 @@ private:
         end_ -= std::chrono::duration_cast<clock::duration>(static_cast<double>(confirming) * both);
         return confirming;
     }
-    /// The best order by the percentile; the reference if nothing is better.
+    /// The best order by percentile; the reference if nothing is better.
     order improve() {
         robust_improver improver{p_, robust_, stop_check{options_.stop, end_}};
         improver.offer(reference_order_);
@@ -248,7 +250,7 @@ private:
                          });
         return improver.best() ? *improver.best() : reference_order_;
     }
-    /// Compares both under random steps that no search has seen.
+    /// Compares the two orders under random steps that weren't used in the search.
     outcome<plan_result> conclude(plan_result result, const order& best, std::size_t confirming) const {
         auto fresh = robust_.noise;
         fresh.seed = random_numbers{robust_.noise.seed}.next();
@@ -272,7 +274,7 @@ private:
             result.schedule = is_better ? *time_order(p_, best) : reference_;
             result.objective = objective_of(p_, result.schedule);
             result.gap = relative_gap(result.objective, result.bound);
-            // The proof is one of the plan without noise.
+            // The proof holds for the plan without noise.
             if (result.why == plan_end::optimal || result.why == plan_end::gap) result.why = plan_end::effort_spent;
         }
         result.seconds = seconds{clock::now() - begin_}.count();
@@ -290,7 +292,7 @@ private:
     const clock::time_point begin_ = clock::now();
     std::mutex mutex_{};
     std::vector<std::shared_ptr<const schedule>> found_{};
-    /// What the result is compared with: the start, or the plan without noise.
+    /// The start, or the plan without noise.
     schedule reference_{};
     order reference_order_{};
 };

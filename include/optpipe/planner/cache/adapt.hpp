@@ -15,7 +15,8 @@
 
 namespace optpipe {
 
-/// The same order with fewer microbatches: the first `kept` stay, and the last of the others.
+/// The same order with `to` instead of `from` microbatches, to < from: the first `kept` stay, and the last of the
+/// others.
 [[nodiscard]] inline operation_sequence drop_microbatches(const operation_sequence& all, std::size_t from,
                                                           std::size_t to, std::size_t kept) {
     operation_sequence result;
@@ -48,8 +49,8 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
 
 } // namespace detail
 
-/// The same order with more microbatches: the section between the first stage's forwards of microbatch `at` and of
-/// `at + period` is repeated as often as necessary. Executable if that section is one period of a steady state.
+/// The same order with more microbatches: repeats the section between the first stage's forwards of microbatches `at`
+/// and `at + period` as often as necessary. Executable if that section is one period of a steady state.
 [[nodiscard]] inline operation_sequence repeat_microbatches(const operation_sequence& all, std::size_t from,
                                                             std::size_t to, std::size_t at, std::size_t period) {
     const auto begin = detail::first_forward_of(all, at);
@@ -78,8 +79,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
             result.push_back(drop_microbatches(all, from, to, kept));
         return result;
     }
-    // Periods of published schedules, and a few of their multiples; from the middle of the steady state, or a third
-    // before or after.
+    // Periods of published schedules and a few multiples, taken from the middle of the steady state, and a third and
+    // two thirds into the step.
     constexpr std::array<std::size_t, 7> periods{1, 2, 3, 4, 6, 8, 12};
     for (const auto period : periods)
         for (const auto at : {(from - std::min(from, period)) / 2, from / 3, 2 * from / 3})
@@ -87,7 +88,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
                 auto repeated = repeat_microbatches(all, from, to, at, period);
                 if (!repeated.empty()) result.push_back(std::move(repeated));
             }
-    // What is executable in any case: the new ones after all others, one at a time.
+    // Executable in any case: the new microbatches follow all others, one at a time.
     auto appended = all;
     for (const auto& op : one_at_a_time(p).operations)
         if (op.microbatch.position() >= from) appended.push_back(op);
@@ -97,8 +98,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 } // namespace detail
 
-/// Orders for a problem with `p`'s number of microbatches that are made of one for `from` microbatches, the most
-/// promising first. Their storage options are those of `p`. Not all of them need be executable.
+/// Orders with `p`'s number of microbatches that are made from an order with `from` microbatches, the most promising
+/// first. Their storage options are those of `p`. Some may not be executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
                                                                     const problem& p) {
     auto result = detail::orders_of_length(all, from, p);

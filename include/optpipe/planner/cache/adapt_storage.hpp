@@ -18,8 +18,8 @@ namespace optpipe {
 
 using operation_sequence = std::vector<operation>;
 
-/// How much two storage options differ: in numbers, where no transfer is one of nothing in no time; then in the
-/// operations that they have.
+/// The difference between two storage options: first in numbers, where a missing transfer counts as size 0 and time 0;
+/// then in whether they have transfers.
 struct option_difference {
     double numbers = 0.0;
     int operations = 0;
@@ -36,7 +36,7 @@ struct option_difference {
     return result;
 }
 
-/// The position of the option that differs least; of several, the first. Contract: there is one.
+/// The position of the option that differs least; the first of several. Contract: `among` isn't empty.
 [[nodiscard]] inline std::size_t most_similar(const canonical_options& among, const canonical_option& to) {
     std::size_t best = 0;
     for (std::size_t i = 1; i < among.size(); ++i)
@@ -44,8 +44,8 @@ struct option_difference {
     return best;
 }
 
-/// The same operations, which use options of the lists `from`, with the most similar ones of the lists `to`. Contract:
-/// the options are there, and the same stages have lists.
+/// Replaces the storage options of the operations, from the lists `from`, by the most similar ones in the lists `to`.
+/// Contract: the options exist in `from`, and the same stages have lists in both.
 [[nodiscard]] inline operation_sequence translate_storage(operation_sequence all,
                                                           const std::vector<canonical_options>& from,
                                                           const std::vector<canonical_options>& to) {
@@ -61,7 +61,7 @@ struct option_difference {
 
 namespace detail {
 
-/// Walks through an order and makes it one that follows the storage options of its forwards.
+/// Makes an order follow the storage options of its forwards, in one pass.
 class storage_follower {
 public:
     storage_follower(const problem& p, const operation_sequence& all)
@@ -109,9 +109,9 @@ private:
 
 } // namespace detail
 
-/// The same order where each stage and microbatch uses the storage option of its forward: transfers and recomputations
-/// that it doesn't have are left out, and those that are missing are put where they do least, right after the forward
-/// or right before the backward. An order with operations or options that `p` doesn't have stays as it is.
+/// The same order with the storage option of its forward for each stage and microbatch. Transfers and recomputations
+/// that the option doesn't have are removed. Missing ones are inserted where they change least, right after the forward
+/// or right before the backward. An order with operations or options unknown to `p` stays unchanged.
 [[nodiscard]] inline operation_sequence follow_storage(const problem& p, operation_sequence all) {
     if (!p.has_storage_options()) return all;
     const operation_numbering number{p.graph};

@@ -19,7 +19,7 @@ struct canonical_option {
     double transfer_size = 0.0;
     double recompute = 0.0;
     double backward_extra = 0.0;
-    /// Infinite: nothing is offloaded.
+    /// Infinite if nothing is offloaded.
     double offload = std::numeric_limits<double>::infinity();
     double reload = std::numeric_limits<double>::infinity();
 
@@ -34,31 +34,33 @@ struct canonical_option {
 };
 using canonical_options = std::vector<canonical_option>;
 
-/// The canonical form of a problem: no names, units scaled away, ranks and links numbered in the order in which they
-/// first appear, storage options in ascending order, and no numbers that can't matter. Two problems with equal forms
-/// have the same schedules up to the units and the numbers of storage options, operation by operation.
+/// The canonical form of a problem. It has no names and no units; ranks and links are numbered in the order of their
+/// first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two problems
+/// with equal forms have the same schedules, operation by operation, up to the units and the numbers of storage
+/// options.
 struct canonical_problem {
-    /// All that is discrete, but for the number of microbatches and the storage options.
+    /// All discrete properties, except the number of microbatches and the storage options.
     std::string shape{};
     std::size_t stages = 0;
     std::size_t microbatches = 0;
-    /// In units of the work of one microbatch: forward, backward for input and weight of each stage, its transfers
-    /// where it has them, and the hops to the next stage and back.
+    /// In units of the work of one microbatch: forward, and backward for input and weight of each stage, its transfers
+    /// if it has them, and the hops to the next stage and back.
     std::vector<double> times{};
     /// In units of the largest stash: activation and weight stash of each stage.
     std::vector<double> stashes{};
-    /// The same, per rank. Infinite where a limit is more than all microbatches need.
+    /// In the same units, per rank. Infinite if a limit is more than all microbatches need.
     std::vector<double> limits{};
     std::vector<double> host_limits{};
-    /// What comparisons of memory are relative to.
+    /// The scale of the tolerance in comparisons of memory.
     double memory_scale = 0.0;
-    /// By stage, in ascending order; none where a stage has no list, and empty where no stage has one.
+    /// By stage, in ascending order; a stage without options has an empty list, and without any lists the vector is
+    /// empty.
     std::vector<canonical_options> storage{};
 
     friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
 };
 
-/// The units that were scaled away.
+/// The units of a problem's canonical form.
 struct canonical_units {
     duration time{1.0};
     memory_size memory{1.0};
@@ -66,10 +68,10 @@ struct canonical_units {
 
 [[nodiscard]] canonical_problem canonical_form(const problem& p);
 [[nodiscard]] canonical_units canonical_units_of(const problem& p);
-/// As in the canonical form, but in the order of the problem's lists.
+/// The storage options in canonical units, in the order of the problem's lists.
 [[nodiscard]] std::vector<canonical_options> canonical_storage(const problem& p);
 
-/// A short name that equal forms share, and forms that differ by rounding alone almost always.
+/// A short name. Equal forms share it, and forms that differ only by rounding almost always do.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
 
 } // namespace optpipe
@@ -106,7 +108,7 @@ public:
         }
         for (const stage s : p.graph.all_stages())
             can_offload_ = can_offload_ || most_offloaded(s).has_value();
-        // Where nothing is stashed, no limit matters.
+        // Limits don't matter if nothing is stashed.
         if (!(units_.memory > memory_size{})) units_.memory = memory_size::unlimited();
     }
 
@@ -201,7 +203,7 @@ private:
         const bool is_ample = given >= static_cast<double>(p_.graph.microbatches()) * most;
         return is_ample ? std::numeric_limits<double>::infinity() : given / units_.memory;
     }
-    /// Of a stash that some storage option offloads.
+    /// The largest size of a stash of the stage that a storage option offloads; nothing if none does.
     [[nodiscard]] std::optional<memory_size> most_offloaded(stage s) const {
         std::optional<memory_size> most;
         for (std::size_t i = 0; i < p_.storage_options(s); ++i)
@@ -217,7 +219,7 @@ private:
     bool can_offload_ = false;
 };
 
-/// Numbers that differ by less than the tolerance are in the same bucket, or in neighbouring ones.
+/// Numbers that differ by less than the tolerance are in the same bucket or in adjacent buckets.
 inline std::uint64_t bucket_of(double value) {
     if (!(value > 0.0)) return 0;
     if (std::isinf(value)) return 1;

@@ -12,7 +12,7 @@
 namespace optpipe {
 namespace detail {
 
-/// The relative rounding error of a division by a unit.
+/// Relative rounding error of a division by a unit.
 inline constexpr double unit_rounding = 1e-12;
 
 /// Whether every number of `a` is at least the corresponding one of `b`.
@@ -23,7 +23,7 @@ inline bool at_least(std::span<const double> a, std::span<const double> b) {
 }
 inline bool at_least(double a, double b) { return at_least(std::span{&a, 1}, std::span{&b, 1}); }
 
-/// The largest factor by which all of `b` can be multiplied without becoming more than `a`; at most 1.
+/// The largest factor, at most 1, that makes no number of `b` exceed the corresponding one of `a`.
 inline double common_factor(std::span<const double> a, std::span<const double> b) {
     double factor = 1.0;
     for (std::size_t i = 0; i < a.size(); ++i)
@@ -31,11 +31,11 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
     return factor;
 }
 
-/// The largest factor, at most 1, by which the times of `known` can be multiplied so that it may take the place of
-/// `asked` in any schedule: it never holds more than that, on the device or the host, and whatever operations it has
-/// are there and as long. 0 if there is none.
+/// The largest factor, at most 1, by which the times of `known` can be multiplied so that it can replace `asked` in any
+/// schedule: it never holds more, on the device or the host, and `asked` has each of its operations, at least as long.
+/// 0 if there is none.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
-    // What both compare adds up to `held`; what is recomputed is the activation, which counts as a stash.
+    // The two compared sizes add up to `held`; a recomputation holds the activation, which counts as a stash.
     const bool holds_no_more =
         at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);
     if (!holds_no_more || (known.offloads() && !asked.offloads())) return 0.0;
@@ -60,7 +60,7 @@ inline double replacing_factor(const std::vector<canonical_options>& known,
     return factor;
 }
 
-/// Whether the same stages have lists of storage options, of whatever length.
+/// Whether the same stages have lists of storage options, of any length.
 inline bool same_lists(const std::vector<canonical_options>& a, const std::vector<canonical_options>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                       [](const canonical_options& x, const canonical_options& y) { return x.empty() == y.empty(); });
@@ -68,7 +68,7 @@ inline bool same_lists(const std::vector<canonical_options>& a, const std::vecto
 
 } // namespace detail
 
-/// Whether the two differ in numbers and in storage options of the same stages only.
+/// Whether the two differ only in numbers and in the storage options of the same stages.
 [[nodiscard]] inline bool same_shape(const canonical_problem& a, const canonical_problem& b) {
     return a.shape == b.shape && a.stages == b.stages && a.times.size() == b.times.size() &&
            a.stashes.size() == b.stashes.size() && a.limits.size() == b.limits.size() &&
@@ -77,19 +77,19 @@ inline bool same_lists(const std::vector<canonical_options>& a, const std::vecto
 
 /// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
 ///
-/// If `asked` has no fewer microbatches, no smaller stashes, no larger limits, and times of at least `f` times those of
-/// `known`, then each of its schedules, with the microbatches beyond those of `known` left out and times scaled by 1/f,
-/// is one of `known` with objective / f: so no schedule of `asked` is below f × bound. The bound is shaved by what
-/// rounding may have done to the numbers.
+/// Suppose `asked` has no fewer microbatches, no smaller stashes, no larger limits, and times of at least `f` times
+/// those of `known`. Then each of its schedules becomes a schedule of `known` with objective / f: leave out the
+/// microbatches beyond those of `known`, and scale times by 1/f. So no schedule of `asked` is below f × bound. The
+/// bound is lowered by the possible rounding error of the numbers.
 ///
-/// With lists of storage options that holds if `known` has, for each option of `asked`, one that costs no more: it
-/// takes the place of that option wherever a schedule uses it. From the forward to the end of the offload a stash holds
-/// `held`, then what is left on the device until the reload starts, then `held` again, and from the start of a
-/// recomputation the activation: none of them is more with the option of `known`, nor is what the host holds. Its
-/// operations start where those of `asked` do and end no later, and those that it doesn't have are left out: so what
-/// waits for them doesn't start too early, lanes run one operation at a time, and memory is freed no later. Options
-/// that `known` alone has don't matter: they could only make its schedules shorter. But for an option that `asked`
-/// alone has, nothing is implied.
+/// With lists of storage options, this holds if `known` has, for each option of `asked`, one that costs no more: it
+/// replaces that option wherever a schedule uses it. A stash holds `held` from the forward to the end of the offload,
+/// then the part left on the device until the reload starts, then `held` again, and the activation from the start of a
+/// recomputation. None of these is larger with the option of `known`, and neither is the memory on the host. Its
+/// operations start when those of `asked` do and end no later; operations that it doesn't have are left out. So
+/// dependent operations don't start too early, lanes run one operation at a time, and memory is freed no later. Options
+/// that only `known` has don't matter: they could only make its schedules shorter. An option that only `asked` has, and
+/// that none of `known` can replace, implies no bound.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;

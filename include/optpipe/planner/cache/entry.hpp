@@ -8,16 +8,16 @@
 
 namespace optpipe {
 
-/// A stored plan: for a problem in canonical form and canonical units.
+/// A stored plan, for a problem in canonical form and in canonical units.
 struct cache_entry {
     canonical_problem of{};
     double objective = 0.0;
     double bound = 0.0;
-    /// The seconds that the search was given; infinite for a proof.
+    /// The time in seconds given to the search; infinite after a proof.
     double budget = 0.0;
     /// The strategy that found it.
     std::string method{};
-    /// In the order in which they start. Their storage options are positions in `of.storage`.
+    /// Operations in the order of their starts. Their storage options are positions in `of.storage`.
     std::vector<operation> operations{};
 
     friend bool operator==(const cache_entry&, const cache_entry&) = default;

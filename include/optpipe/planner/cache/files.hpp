@@ -16,7 +16,7 @@
 
 namespace optpipe::detail {
 
-/// At most the first `most` bytes; nothing if it can't be read.
+/// At most the first `most` bytes of a file; nothing if it can't be read.
 inline std::optional<std::string> read_cache_file(const std::filesystem::path& path, std::size_t most) {
     std::ifstream in{path, std::ios::binary};
     if (!in) return std::nullopt;
@@ -32,13 +32,14 @@ inline std::optional<std::string> read_cache_file(const std::filesystem::path& p
     return text;
 }
 
-/// Atomic with respect to other processes: writes a temporary file and renames it. Whether that succeeded.
+/// Writes a temporary file and renames it, which is atomic with respect to other processes. Returns whether it
+/// succeeded.
 inline bool write_cache_file(const std::filesystem::path& path, std::string_view text) {
     temporary_file temporary{path.parent_path()};
     return temporary.is_open() && temporary.write(text) && temporary.replace(path);
 }
 
-/// The plans in a folder, the latest first. None if there is no such folder.
+/// The plans in a folder, the latest first. Empty if there is no such folder.
 inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::path& folder) {
     struct dated {
         std::filesystem::file_time_type time;
@@ -60,7 +61,8 @@ inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::pa
     return paths;
 }
 
-/// Removes all but the latest plans, and temporary files of crashed writers, those of earlier versions after an hour.
+/// Removes all plans except the latest `most`, the temporary files of crashed writers, and, after an hour, those of
+/// earlier versions.
 inline void prune_cache_folder(const std::filesystem::path& folder, std::size_t most) {
     remove_left_overs(folder);
     std::error_code ignored;

@@ -16,19 +16,18 @@
 
 namespace optpipe {
 
-/// What a cache holds for a problem.
+/// The entries of a cache that help with a problem.
 struct cache_hits {
     /// A plan of the same problem. Its numbers are in canonical units.
     std::optional<cache_entry> exact{};
     /// Plans of similar problems, the nearest first.
     std::vector<cache_entry> near{};
-    /// A lower bound on the objective: the best that the bounds of all entries imply, in canonical units.
+    /// A lower bound on the objective in canonical units: the best one that an entry's bound implies.
     double bound = 0.0;
 };
 
-/// Plans in a folder, for problems of the same shape and any numbers and storage options. One folder may be used by
-/// several processes at once. Files that can't be read or written are reported to `warn`, one sentence each, and
-/// skipped.
+/// Plans in a folder, grouped by the shapes of their problems. Several processes may use one folder at once. Files that
+/// can't be read or written are skipped and reported to `warn`, one sentence each.
 class plan_cache {
 public:
     using warning = std::function<void(std::string_view)>;
@@ -45,7 +44,7 @@ private:
     warning warn_;
 };
 
-/// The entry that keeps a plan. `budget`: the seconds that its search was given.
+/// The entry that stores a plan. `budget` is the time in seconds given to its search.
 [[nodiscard]] cache_entry make_cache_entry(const problem& p, const schedule& found, duration objective, duration bound,
                                            double budget, std::string method);
 
@@ -106,7 +105,7 @@ public:
         std::error_code failure;
         std::filesystem::create_directories(path.parent_path(), failure);
         if (failure) return complain(path.parent_path(), "can't be created: " + failure.message());
-        // A damaged entry is overwritten without a warning: `find` has given one.
+        // A damaged entry is overwritten without a warning, because `find` has already given one.
         if (const auto text = read_cache_file(path, most_bytes)) {
             const auto there = parse_cache_entry(*text);
             if (there && is_same(there->of, entry.of) && there->objective <= entry.objective &&
@@ -118,11 +117,12 @@ public:
     }
 
 private:
-    /// Entries of similar problems that are adapted: each takes some passes through the problem.
+    /// Number of similar entries that are adapted; each takes some passes through the problem. Not tuned, like the
+    /// others here.
     static constexpr std::size_t most_near = 4;
-    /// Of a folder; the oldest go. To look for similar ones reads the head of each.
+    /// Number of entries per folder; the oldest are removed. A look-up reads the head of each.
     static constexpr std::size_t most_entries = 256;
-    /// What isn't read, as no search wrote it: the problem, and the whole file.
+    /// Larger heads and files aren't read, because no search wrote them.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
@@ -168,14 +168,14 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// How far apart two problems of one shape are, as a sum of logarithms.
+    /// The distance between two problems of one shape, as a sum of logarithms.
     static double distance(const canonical_problem& a, const canonical_problem& b) {
         const double microbatches = std::log(static_cast<double>(a.microbatches) / static_cast<double>(b.microbatches));
         return std::abs(microbatches) + mean_distance(a.times, b.times) + mean_distance(a.stashes, b.stashes) +
                mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
                storage_distance(a.storage, b.storage);
     }
-    /// From each option of `b` to the most similar one of `a`.
+    /// The mean distance from each option of `b` to the most similar option of `a`.
     static double storage_distance(const std::vector<canonical_options>& a, const std::vector<canonical_options>& b) {
         double sum = 0.0;
         double options = 0.0;
@@ -193,7 +193,7 @@ private:
         return a.empty() ? 0.0 : sum / static_cast<double>(a.size());
     }
     static double ratio(double a, double b) {
-        constexpr double most = 3.0; // of 20 times, and more
+        constexpr double most = 3.0; // a ratio of about 20 or more
         if (a == b) return 0.0;
         if (!(a > 0.0) || !(b > 0.0) || std::isinf(a) || std::isinf(b)) return most;
         return std::min(most, std::abs(std::log(a / b)));
@@ -215,7 +215,7 @@ OPTPIPE_INLINE void plan_cache::store(const cache_entry& entry) const {
 OPTPIPE_INLINE cache_entry make_cache_entry(const problem& p, const schedule& found, duration objective, duration bound,
                                             double budget, std::string method) {
     const auto units = canonical_units_of(p);
-    // Beyond the colon is the name of a storage option, which may be anything.
+    // The text after the colon is the name of a storage option, which may be any text.
     if (!detail::is_printable(method)) method.resize(std::min(method.size(), method.find(':')));
     cache_entry entry{canonical_form(p), objective / units.time, bound / units.time, budget, std::move(method), {}};
     const auto sorted = order_of(found);

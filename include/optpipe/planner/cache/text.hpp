@@ -21,10 +21,10 @@
 
 namespace optpipe {
 
-/// The format of entries: a line with the version, one line per field, and a line with a checksum of all before it;
-/// then the operations and their checksum. The first block is enough to tell whether an entry is of use.
+/// The format of entries: a line with the version, one line per field, and a line with a checksum of the block; then a
+/// second block with the operations and their checksum. The first block is enough to tell whether an entry is useful.
 inline constexpr std::string_view cache_format = "optpipe.plan/2";
-/// That of entries without storage options: no field `storage`, and no options of operations.
+/// The format of entries without storage options: no field `storage`, and no options of operations.
 inline constexpr std::string_view cache_format_without_storage = "optpipe.plan/1";
 
 namespace detail {
@@ -41,7 +41,7 @@ inline std::string cache_numbers(std::string_view name, const std::vector<double
     return line + '\n';
 }
 
-/// For each stage how many options it lists, and the numbers of each.
+/// For each stage, its number of options, then the numbers of each option.
 inline std::vector<double> numbers_of(const std::vector<canonical_options>& storage) {
     std::vector<double> numbers;
     for (const auto& options : storage) {
@@ -52,7 +52,7 @@ inline std::vector<double> numbers_of(const std::vector<canonical_options>& stor
     }
     return numbers;
 }
-/// The inverse; nothing for any other numbers.
+/// The inverse of `numbers_of`; nothing for any other numbers.
 inline std::optional<std::vector<canonical_options>> storage_of_numbers(const std::vector<double>& numbers) {
     std::vector<canonical_options> storage;
     for (auto rest = std::span{numbers}; !rest.empty();) {
@@ -69,11 +69,11 @@ inline std::optional<std::vector<canonical_options>> storage_of_numbers(const st
     return storage;
 }
 
-/// "0F0", and with another storage option than the first "0F0:2".
+/// "0F0"; "0F0:2" for storage option 2 (option 0 isn't written).
 inline std::string cache_word(const operation& op) {
     return op.storage == 0 ? to_string(op) : to_string(op) + ':' + std::to_string(op.storage);
 }
-/// The inverse; nothing for any other text, nor for what the problem doesn't have.
+/// The inverse of `cache_word`; nothing for any other text, or if the problem lacks the operation or the option.
 inline std::optional<operation> parse_cache_word(std::string_view word, const canonical_problem& of) {
     const auto colon = std::min(word.find(':'), word.size());
     auto op = parse_operation(word.substr(0, colon));
@@ -108,14 +108,14 @@ public:
         rest_.remove_prefix(end + 1);
         return result;
     }
-    /// What follows the name on a line that begins with it.
+    /// The text after the name, on a line that begins with that name.
     std::string_view field(std::string_view name) {
         const auto text = line();
         if (text.size() < name.size() || text.substr(0, name.size()) != name) return fail();
         if (text.size() == name.size()) return text.substr(name.size());
         return text[name.size()] == ' ' ? text.substr(name.size() + 1) : fail();
     }
-    /// Not negative; infinite is allowed.
+    /// A number that isn't negative; infinity is allowed.
     double number(std::string_view word) {
         double value = 0.0;
         const auto* const end = word.data() + word.size();
@@ -142,7 +142,7 @@ public:
         words.remove_prefix(space == std::string_view::npos ? words.size() : space + 1);
         return word;
     }
-    /// The line that ends the block that starts at `from`.
+    /// Reads the line that ends the block that starts at `from`.
     void checksum(std::size_t from) {
         fingerprint print;
         print.add(all_.substr(from, position() - from));
@@ -203,7 +203,8 @@ inline bool makes_sense(const cache_entry& e) {
     return detail::with_checksum(std::move(head)) + detail::with_checksum(std::move(body) + '\n');
 }
 
-/// All but the operations, and where they begin; nothing if the text isn't the beginning of an entry.
+/// All fields except the operations, and the size of their text. Nothing if the text doesn't begin with an entry's
+/// head.
 struct cache_entry_head {
     cache_entry entry{};
     std::size_t size = 0;

@@ -97,7 +97,7 @@ private:
         else
             result_.values[own.full[k].variable()] = true;
     }
-    /// A B becomes I followed at once by W; where a B may stay one, W k belongs to I k.
+    /// A B becomes an I followed at once by its W. If the model allows B, weight gradient k belongs to gradient k.
     void sort_weights(stage at, const std::vector<timed_operation>& all) {
         const auto& own = model_->stages()[at];
         if (own.weight.empty()) return;
@@ -132,7 +132,7 @@ private:
 
     void read_choices() {
         const auto& m = model_->tasks();
-        // Variables without tasks are set already; presences that imply each other are in the order of their variables.
+        // Variables without tasks are set already. Presences that imply each other are in the order of their variables.
         for (std::uint32_t v = 1; v < m.variables(); ++v) {
             const auto& c = m.choices[v];
             if (c.first == c.second) continue;
@@ -218,7 +218,7 @@ private:
         add(offload_of(s, microbatch{k}), own.offload[pair]);
         add(reload_of(s, microbatch{k}), own.reload[pair]);
     }
-    /// Assigns each transfer pair to the first stash that it fits and that has none yet. false: there is none.
+    /// Assigns each transfer pair to the first stash that fits it and has no pair yet. False if there is none.
     bool write_all_transfers(stage s) {
         const auto& own = model_->stages()[s];
         std::size_t next = 0;
@@ -238,7 +238,7 @@ private:
 
 } // namespace detail
 
-/// The schedule that a solution of the model represents; empty if that of a pooled model requires overtaking.
+/// The schedule of a solution of the model; empty if a solution of a pooled model has no schedule without overtaking.
 [[nodiscard]] inline std::optional<schedule> schedule_of(const pipeline_model& m, const assignment& a) {
     return detail::assignment_to_schedule{m, a}.write();
 }

@@ -12,30 +12,30 @@
 
 namespace optpipe::cp {
 
-/// How searches of one model share what they learn.
+/// How searches of one model share learned clauses.
 struct clause_pool_parameters {
     /// Clauses of more decision levels stay with the search that learned them: they prune less, and take as long to
-    /// propagate. store-p3-m6-k150 and store-v-p2-m4-k100, two searches each, three seeds: proven after 8.5 s of one
-    /// search, 7.0 s of two that share nothing, 4.8, 4.3 and 4.7 s with 3, 5 and 8 levels.
+    /// propagate. Measured on store-p3-m6-k150 and store-v-p2-m4-k100, two searches each, three seeds: proven after 8.5
+    /// s of one search, 7.0 s of two that share nothing, and 4.8, 4.3 and 4.7 s with 3, 5 and 8 levels.
     std::uint32_t most_levels = 5;
-    /// The last so many are kept: as many as a search learns before it drops some (`solver_parameters`).
+    /// Number of latest clauses that are kept: the number a search learns before it drops some (`solver_parameters`).
     std::size_t most_clauses = 4000;
 };
 
-/// Learned clauses of several searches of one model, which need not have the same limit of the objective: each clause
-/// holds up to the limit under which it was learned. As by parallel SAT solvers (ManySAT: Hamadi, Jabbour and Sais
-/// 2009), only those of few decision levels are shared (Audemard and Simon 2009).
+/// Learned clauses of several searches of one model. The searches may have different limits of the objective; each
+/// clause holds for objectives up to the limit under which it was learned. As in parallel SAT solvers (ManySAT: Hamadi,
+/// Jabbour and Sais 2009), only clauses of few decision levels are shared (Audemard and Simon 2009).
 ///
-/// Searches on several threads may use it at the same time, each through a `member` of its own.
+/// Searches on several threads may use it at the same time, each through its own `member`.
 class clause_pool {
 public:
     struct clause {
         std::vector<literal> literals{};
         std::uint32_t distinct_levels = 0;
-        /// It holds for objectives up to this, in ticks.
+        /// The largest objective, in ticks, for which it holds.
         ticks limit = std::numeric_limits<ticks>::max();
     };
-    /// A search that adds clauses, and takes those of the others.
+    /// A search that adds clauses and takes those of the others.
     class member {
     public:
         member() = default;
@@ -45,7 +45,7 @@ public:
             return pool_ && distinct_levels <= pool_->with_.most_levels;
         }
         void add(clause c) { pool_->add(std::move(c), number_); }
-        /// Those of others that hold up to `limit`, and weren't there when this was last called.
+        /// Clauses of other members that hold up to `limit` and were added since the last call.
         [[nodiscard]] std::vector<clause> take(ticks limit) {
             return pool_ ? pool_->since(seen_, number_, limit) : std::vector<clause>{};
         }
@@ -92,7 +92,7 @@ private:
 
     clause_pool_parameters with_{};
     std::mutex mutex_{};
-    /// The last ones, the n-th of all at n modulo their largest number.
+    /// The latest clauses, as a ring buffer: the n-th of all is at n modulo the capacity.
     std::vector<entry> clauses_{};
     std::size_t added_ = 0;
     std::uint32_t members_ = 0;

@@ -22,9 +22,9 @@ public:
             : clause_{2 * c + (is_binary ? 1U : 0U)}, blocker_{blocker} {}
 
         [[nodiscard]] clause_index clause() const { return clause_ / 2; }
-        /// Whether the clause has two literals, of which the blocker is the other one: then it needn't be read.
+        /// Whether the clause has two literals. The blocker is then the other one, and the clause needn't be read.
         [[nodiscard]] bool is_binary() const { return clause_ % 2 != 0; }
-        /// One of its literals; while that is true the clause is satisfied.
+        /// One of its literals; the clause is satisfied while this one is true.
         [[nodiscard]] literal blocker() const { return blocker_; }
 
     private:
@@ -51,12 +51,12 @@ public:
         std::swap(data_[c + header + i], data_[c + header + j]);
     }
 
-    /// The clauses that have the opposite of `l` among their watched literals, and so lose one when `l` becomes true.
+    /// The clauses that watch the opposite of `l`, and so lose a watched literal when `l` becomes true.
     [[nodiscard]] std::vector<watcher>& watching(literal l) { return watchers_[l.code()]; }
     [[nodiscard]] const std::vector<clause_index>& learned() const { return learned_; }
 
-    /// Erases the learned clauses for which `is_forgotten(clause)` is true. All indices change: no reason may refer
-    /// to one then.
+    /// Erases the learned clauses for which `is_forgotten(clause)` is true. All indices change, so no reason may refer
+    /// to a clause at that time.
     template <class Forget> void erase_learned_if(Forget is_forgotten) {
         std::vector<std::uint32_t> kept;
         std::vector<clause_index> learned;

@@ -10,7 +10,7 @@
 
 namespace optpipe::cp {
 
-/// The clause learned from a conflict: literals of choices only, the first of which is implied at `level`.
+/// The clause learned from a conflict. All its literals are of choices; the first one is implied at `level`.
 struct learned_clause {
     std::vector<literal> clause{};
     std::uint32_t level = 0;
@@ -19,8 +19,8 @@ struct learned_clause {
     bool final = false;
 };
 
-/// First unique implication point among the choices. Bounds are always replaced by their reasons, down to choices, each
-/// only for the value that is needed.
+/// Learns the first unique implication point among the choices. Bounds are always replaced by their reasons, down to
+/// choices, and each only for the value that is needed.
 template <class Trail> class conflict_analysis {
 public:
     conflict_analysis(std::size_t variables, std::size_t bounds) : seen_(variables, false), wanted_(bounds, -1) {}
@@ -55,9 +55,9 @@ private:
         return at < 0 ? 0 : trail[static_cast<std::size_t>(at)].level;
     }
 
-    /// The clause of the conflict's highest level. False if no choice of that level is involved: then `conflict_` becomes
-    /// what it follows from on the levels below. Propagation isn't complete: what is derived on a level may have
-    /// followed from earlier ones.
+    /// Derives the clause of the conflict's highest level. False if no choice of that level is involved; `conflict_`
+    /// then becomes the facts on lower levels from which it follows. This can happen because propagation isn't
+    /// complete: facts that are derived on a level may have followed from earlier ones.
     template <class Bump> bool resolve_at_level(const Trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;
@@ -95,7 +95,7 @@ private:
         flagged_[static_cast<std::size_t>(at)] = true;
         ++here_;
     }
-    /// Of two values required of one bound the higher one suffices.
+    /// Keeps the higher of two values required of one bound.
     void add_bound(const Trail& trail, const fact& f) {
         const auto at = trail.position_of(f.code, f.value);
         if (at < 0) return;
@@ -117,7 +117,7 @@ private:
         ++(trail[place].level == level_ ? here_ : below_);
     }
 
-    /// Whether a choice of the highest level is found.
+    /// Resolves until one choice of the highest level is left; returns whether there is one.
     template <class Bump> bool resolve(const Trail& trail, Bump& bump) {
         bool found = false;
         for (std::size_t i = trail.size(); i-- > 0 && (!found || below_ > 0);) {
@@ -161,7 +161,7 @@ private:
             implied_[at] = {};
         asked_.clear();
     }
-    /// Whether the literals of the clause imply all that a fact, which holds since the entry `at`, was derived from.
+    /// Whether the literals of the clause imply every reason of a fact that holds since entry `at`.
     bool reasons_hold(const Trail& trail, const fact& what, std::size_t at, std::size_t depth) {
         const auto begin = pending_.size();
         trail.explain(what, trail[at].why, pending_);
@@ -180,7 +180,7 @@ private:
         if (e.level == 0 || (!f.is_bound && in_clause_[f.as_literal().variable()])) return true;
         if (is_decision(e) || !levels_[e.level] || depth == 0) return false;
         const auto& known = implied_[at];
-        // A bound that is implied is so for lower values too.
+        // If a bound is implied, so are lower values of it.
         if (known.is_known && known.holds && f.value <= known.value) return true;
         if (known.is_known && !known.holds && f.value >= known.value) return false;
         const bool holds = reasons_hold(trail, f, at, depth - 1);
@@ -212,7 +212,7 @@ private:
         bool holds = false;
         ticks value = 0;
     };
-    /// Of the recursion: the stack is finite.
+    /// Limit of the depth of the recursion, because the stack is finite. Not tuned.
     static constexpr std::size_t most_depth = 100;
 
     std::uint32_t level_ = 0;
@@ -228,7 +228,7 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// Per entry of the trail, and those that have an outcome.
+    /// Outcomes per entry of the trail, and the entries that have one.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

@@ -25,45 +25,45 @@
 
 namespace optpipe {
 
-/// How `cp_search` divides its effort, and what it doesn't begin.
+/// How `cp_search` divides its effort, and the largest problems that it starts on.
 struct cp_parameters {
-    /// Of a slice in the first round over the searches, in conflicts: many short rounds change sides often, few long
-    /// ones keep what they learn. Chosen, not tuned.
+    /// Conflicts of a slice in the first round over the searches. Many short rounds change sides often; few long ones
+    /// keep their learned clauses. Not tuned.
     std::size_t first_round = 200;
-    /// Each round is longer than the last by one part in so many.
+    /// Each round is longer than the previous one by 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
-    /// Conflicts per conflict of the searches for bounds, each of which starts anew: a proof from the incumbent's side
-    /// comes earlier, a bound without one is a little lower. Of 40 small problems drawn at random and 5 s of the
-    /// processor, 2 instead of 1: four incumbents better, one found at all, three bounds lower by 0.2 to 2 %. Of 12
-    /// drawn anew and 3 s, 8 instead of 2: no bound lower, no proof later; store-v-p2-m4-k100 was proven after 9.2
-    /// and 9.6 instead of 10.4 and 11.5 s.
+    /// Conflicts for the incumbent per conflict of the searches for bounds, each of which starts anew. A larger value
+    /// leads earlier to proofs from the incumbent's side, and to slightly lower bounds without a proof. On 40 small
+    /// random problems with 5 s of the processor, 2 instead of 1: four better incumbents, one more found, three bounds
+    /// lower by 0.2 to 2 %. On 12 others with 3 s, 8 instead of 2: no bound lower, no proof later; store-v-p2-m4-k100
+    /// was proven after 9.2 and 9.6 instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
-    /// The least part of the gap at which a bound is looked for, 1 in so many: smaller ones are answered sooner, and
-    /// raise the bound by less. Chosen, not tuned.
+    /// The smallest part of the gap at which a bound is searched is 1 / `most_gap_divisor`. Smaller parts are answered
+    /// sooner, but raise the bound by less. Not tuned.
     std::int64_t most_gap_divisor = 64;
-    /// What a solver costs before it searches, in propagation steps per clause and variable: 0.27 s for 1,570,000 of
-    /// them, at 0.4 µs a step (4 ranks, 8 microbatches, 21 storage options).
+    /// Cost of setting up a solver, in propagation steps per clause and variable: 0.27 s for 1,570,000 of them, at 0.4
+    /// µs per step (4 ranks, 8 microbatches, 21 storage options).
     double steps_of_setup = 0.43;
-    /// Larger problems aren't begun: to build the model can't be interrupted, and grows with the square of the tasks;
-    /// 0.02 to 0.16 s for 2000 tasks of problems drawn at random.
+    /// Problems with more tasks aren't started, because building the model can't be interrupted and grows with the
+    /// square of the tasks: 0.02 to 0.16 s for 2000 tasks on random problems.
     std::size_t most_tasks = 2000;
-    /// Clauses on the ways of microbatches (`stage_storage`): tens of megabytes.
+    /// Limit of the clauses that link the microbatches of consecutive stages (`stage_storage`): tens of megabytes.
     std::size_t most_links = 200'000;
 };
 
 struct cp_options {
     std::uint64_t seed = 1;
-    /// The conflict limit. Where this or the next ends the search, it is the same every time.
+    /// The conflict limit. If this or the step limit ends the search, the result is reproducible.
     std::size_t conflicts = std::numeric_limits<std::size_t>::max();
-    /// The limit of propagation steps: half a microsecond to a few each, whatever the size. What is set up before a
-    /// search counts as well.
+    /// The limit of propagation steps. A step takes half a microsecond to a few, whatever the size. Setting up a search
+    /// also counts.
     std::size_t steps = std::numeric_limits<std::size_t>::max();
     cp_parameters parameters{};
 };
 
 namespace cp::detail {
 
-/// What all searches of one problem share: learned clauses, by the form of the model.
+/// The learned clauses that all searches of one problem share, one pool per form of the model.
 class shared_clauses {
 public:
     [[nodiscard]] clause_pool& of(overtaking form) { return pools_[static_cast<std::size_t>(form)]; }
@@ -73,10 +73,10 @@ private:
     std::array<clause_pool, forms> pools_{};
 };
 
-/// F, I, W and two transfers of a microbatch on a stage.
+/// F, I, W and two transfers, for each microbatch on a stage.
 inline constexpr std::size_t tasks_without_options = 5;
 
-/// F, I and W of a microbatch, and what the storage options may add.
+/// F, I and W of a microbatch, and all tasks that its storage options may add.
 [[nodiscard]] inline std::size_t tasks_per_microbatch(const problem& p, stage s) {
     std::size_t tasks = 3;
     for (std::size_t i = 0; i < p.storage_options(s); ++i) {
@@ -96,16 +96,16 @@ inline constexpr std::size_t tasks_without_options = 5;
     return tasks > with.most_tasks || links > with.most_links;
 }
 
-/// One search of the shared state, from both sides: searches below the incumbent look for better schedules; searches
-/// for far better ones, when they are infeasible, raise the bound. All share what they learn, also with other searches
-/// of the same state. `run` resumes where the last call stopped.
+/// One search of the shared state, from both sides. Searches below the incumbent look for better schedules; searches
+/// for far better ones raise the bound if they are infeasible. They share learned clauses with each other and with
+/// other searches of the same state. `run` resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
         : seed_{seed}, with_{with}, problem_{&state.problem()}, clauses_{state.shared<shared_clauses>()},
           effort_{with.first_round} {}
 
-    /// `state` is a view of the same state at every call.
+    /// `state` must be a view of the same state in every call.
     void run(search_state& state, const cp_options& options) {
         state_ = &state;
         conflict_limit_ = after(spent_, options.conflicts);
@@ -122,14 +122,14 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover<>> search;
         bool started = false;
-        /// false: its limit is settled.
+        /// False once its limit is settled.
         bool active = true;
     };
 
     [[nodiscard]] static std::size_t after(std::size_t spent, std::size_t more) {
         return spent + std::min(more, std::numeric_limits<std::size_t>::max() - spent);
     }
-    /// false: nothing is to be searched.
+    /// Builds the pooled model. False if there is nothing to search.
     bool build() {
         if (state_->objective().is_unlimited() && !problem_->has_storage_options()) try_builders();
         if (state_->bound() <= duration{}) state_->raise_bound(bounds_of(*problem_).best(), name);
@@ -137,7 +137,7 @@ private:
         pooled_.emplace(*problem_, overtaking::pooled);
         return true;
     }
-    /// false: it isn't complete.
+    /// Makes the first searches. False if the root bound isn't complete yet.
     bool begin() {
         if (!bound_from_root()) return false;
         incumbent_searches_.push_back({&*pooled_, new_search(*pooled_)});
@@ -158,10 +158,10 @@ private:
         search->share(clauses_->of(m.form()));
         return search;
     }
-    /// Of its slice, what the last call left of it. false: the round is over, and none had anything left to search.
+    /// Continues the current slice. False if the round is over and no search of it had anything left.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
-            // A better schedule often takes a few conflicts: the rest of the slice is for the next one.
+            // A better schedule often takes a few conflicts; the rest of the slice is for the next one.
             if (spent_ < slice_end_ && improve_incumbent(search_, slice_end_ - spent_))
                 any_left_ = true;
             else
@@ -182,7 +182,7 @@ private:
     [[nodiscard]] bool finished() const {
         return state_->done() || spent_ >= conflict_limit_ || spent_steps_ >= step_limit_;
     }
-    /// Whether the steps are spent, with those of a search under way.
+    /// Whether the step limit is reached, including `steps` of a search in progress.
     [[nodiscard]] bool is_enough(std::size_t steps) const {
         return state_->done() || spent_steps_ + steps >= step_limit_;
     }
@@ -196,8 +196,8 @@ private:
         });
     }
 
-    /// The largest objective that would be an improvement, in ticks; or that much more, that where it is infeasible the
-    /// improvement is, in spite of rounding.
+    /// The largest objective that would be an improvement, in ticks, plus the rounding error: if it is infeasible, so
+    /// is any improvement.
     [[nodiscard]] ticks target() const {
         const auto wanted = state_->target();
         const auto& time = pooled_->time();
@@ -208,12 +208,12 @@ private:
     /// The largest error that rounding can make in a sum of durations.
     [[nodiscard]] ticks rounding() const {
         if (pooled_->time().is_exact()) return 0;
-        // Durations and hops of a microbatch on a stage, each off by half a tick.
+        // Durations and hops of a microbatch on a stage, each with an error of half a tick.
         constexpr std::size_t with_options = 8;
         const std::size_t most = problem_->has_storage_options() ? with_options : tasks_without_options;
         return static_cast<ticks>(most * problem_->graph.stages() * problem_->graph.microbatches());
     }
-    /// No schedule has an objective of `most` ticks or less.
+    /// Records that no schedule has an objective of `most` ticks or less.
     void exclude(ticks most) {
         excluded_ = std::max(excluded_, most);
         if (state_->objective().is_unlimited() && most >= target())
@@ -222,20 +222,20 @@ private:
             state_->raise_bound(duration{pooled_->time().value(most + 1 - rounding())}, name);
     }
 
-    /// What the bound, whoever raised it, says of ticks.
+    /// Excludes all ticks below the shared bound, which any strategy may have raised.
     void exclude_below_bound() {
         const auto bound = state_->bound();
-        if (bound.is_unlimited()) return; // somebody has just shown that there is no schedule
+        if (bound.is_unlimited()) return; // another strategy has just proven that there is no schedule
         excluded_ = std::max(excluded_, pooled_->time().below(bound.value()) - 1 - rounding());
     }
 
-    /// Excludes what root propagation finds infeasible, by bisection below the target, to the least part of the gap at
-    /// which a bound is looked for. false: it isn't complete.
+    /// Excludes objectives that root propagation finds infeasible, by bisection below the target, down to the smallest
+    /// part of the gap at which a bound is searched. False if it isn't complete.
     bool bound_from_root() {
         exclude_below_bound();
         while (!finished()) {
             if (!is_probing_) {
-                // The target first: often that is infeasible already.
+                // Try the target first: it is often infeasible already.
                 const bool first = root_feasible_ == std::numeric_limits<ticks>::max();
                 const auto high = std::min(target(), root_feasible_);
                 if (first) root_precision_ = std::max<ticks>(1, (high - excluded_) / with_.most_gap_divisor);
@@ -253,7 +253,7 @@ private:
             is_probing_ = feasible && finished();
             if (is_probing_) return false;
             if (feasible) {
-                root_feasible_ = root_probe_->limit(); // and the next limit is below that
+                root_feasible_ = root_probe_->limit(); // the next limit is below that
             } else {
                 exclude(root_probe_->limit());
                 root_probe_.reset();
@@ -262,7 +262,7 @@ private:
         return false;
     }
 
-    /// false: the search of this model is settled.
+    /// Continues the search for a better schedule in one model. False if that search is settled.
     bool improve_incumbent(std::size_t i, std::size_t effort) {
         auto& search = incumbent_searches_[i];
         const auto wanted = target();
@@ -285,19 +285,20 @@ private:
         }
         return true;
     }
-    /// With storage options the pooled model, in which each pair of microbatches may overtake, is much the harder one.
+    /// With storage options, any pair of microbatches may overtake in the pooled model, which makes it much harder.
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
         return problem_->has_storage_options() && search.model->form() == overtaking::pooled && ordered_ &&
                incumbent_searches_[1].active;
     }
-    /// Where the pooled model may allow more than FIFO order; with storage options it is exact.
+    /// Adds the exact model if the pooled one may allow orders without a schedule; with storage options the pooled one
+    /// is exact.
     void add_unordered() {
         if (incumbent_searches_.size() > 2 || problem_->has_storage_options()) return;
         unordered_.emplace(*problem_, overtaking::allowed);
         incumbent_searches_.push_back({&*unordered_, new_search(*unordered_)});
     }
-    /// Searches at a fraction of the gap above the bound: a smaller one after a timeout, a larger one after an answer.
-    /// false: the bound has met what is known to be feasible.
+    /// Searches at a fraction of the gap above the bound: at a smaller one after a timeout, at a larger one after an
+    /// answer. False if the bound has met the least feasible objective.
     bool improve_bound(std::size_t effort) {
         exclude_below_bound();
         const auto high = std::min(target(), least_feasible_);
@@ -308,7 +309,7 @@ private:
         }
         const auto answer = count(*bound_search_, allowed(effort));
         if (answer == search_status::stopped) {
-            // The smallest fraction is searched without a limit, so that there is an answer.
+            // The smallest fraction is searched without a limit, so that it is answered.
             if (finished() || gap_divisor_ >= with_.most_gap_divisor) return true;
             gap_divisor_ *= 2;
         } else if (answer == search_status::infeasible) {
@@ -326,11 +327,11 @@ private:
         const auto steps_before = search.steps();
         const auto answer = search.search(effort, [&] { return is_enough(search.steps() - steps_before); });
         spent_ += search.conflicts() - before + 1;
-        // A search that gave up says so in conflicts alone.
+        // A search that gave up counts only conflicts.
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
-    /// Whether the solution is a schedule.
+    /// Offers the schedule of a solution; false if the solution has none.
     bool offer(const pipeline_model& m, const assignment& a) {
         const auto found = schedule_of(m, a);
         if (!found) return false;
@@ -348,33 +349,34 @@ private:
     std::optional<pipeline_model> unordered_;
     std::vector<incumbent_search> incumbent_searches_;
     std::unique_ptr<prover<>> root_probe_;
-    /// Whether root propagation of its limit is under way.
+    /// Whether root propagation of its limit is in progress.
     bool is_probing_ = false;
-    /// The least objective that root propagation found feasible so far.
+    /// The least objective that root propagation has found feasible.
     ticks root_feasible_ = std::numeric_limits<ticks>::max();
     ticks root_precision_ = 1;
     std::unique_ptr<prover<>> bound_search_;
     ticks gap_divisor_ = 2;
     ticks excluded_ = 0;
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
-    /// Of a slice in this round, in conflicts.
+    /// Conflicts of a slice in this round.
     std::size_t effort_;
-    /// Which search has the slice, the bound's after all others, and at how many conflicts that ends.
+    /// The search that has the slice (the bound's comes after all others), and the number of conflicts at which it
+    /// ends.
     std::size_t search_ = 0;
     std::size_t slice_end_ = 0;
-    /// Whether any search of this round had something left to search.
+    /// Whether a search of this round had something left to search.
     bool any_left_ = false;
-    /// Conflicts and propagation steps so far, and at how many the call ends.
+    /// Conflicts and propagation steps until now, and the numbers at which the call ends.
     std::size_t spent_ = 0;
     std::size_t spent_steps_ = 0;
     std::size_t conflict_limit_ = 0;
     std::size_t step_limit_ = 0;
 };
 
-/// The searches of a state that no call is running.
+/// The searches of a state that aren't running in a call.
 class paused_searches {
 public:
-    /// Null: there is none.
+    /// Takes a search out; null if there is none.
     [[nodiscard]] std::unique_ptr<state_search> take() {
         const std::scoped_lock lock{mutex_};
         if (searches_.empty()) return nullptr;
@@ -394,16 +396,17 @@ private:
 
 } // namespace cp::detail
 
-/// Constraint programming: finds the best schedule and proves it optimal by branching on the order of pairs of
+/// Constraint programming. Finds the best schedule and proves it optimal by branching on the order of pairs of
 /// operations, on offloads and on storage options, with propagation and clause learning, without linear programs.
 ///
-/// Offers schedules and raises the bound as it goes; starts from the best builder's if there is none. Returns
-/// when the search is done or a limit is reached; at once, with the structural bound, for problems with more operations
-/// and transfers than `cp_parameters::most_tasks` (all that storage options may add counted), and for those with
-/// storage options and many microbatches. For those `window_search` uses the same solver on windows of a schedule.
+/// Offers schedules and raises the bound during the search; starts from the schedule of the best builder if there is
+/// none. Returns when the search is complete or a limit is reached. Returns at once, with the structural bound, if the
+/// problem has more operations and transfers than `cp_parameters::most_tasks` (counting all that storage options may
+/// add), or if it has storage options and many microbatches. For such problems, `window_search` uses the same solver on
+/// windows of a schedule.
 ///
-/// A later call on the same state, or on another view of it, resumes the search of an earlier one that has returned,
-/// with its seed and parameters. Concurrent calls have a search each, and share what they learn.
+/// A later call on the same state, or on another view of it, resumes the search of an earlier call that has returned,
+/// with its seed and parameters. Each concurrent call has its own search; they share learned clauses.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     const auto paused = state.shared<cp::detail::paused_searches>();
     auto search = paused->take();

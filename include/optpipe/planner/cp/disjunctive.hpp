@@ -14,7 +14,7 @@ namespace optpipe::cp {
 
 /// Propagation of machines: tasks that must not overlap. Applied forwards in time and, with the same code, backwards.
 ///
-/// - *Load*: a task starts no earlier than the tasks known to precede it can be completed.
+/// - *Load*: a task starts no earlier than the completion of the tasks known to precede it.
 /// - *Overload*: the tasks that must lie within an interval must fit into it; over all intervals this is the preemptive
 ///   one-machine bound (Carlier 1982).
 /// - *Edge finding* (Carlier and Pinson 1989): a task that can't run among others runs after, or before, all of them.
@@ -59,12 +59,12 @@ public:
             dirty_[k] = false;
         waiting_.clear();
     }
-    /// Propagates one machine that changed, once.
+    /// Propagates one changed machine, once.
     bool propagate_next(Trail& trail) {
         const auto k = waiting_.back();
         waiting_.pop_back();
         dirty_[k] = false;
-        // Where every order is decided, the differences propagate everything.
+        // If every order is decided, the differences propagate everything.
         if (all_open_[k] == 0) return true;
         on_ = &model_->machines[k];
         open_here_ = &open_[k];
@@ -88,7 +88,7 @@ private:
         ticks deadline;
     };
 
-    /// The tasks of a machine that are known to run before each of them, by their places.
+    /// For each task of a machine, the tasks that are known to run before it, by their places.
     class known_orders {
     public:
         class row {
@@ -159,7 +159,7 @@ private:
         orders_[at.machine][1].set(first, second, known);
     }
 
-    // Backwards, a task starts at minus its end.
+    // In reversed time, a task starts at minus its end.
     ticks head_of(const Trail& trail, task_index t) const {
         return backwards_ ? -(trail.latest(t) + model_->tasks[t].length) : trail.earliest(t);
     }
@@ -189,7 +189,7 @@ private:
         std::sort(all_.begin(), all_.end(),
                   [](const job& a, const job& b) { return a.head != b.head ? a.head < b.head : a.place < b.place; });
     }
-    /// Groups jobs whose windows overlap, directly or through others; groups propagate independently.
+    /// Groups jobs whose windows overlap, directly or through others. Groups propagate independently.
     template <class Look> bool for_each_cluster(Look look) {
         for (std::size_t begin = 0; begin < all_.size();) {
             auto end = begin;
@@ -260,7 +260,7 @@ private:
             work_from_[i] = work_from_[i + 1] + (j.deadline <= deadline ? j.length : 0);
             if (j.deadline <= deadline && j.head + work_from_[i] > deadline) return overload(trail, i, deadline);
         }
-        // The fullest interval that begins no later than the job at hand.
+        // The fullest interval that begins no later than the current job.
         std::size_t fullest = n;
         for (std::size_t i = 0; i < n; ++i) {
             const auto& j = jobs_[i];
@@ -285,7 +285,7 @@ private:
         add_interval(trail, from, jobs_[from].head, deadline);
         return trail.fail(facts_);
     }
-    /// `last` can't run among or before the jobs from `from` on that end by the deadline.
+    /// Concludes that `last` can't run among or before the jobs from `from` on that end by the deadline.
     bool comes_last(Trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;
         for (std::size_t i = from; i < jobs_.size() && known; ++i)

@@ -12,24 +12,24 @@
 
 namespace optpipe::cp {
 
-/// A unit of which the quantities of a problem are integral multiples. If no decimal unit divides them all, a fine one
-/// to which they are rounded: then sums of n of them are off by at most n/2 units.
+/// A unit of which the quantities of a problem are integral multiples. If no decimal unit divides them all, it is a
+/// fine unit to which they are rounded, and a sum of n of them has an error of at most n/2 units.
 class grid {
 public:
     explicit grid(const std::vector<double>& values, double largest_sum) {
         double power = 1.0;
         constexpr double ten = 10.0;
-        constexpr int most_digits = 7; // of measured times
+        constexpr int most_digits = 7; // decimal digits of measured times
         for (int digits = 0; digits <= most_digits; ++digits, power *= ten)
             if (fits(values, power, largest_sum)) return;
-        constexpr int bits = 40; // of the largest sum: sums of n roundings still fit 55
+        constexpr int bits = 40; // resolution of the largest sum; sums of n roundings still fit in 55
         unit_ = largest_sum > 0.0 ? std::ldexp(largest_sum, -bits) : 1.0;
     }
 
     [[nodiscard]] double unit() const { return unit_; }
     [[nodiscard]] bool is_exact() const { return exact_; }
     [[nodiscard]] ticks nearest(double value) const { return static_cast<ticks>(std::llround(value / unit_)); }
-    /// Rounds down, with a tolerance.
+    /// Rounds down, after adding a tolerance.
     [[nodiscard]] ticks below(double value) const {
         constexpr double rounding = 1e-6;
         return static_cast<ticks>(std::floor(value / unit_ + rounding));
@@ -40,7 +40,7 @@ public:
 
 private:
     bool fits(const std::vector<double>& values, double power, double largest_sum) {
-        constexpr double most = 1e13; // ticks, which a double and sums of them still hold
+        constexpr double most = 1e13; // largest number of ticks; a double holds sums of it exactly
         constexpr double rounding = 1e-9;
         if (largest_sum * power > most) return false;
         std::int64_t common = 0;
@@ -59,8 +59,8 @@ private:
     bool exact_ = false;
 };
 
-/// For `span` optimal times are multiples of the grid's 1/k for some k ≤ ranks (they are means of differences along
-/// cycles that visit each rank once), so the grid is refined by the least common multiple where that is small.
+/// For `span`, optimal times are multiples of 1/k of the grid for some k ≤ ranks (they are means of differences along
+/// cycles that visit each rank once). So the grid is refined by the least common multiple if that is small.
 [[nodiscard]] inline grid time_grid(const problem& p) {
     std::vector<double> times;
     for (const auto& c : p.costs) {
@@ -78,7 +78,7 @@ private:
     grid result{times, p.serial_time().value()};
     if (p.objective != objective_kind::span || !result.is_exact()) return result;
     std::int64_t parts = 1;
-    // Beyond, sums of durations would no longer be integers of a double.
+    // Beyond these limits, sums of durations would no longer be exact integers in a double.
     constexpr std::int64_t most_parts = 1'000'000;
     constexpr double most_ticks = 1e15;
     for (std::size_t k = 2; k <= p.graph.ranks() && parts < most_parts; ++k)

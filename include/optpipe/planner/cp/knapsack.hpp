@@ -11,9 +11,9 @@
 
 namespace optpipe::cp {
 
-/// Propagation of knapsack constraints: the weight that is chosen already, and terms that no longer fit together with
-/// those that they imply. For memory this is "the least number of backwards that must precede this forward under the
-/// limit, given what is ordered".
+/// Propagation of knapsack constraints: sums the weight that is chosen already, and excludes terms that no longer fit
+/// together with the terms that they imply. For memory, this derives the least number of backwards that must precede a
+/// forward under the limit, given the decided orders.
 template <class Trail> class knapsack_propagation {
 public:
     explicit knapsack_propagation(const model& m)
@@ -52,7 +52,7 @@ public:
             dirty_[b] = false;
         waiting_.clear();
     }
-    /// Propagates one constraint that changed.
+    /// Propagates one changed constraint.
     bool propagate_next(Trail& trail) {
         const auto b = waiting_.back();
         waiting_.pop_back();
@@ -97,8 +97,8 @@ private:
         add_used(trail, on, capacity, &one.implied_terms);
         return trail.assign(!one.chosen, facts_);
     }
-    /// Adds facts on chosen terms, without those at `but`, that together exceed the capacity; the oldest ones, and no
-    /// more than necessary.
+    /// Adds facts on chosen terms, except those at `but`, that together exceed the capacity. Uses the oldest facts, and
+    /// no more than necessary.
     void add_used(const Trail& trail, const knapsack_constraint& on, ticks capacity,
                   const std::vector<std::uint32_t>* but) {
         used_now_.clear();

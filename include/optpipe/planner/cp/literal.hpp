@@ -46,7 +46,7 @@ using bound_index = std::uint32_t;
 [[nodiscard]] constexpr task_index task_of(bound_index b) { return b >> 1U; }
 [[nodiscard]] constexpr bound_index opposite(bound_index b) { return b ^ 1U; }
 
-/// A literal that is true, or a bound that has at least this value.
+/// A literal that is true, or a bound that is at least `value`.
 struct fact {
     std::uint32_t code = 0;
     bool is_bound = false;

@@ -17,7 +17,7 @@ struct task {
     literal presence = always;
 };
 
-/// start(to) ≥ start(from) + gap, where the guard holds and both tasks are present.
+/// start(to) ≥ start(from) + gap, if the guard holds and both tasks are present.
 struct difference {
     task_index from = 0;
     task_index to = 0;
@@ -25,8 +25,8 @@ struct difference {
     literal guard = always;
 };
 
-/// A variable that says how two tasks are ordered. True: both are present and start(second) ≥ start(first) + gap.
-/// False: start(first) ≥ start(second) + back, or one of them is absent.
+/// A variable for the order of two tasks. True: both are present and start(second) ≥ start(first) + gap. False:
+/// start(first) ≥ start(second) + back, or one of them is absent.
 struct choice {
     task_index first = 0;
     task_index second = 0;
@@ -34,8 +34,8 @@ struct choice {
     ticks back = 0;
 };
 
-/// Tasks that must not overlap, and the literal "i before j" of every pair, in row-major order. Such a literal counts
-/// only if both are present.
+/// Tasks that must not overlap, and the literal "i before j" for every pair, in row-major order. The literal matters
+/// only if both tasks are present.
 struct machine {
     std::vector<task_index> tasks{};
     std::vector<literal> before{};
@@ -58,7 +58,7 @@ struct knapsack_constraint {
     std::vector<knapsack_term> terms{};
 };
 
-/// A scheduling model: decide order and presence of the tasks such that starts with earliest ≤ start ≤ latest exist
+/// A scheduling model: decide order and presence of the tasks so that there are starts with earliest ≤ start ≤ latest
 /// that satisfy all differences, choices, machines, knapsacks and clauses.
 struct model {
     std::vector<task> tasks{};
@@ -68,7 +68,7 @@ struct model {
     std::vector<machine> machines{};
     std::vector<knapsack_constraint> knapsacks{};
     std::vector<std::vector<literal>> clauses{};
-    /// For each variable the one that it implies directly (of presences: n ≥ k + 1 implies n ≥ k); 0: none.
+    /// For each variable, another one that it implies directly (for presences, n ≥ k + 1 implies n ≥ k); 0 for none.
     std::vector<std::uint32_t> implied{0};
 
     [[nodiscard]] std::size_t variables() const { return choices.size(); }
@@ -85,13 +85,13 @@ struct model {
     void add_difference(task_index from, task_index to, ticks gap, literal guard = always) {
         differences.push_back({from, to, gap, guard});
     }
-    /// Constants are left out.
+    /// Adds a clause without its constant literals.
     void add_clause(std::vector<literal> c) {
         if (std::find(c.begin(), c.end(), always) != c.end()) return;
         std::erase(c, never);
         clauses.push_back(std::move(c));
     }
-    /// A literal that is true where any of these is.
+    /// A literal that is true if any of these is.
     literal add_any_of(std::vector<literal> some) {
         std::erase(some, never);
         if (some.empty()) return never;
@@ -103,7 +103,7 @@ struct model {
         add_clause(std::move(some));
         return any;
     }
-    /// A literal that is true where both of these are.
+    /// A literal that is true if and only if both of these are.
     literal add_both(literal a, literal b) {
         if (a == never || b == never) return never;
         if (a == always || b == always) return a == always ? b : a;
@@ -113,7 +113,7 @@ struct model {
         add_clause({both, !a, !b});
         return both;
     }
-    /// Of literals that aren't `never`, exactly one is true.
+    /// Requires that exactly one of the literals other than `never` is true.
     void add_exactly_one(std::vector<literal> some) {
         std::erase(some, never);
         for (std::size_t a = 0; a < some.size(); ++a)
@@ -121,7 +121,7 @@ struct model {
                 add_clause({!some[a], !some[b]});
         add_clause(std::move(some));
     }
-    /// A literal that is true where all literals of one of these are false.
+    /// A literal that is true if all literals of one of these clauses are false.
     literal add_any_fails(std::vector<std::vector<literal>> some) {
         for (auto& c : some)
             std::erase(c, never);
@@ -136,7 +136,7 @@ struct model {
         }
         return fails;
     }
-    /// Both literals are positive.
+    /// Contract: both literals are positive.
     void add_implication(literal from, literal to) {
         implied[from.variable()] = to.variable();
         clauses.push_back({!from, to});

@@ -12,8 +12,8 @@
 
 namespace optpipe::cp {
 
-/// If all guards hold, bound(target) ≥ bound(source) + gap. The first guard of an arc that belongs to a choice says
-/// how that is decided.
+/// bound(target) ≥ bound(source) + gap, if all guards hold. If an arc belongs to a choice, its first guard is the
+/// choice's literal.
 struct arc {
     bound_index source = 0;
     bound_index target = 0;
@@ -21,12 +21,12 @@ struct arc {
     ticks gap = 0;
 };
 
-/// All differences and choices of a model as arcs between bounds, each found by its source and by its guards.
+/// All differences and choices of a model as arcs between bounds, indexed by their sources and by their guards.
 ///
-/// An optional task propagates its bounds only where it is present, or to tasks whose presence implies its own.
+/// An optional task propagates its bounds only if it is present, or to tasks whose presence implies its own.
 class network {
 public:
-    /// Positions of arcs, from the first up to the last, exclusive.
+    /// Positions of arcs: [first, last).
     struct range {
         std::uint32_t first = 0;
         std::uint32_t last = 0;
@@ -56,7 +56,7 @@ public:
     }
 
     [[nodiscard]] const arc& operator[](std::uint32_t i) const { return arcs_[i]; }
-    /// The arcs from a bound that belong to differences, and those that belong to choices.
+    /// The arcs that start at a bound and belong to differences, or to choices.
     [[nodiscard]] range differences_from(bound_index b) const { return differences_[b]; }
     [[nodiscard]] range choices_from(bound_index b) const { return choices_[b]; }
     [[nodiscard]] std::span<const std::uint32_t> guarded_by(literal l) const { return guarded_[l.code()]; }
@@ -98,7 +98,7 @@ private:
         }
         return {first, static_cast<std::uint32_t>(arcs_.size())};
     }
-    /// A choice that is true implies that both of its tasks are present.
+    /// Whether the literal is one of a choice; a true choice implies that both of its tasks are present.
     [[nodiscard]] bool is_choice(literal l) const {
         const auto& c = model_->choices[l.variable()];
         return c.first != c.second;

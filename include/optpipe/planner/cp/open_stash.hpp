@@ -11,23 +11,24 @@
 
 namespace optpipe::cp {
 
-/// Per stage, the storage options that its stashes may change to. Empty: they keep theirs.
+/// Per stage, the storage options that its stashes may change to. Empty if they keep theirs.
 using storage_candidates = std::vector<std::vector<storage_index>>;
 
-/// A stash of a `partial_order` whose storage option may change: what it needs and holds under each.
+/// A stash of a `partial_order` whose storage option may change, with the tasks and sizes under each option.
 struct open_stash {
     using node = std::uint32_t;
     static constexpr node no_node = std::numeric_limits<node>::max();
 
     struct alternative {
         storage_index option = 0;
-        /// Optional items, which options that need the same ones share.
+        /// Optional items; options that need the same item share it.
         node offload = no_node;
         node reload = no_node;
         node recompute = no_node;
-        /// What the gradient takes longer than under the option with which it is shortest: right before it.
+        /// The additional time of the gradient over the shortest option, as an item right before it.
         node extra = no_node;
-        /// What F holds, and what I or B acquires at its start and releases at its end.
+        /// Memory that F acquires at its start and keeps, that I or B acquires at its start, and that I or B releases
+        /// at its end.
         ticks held = 0;
         ticks grown = 0;
         ticks released = 0;
@@ -38,10 +39,10 @@ struct open_stash {
 
     node forward = no_node;
     node gradient = no_node;
-    /// The first is the one in use.
+    /// All alternatives; the first is the one in use.
     std::vector<alternative> alternatives{};
 
-    /// The optional items of one kind, each once.
+    /// The optional items of one kind, without duplicates.
     [[nodiscard]] std::vector<node> items(item_of_alternative which) const {
         std::vector<node> result;
         for (const auto& each : alternatives)
@@ -50,7 +51,7 @@ struct open_stash {
         result.erase(std::unique(result.begin(), result.end()), result.end());
         return result;
     }
-    /// With which the gradient starts.
+    /// The item with which the gradient starts.
     [[nodiscard]] node first_of(const alternative& each) const { return each.extra == no_node ? gradient : each.extra; }
 };
 

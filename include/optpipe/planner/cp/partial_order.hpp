@@ -24,12 +24,12 @@
 
 namespace optpipe::cp {
 
-/// A partially ordered schedule: free operations may move, the others keep their order on every lane and in memory.
-/// Where a stage has a list of storage options, a stash keeps its own unless there are others to choose from, and both
-/// its forward and its gradient are free.
+/// A partially ordered schedule: free operations may move, the others keep their order on every lane and in memory. If
+/// a stage has a list of storage options, a stash keeps its option unless there are candidates, and both its forward
+/// and its gradient are free.
 ///
-/// For a target objective it gives the window within which each operation starts in any schedule that reaches the
-/// target and keeps that order, wherever the free operations go.
+/// For a target objective it computes the window of each operation's start over all schedules that reach the target and
+/// keep that order, wherever the free operations go.
 class partial_order {
 public:
     using node = open_stash::node;
@@ -40,20 +40,21 @@ public:
         operation op{};
         std::size_t rank = 0;
         ticks length = 0;
-        /// Its start in the current schedule.
+        /// Start in the current schedule.
         ticks start = 0;
         bool free = false;
-        /// A transfer of an optional offload, or what an open stash needs under some of its options only.
+        /// Whether it is a transfer of an optional offload, or needed only under some options of an open stash.
         bool optional = false;
-        /// It lengthens the gradient of an open stash, and is no operation of its own.
+        /// Whether it lengthens the gradient of an open stash, and isn't an operation of its own.
         bool is_extra = false;
-        /// It is part of the current schedule.
+        /// Whether it is part of the current schedule.
         bool in_schedule = true;
         /// The other transfer of an optional offload.
         node partner = no_node;
-        /// The open stash that it belongs to.
+        /// The open stash to which it belongs.
         std::uint32_t stash = no_stash;
-        /// What its start acquires and its end releases; of an open stash's forward and gradient, under any option.
+        /// Memory acquired at its start and released at its end; for an open stash's forward and gradient, the least of
+        /// all options.
         ticks takes = 0;
         ticks gives = 0;
         ticks host_takes = 0;
@@ -100,10 +101,10 @@ public:
     [[nodiscard]] node find(const operation& op) const { return node_of_[number_(op)]; }
     [[nodiscard]] std::span<const link> out(node n) const { return out_[n]; }
     [[nodiscard]] std::span<const link> in(node n) const { return in_[n]; }
-    /// In topological order.
+    /// All items in topological order.
     [[nodiscard]] const std::vector<node>& sorted() const { return sorted_; }
     [[nodiscard]] const std::vector<std::size_t>& place() const { return place_; }
-    /// The lanes that an item occupies: compute of its rank, or an engine and a link.
+    /// The lanes that an item occupies: the compute lane of its rank, or an engine and a link.
     [[nodiscard]] std::vector<std::size_t> lanes_of(node n) const {
         const auto& p = *problem_;
         const auto& i = items_[n];
@@ -113,7 +114,7 @@ public:
         return {ranks + copy_engine_of(p.transfer, rank{i.rank}, inward),
                 3 * ranks + host_channel_of(p.transfer, rank{i.rank}, inward)};
     }
-    /// All items of each lane by start in the current schedule.
+    /// All items of each lane, by their starts in the current schedule.
     [[nodiscard]] const std::vector<std::vector<node>>& lanes() const { return lanes_; }
     [[nodiscard]] const std::vector<std::vector<node>>& by_rank() const { return by_rank_; }
 
@@ -123,7 +124,7 @@ public:
     }
     [[nodiscard]] ticks earliest(node n) const { return earliest_[n]; }
     [[nodiscard]] ticks latest(node n) const { return latest_[n]; }
-    /// false: the fixed operations alone exceed an objective of `most`.
+    /// Computes the windows. False if the fixed operations alone exceed an objective of `most`.
     bool set_windows(ticks most) {
         const bool span = problem_->objective == objective_kind::span;
         earliest_.assign(items_.size(), 0);
@@ -134,7 +135,7 @@ public:
         if (span)
             for (const auto n : lanes_[problem_->rank_of(stage{0}).position()])
                 latest_[n] = most - items_[n].length;
-        constexpr int most_rounds = 8; // windows of spans depend on each other; wider ones are valid too
+        constexpr int most_rounds = 8; // windows of spans depend on each other; wider ones are also valid
         for (int round = 0; round < most_rounds; ++round) {
             sweep();
             if (!span || !narrow_spans(most)) break;
@@ -199,7 +200,7 @@ private:
     [[nodiscard]] std::uint32_t stash_of(const operation& op) const {
         return stash_of_cell_.empty() ? no_stash : stash_of_cell_[cell_(op)];
     }
-    /// Whether it belongs to an open stash, and other options may do without it.
+    /// Whether it belongs to an open stash, and other options may not need it.
     [[nodiscard]] bool is_alternative(const operation& op) const {
         return stash_of(op) != no_stash && (is_transfer(op.kind) || op.kind == operation_kind::recompute);
     }
@@ -248,7 +249,7 @@ private:
         return op;
     }
     [[nodiscard]] storage_option option(stage s, storage_index o) const { return problem_->storage_of(s, o); }
-    /// Another alternative before it with the same optional item, `same(option)` says; none: null.
+    /// An earlier alternative with the same optional item, as decided by `same(option)`; null if there is none.
     template <class Same>
     [[nodiscard]] const alternative* shared(std::uint32_t which, const alternative& each, const Same& same) const {
         const auto& stash = open_stashes_[which];
@@ -257,7 +258,7 @@ private:
             if (same(option(s, other->option))) return other;
         return nullptr;
     }
-    /// An item that other options may do without, in the schedule if it belongs to the option in use.
+    /// Adds an item that other options may not need; it is in the schedule if it belongs to the option in use.
     node add_alternative(std::uint32_t which, const alternative& each, const operation& op, ticks start) {
         auto i = item_of(with_option(op, each.option), start, true);
         i.optional = true;
@@ -321,8 +322,8 @@ private:
         extra.takes = extra.gives = 0;
     }
 
-    /// An offload may be dropped if either of its transfers is free; one that isn't in the schedule may be added if
-    /// free, where memory is limited.
+    /// Adds optional offloads. An offload may be dropped if either of its transfers is free. If memory is limited, an
+    /// offload that isn't in the schedule may be added if either is free.
     template <class IsFree> void add_optional(const IsFree& is_free) {
         const auto& p = *problem_;
         for (const stage s : p.graph.all_stages()) {
@@ -347,8 +348,8 @@ private:
             }
         }
     }
-    /// Topological order, earliest start first. All other orders follow this one, so that there is no cycle among
-    /// operations at one instant, such as transfers without duration or shorter than the grid.
+    /// Topological order, earliest start first. All other orders follow this one, so that operations at one instant,
+    /// such as transfers without duration or shorter than the grid, form no cycle.
     void sort_items() {
         std::vector<node> by_start(items_.size());
         std::iota(by_start.begin(), by_start.end(), node{0});
@@ -399,7 +400,7 @@ private:
     }
     void add_inputs_of(node n, bool is_offloaded) {
         if (n == no_node) return;
-        const bool is_open = items_[n].stash != no_stash; // what brings its stash back is optional
+        const bool is_open = items_[n].stash != no_stash; // the items that bring its stash back are optional
         const auto way = is_open ? stash_way{} : stash_way_of(*problem_, items_[n].op, is_offloaded);
         for_each_dependency(*problem_, items_[n].op, way, [&](const operation& before, duration delay) {
             const auto from = is_gradient(before.kind) ? gradient(before.stage, before.microbatch) : find(before);
@@ -408,7 +409,7 @@ private:
     }
     void add_inputs(stage s) {
         for (const microbatch m : problem_->graph.all_microbatches()) {
-            // An offload that may not be made holds nothing up.
+            // An offload that might not be made delays nothing.
             const auto back = find(reload_of(s, m));
             add_inputs_of(gradient(s, m), back != no_node && !items_[back].optional);
             for (const auto kind : {operation_kind::forward, operation_kind::backward_weight, operation_kind::offload,
@@ -455,7 +456,7 @@ private:
         node taker = no_node;
         for (const auto n : own) {
             if (items_[n].*takes <= 0) continue;
-            // Within a lane the order is kept already.
+            // Lanes keep their order already.
             if (taker != no_node && is_transfer(items_[n].op.kind) != is_transfer(items_[taker].op.kind))
                 connect(taker, n, 0);
             taker = n;
@@ -463,7 +464,7 @@ private:
         for (const bool compute : {false, true})
             keep_releases(own, takes, gives, compute);
     }
-    /// Releases of transfers, or of computations, stay before the acquisitions that follow them.
+    /// Keeps releases of transfers, or of computations, before the acquisitions that follow them.
     void keep_releases(const std::vector<node>& own, ticks item::*takes, ticks item::*gives, bool compute) {
         std::vector<node> givers;
         for (const auto n : own)
@@ -489,7 +490,7 @@ private:
                 if (passes_on(l.to, sorted_[i]))
                     latest_[sorted_[i]] = std::min(latest_[sorted_[i]], latest_[l.to] - l.gap);
     }
-    /// An optional item bounds only its own partner.
+    /// An optional item only bounds its own partner.
     [[nodiscard]] bool passes_on(node from, node to) const {
         return !items_[from].optional || items_[from].partner == to;
     }
@@ -499,7 +500,7 @@ private:
             ticks begin_latest = std::numeric_limits<ticks>::max();
             ticks begin_earliest = 0;
             for (const auto n : lanes_[r]) {
-                if (items_[n].optional) continue; // what may be missing bounds nothing
+                if (items_[n].optional) continue; // an item that may be missing bounds nothing
                 begin_latest = std::min(begin_latest, latest_[n]);
                 begin_earliest = std::max(begin_earliest, earliest_[n] + items_[n].length - most);
             }
@@ -519,12 +520,12 @@ private:
     operation_numbering<any_graph> number_;
     cell_numbering cell_;
     std::vector<node> node_of_;
-    /// Per cell, empty where none is open.
+    /// The open stash per cell; empty if none is open.
     std::vector<std::uint32_t> stash_of_cell_;
     std::vector<open_stash> open_stashes_;
     ticks slack_ = 0;
     std::vector<item> items_;
-    /// Several short lists per item: freed one by one they would take as long as they took to make.
+    /// Several short lists per item; freeing them one by one would take as long as making them.
     std::pmr::monotonic_buffer_resource links_{};
     std::pmr::vector<std::pmr::vector<link>> out_{&links_};
     std::pmr::vector<std::pmr::vector<link>> in_{&links_};

@@ -15,19 +15,19 @@
 
 namespace optpipe::cp {
 
-/// Builds the knapsack constraint of one start: what other tasks have acquired by then, less what they have released.
+/// Builds the knapsack constraint of one start: the memory that other tasks have acquired by then and not released.
 class knapsack_builder {
 public:
     knapsack_builder(model& m, order_literals& known, task_index at) : model_{&m}, known_{&known}, at_{at} {}
 
-    /// The limit, less what is acquired in any case.
+    /// The limit, less the memory that is acquired in any case.
     ticks capacity = 0;
 
-    /// `by` acquires this much when it starts.
+    /// Adds an acquisition of `amount` at the start of `by`.
     void taken(task_index by, ticks amount) {
         if (amount > 0) add(known_->starts_before(by, at_), amount, by, false);
     }
-    /// `by` releases this much when it ends.
+    /// Adds a release of `amount` at the end of `by`.
     void given(task_index by, ticks amount) {
         if (amount <= 0) return;
         capacity += amount;
@@ -36,7 +36,7 @@ public:
     void used_if(literal l, ticks amount) {
         if (amount > 0) add(l, amount, no_task, false);
     }
-    /// Literals of which each implies those before it.
+    /// Adds terms whose literals are nested: each one implies those before it.
     void used_if_nested(const std::vector<std::pair<literal, ticks>>& terms) {
         std::vector<std::uint32_t> before;
         for (const auto& [l, amount] : terms) {
@@ -100,7 +100,7 @@ private:
     std::vector<origin> origins_;
 };
 
-/// Knapsack constraints of one rank's device and host memory: one for each start that acquires memory.
+/// Knapsack constraints of one rank's device and host memory, one for each start that acquires memory.
 class rank_memory {
 public:
     rank_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks, order_literals& known,
@@ -163,7 +163,7 @@ private:
             if (t.reload[k] != at) use.taken(t.reload[k], stash);
         }
     }
-    /// I of (s, k) has started, and its W hasn't ended, when `at` starts; and they aren't one B.
+    /// Whether I of (s, k) has started and its W hasn't ended when `at` starts, and the two aren't one B.
     literal between(stage s, std::size_t k, task_index at) {
         const auto& t = (*tasks_)[s];
         const auto begun = known_->starts_before(t.gradient[k], at);

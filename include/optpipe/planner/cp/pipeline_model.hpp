@@ -20,35 +20,36 @@ namespace optpipe::cp {
 
 /// A problem as a model of tasks, differences, choices and knapsack constraints, for any target objective.
 ///
-/// *Symmetry.* Take a valid schedule without transfers and give, on each stage, the k-th forward, the k-th gradient and
-/// the k-th weight gradient to microbatch k. Sorted, the k-th forward of a stage still ends a hop before the k-th of
-/// the next starts (if each of n pairs is in order, so are the pairs of the sorted), and so for all other inputs; each
-/// memory sees the same amounts at the same times. So some optimal schedule runs every kind in the order of
-/// microbatches.
+/// *Symmetry.* Take a valid schedule without transfers and assign, on each stage, the k-th forward, the k-th gradient
+/// and the k-th weight gradient to microbatch k. After this sorting, the k-th forward of a stage still ends a hop
+/// before the k-th of the next stage starts (if n pairs are in order, so are the sorted pairs), and likewise for all
+/// other inputs; each memory sees the same amounts at the same times. So some optimal schedule runs the operations of
+/// each kind in the order of microbatches.
 ///
-/// With transfers this fails: a transfer belongs to one forward and one gradient. F0 OFFLOAD0 F1 I1 RELOAD0 I0 on a
-/// rank that holds one stash has no equivalent in which I0 comes before I1. The three sequences may still be sorted if
-/// transfers don't belong to microbatches: `pooled` keeps only that at any time no more stashes are taken (by a
-/// gradient or an offload) than are available (from a forward or a reload), and no more reloaded than are offloaded.
-/// Every valid schedule gives a solution of it with the same times, so what is infeasible there is infeasible.
+/// With transfers this fails, because a transfer belongs to one forward and one gradient. F0 OFFLOAD0 F1 I1 RELOAD0 I0
+/// on a rank that holds one stash has no equivalent in which I0 precedes I1. The three sequences can still be sorted if
+/// transfers don't belong to microbatches: `pooled` only requires that at any time no more stashes are taken (by a
+/// gradient or an offload) than are available (from a forward or a reload), and no more are reloaded than are
+/// offloaded. Every valid schedule gives a solution of it with the same times, so a target that is infeasible for
+/// `pooled` is infeasible for schedules.
 ///
-/// `forbidden` adds that the k-th gradient uses the stash of the k-th forward. The i-th transfer pair can be that of
-/// the z-th stash if forward z ends before that pair starts and gradient z starts after it ended, so z must lie in [β_i
-/// + 1, α_i], where α_i forwards end before pair i starts and β_i gradients start before it ended. Both limits grow
-/// with i, so all pairs have stashes of their own if and only if α_j − β_i ≥ j − i + 1 for all i ≤ j (Hall). Every
-/// solution of it is a valid schedule, and every valid schedule in which microbatches don't overtake each other on a
-/// stage is one.
+/// `forbidden` adds that the k-th gradient uses the stash of the k-th forward. The i-th transfer pair can belong to the
+/// z-th stash if forward z ends before that pair starts and gradient z starts after it has ended. So z must lie in [β_i
+/// + 1, α_i], where α_i forwards end before pair i starts and β_i gradients start before it has ended. Both limits grow
+/// with i, so all pairs have distinct stashes if and only if α_j − β_i ≥ j − i + 1 for all i ≤ j (Hall). Every solution
+/// of it is a valid schedule, and so is the converse for schedules in which microbatches don't overtake each other on a
+/// stage.
 ///
-/// In `pooled`, let α_j forwards have ended before pair j ≥ i starts and n = j − i + 1. The stashes of the pairs i … j
-/// are from these forwards, and their gradients start when pair i has ended. So of the first b gradients, if they start
-/// before that, at most α_j − n belong to the first α_j forwards, and b − α_j + n to later ones, of which the last
-/// isn't before the (b + n)-th. If that is a later one, b + n > α_j, then between it and the b-th gradient lies the
-/// full pass of a microbatch down and up the pipeline.
+/// In `pooled`, suppose α_j forwards have ended before pair j ≥ i starts, and let n = j − i + 1. The stashes of the
+/// pairs i … j are from these forwards, and their gradients start after pair i has ended. So of the first b gradients,
+/// if they start before that, at most α_j − n belong to the first α_j forwards, and b − α_j + n belong to later ones;
+/// the last of these is at least the (b + n)-th. If that is a later one, b + n > α_j, then the full pass of a
+/// microbatch down and up the pipeline lies between it and the b-th gradient.
 ///
-/// `allowed` leaves the order of microbatches open except for the forwards of stage 0, which number them: it is exact.
-/// Where nothing can be offloaded all three are the sorted model, and exact.
+/// `allowed` leaves the order of microbatches open, except for the forwards of stage 0, which number them: it is exact.
+/// If nothing can be offloaded, all three are the sorted model, and exact.
 ///
-/// Where the split is allowed, a full backward is better than I followed at once by W only if I adds to the memory.
+/// If splitting is allowed, a full backward is better than I followed at once by W only if I adds to the memory.
 class pipeline_model {
 public:
     pipeline_model(const problem& p, overtaking how)
@@ -81,7 +82,7 @@ public:
     [[nodiscard]] overtaking form() const { return form_; }
     [[nodiscard]] const grid& time() const { return time_; }
     [[nodiscard]] const per_stage<stage_tasks>& stages() const { return stages_; }
-    /// For `span`, per rank, a task that starts no later than all others.
+    /// For `span`, a task per rank that starts no later than all others of the rank.
     [[nodiscard]] const std::vector<task_index>& begins() const { return begins_; }
     /// Whether any stash may be offloaded.
     [[nodiscard]] bool offloads() const { return offloads_; }
@@ -134,7 +135,7 @@ private:
             }
         if (limited && c.can_offload()) add_transfer_pairs(s);
     }
-    /// Whether the memory of its rank can't hold all stashes at once.
+    /// Whether the memory of the stage's rank can't hold all stashes at once.
     [[nodiscard]] bool is_tight(stage s) const {
         memory_size all{};
         for (const stage other : problem_->graph.all_stages())
@@ -169,7 +170,7 @@ private:
             for (const auto kind : {operation_kind::forward, operation_kind::backward_input,
                                     operation_kind::backward_weight, operation_kind::offload, operation_kind::reload})
                 if (!tasks_of(s, kind).empty()) add_inputs_of({s, kind, microbatch{k}});
-            // Whose stash the k-th reload brings back is known only where tasks are named.
+            // The stash of the k-th reload is known only if tasks belong to microbatches.
             if (!sorted() && !own.reload.empty()) add_precedence(own.reload[k], own.gradient[k]);
             if (!own.full.empty())
                 model_.add_difference(own.weight[k], own.gradient[k], -model_.tasks[own.gradient[k]].length,
@@ -258,7 +259,7 @@ private:
                 return true;
         return false;
     }
-    /// Weight gradients run in the order of their input gradients.
+    /// Requires that weight gradients run in the order of their input gradients.
     void align_weights(stage s, order_literals& known) {
         const auto& own = stages_[s];
         if (sorted() || own.weight.empty() || !own.full.empty()) return;
@@ -271,7 +272,7 @@ private:
 
     // Pooled stashes.
 
-    /// No more stashes are taken than are available.
+    /// Requires that no more stashes are taken than are available.
     void add_pool(stage s, order_literals& known) {
         const auto& own = stages_[s];
         if (own.offload.empty()) return;
@@ -288,9 +289,9 @@ private:
                 at_hand.finish(model_.tasks[taker].presence);
             }
     }
-    /// Gradient k uses the stash of forward k: "gradient k starts before pair i has ended" implies that forward
-    /// k + j − i + 1 has ended before pair j starts; for `pooled`, or that gradient k is a full pass after that
-    /// forward; see above.
+    /// Requires that gradient k uses the stash of forward k: "gradient k starts before pair i has ended" implies that
+    /// forward k + j − i + 1 has ended before pair j starts. In `pooled` the alternative is that gradient k is a full
+    /// pass after that forward (see above).
     void add_fifo_clauses(stage s, order_literals& known) {
         const auto& own = stages_[s];
         for (size i = 0; i < own.offload.size(); ++i)
@@ -309,7 +310,7 @@ private:
                 }
     }
 
-    // The objective `span`: per rank a task of length 0 that is no later than any other on it, and no earlier than T
+    // The objective `span`: per rank, a task of length 0 that is no later than any other on it, and no earlier than T
     // before the last end.
 
     void add_spans(order_literals& known) {
@@ -344,7 +345,7 @@ private:
     overtaking form_;
     grid time_;
     grid memory_;
-    /// Whether some stage has a list of storage options; then all are modelled by them.
+    /// Whether some stage has a list of storage options; then all stages are modelled by lists.
     bool lists_;
     per_stage<stage_tasks> stages_;
     model model_;

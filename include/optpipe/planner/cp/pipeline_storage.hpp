@@ -21,23 +21,24 @@ namespace optpipe::cp {
 /// The storage options of one stage as alternatives: exactly one per stash, each with its optional tasks.
 ///
 /// As without options, the forwards, gradients and weight gradients of every stage can be sorted: the k-th of each
-/// waits for the k-th of another stage. A gradient is as long as the option of its stash says, and those of one stage
+/// waits for the k-th of another stage. The option of its stash determines a gradient's length; gradients of one stage
 /// that are sorted by starts are sorted by ends. But a stash, its transfers and its recomputation belong to one forward
-/// and one gradient: in FIFO order (`forbidden`) the k-th gradient uses the stash of the k-th forward, and all is
-/// sorted. Otherwise (`pooled`, exact here) it is open
+/// and one gradient. In FIFO order (`forbidden`), the k-th gradient uses the stash of the k-th forward, and everything
+/// is sorted. Otherwise (`pooled`, exact here), two assignments are open:
 ///
-/// - which gradient of a stage uses the stash of which forward,
-/// - which forward of a stage is the next one of the same microbatch, and which gradient is.
+/// - the forward of a stage whose stash each gradient uses,
+/// - the next forward and the next gradient of the same microbatch, for each forward and gradient of a stage.
 ///
-/// The ways of a microbatch through a stage and the next must agree. A way that leads from the k-th to an earlier
-/// operation waits for that k-th. Where two stashes of one option are used in FIFO order, their transfers and
-/// recomputations can be sorted.
+/// The assignments of a stage and the next must be consistent. An assignment from the k-th to an earlier operation must
+/// wait for the k-th. If two stashes of one option are used in FIFO order, their transfers and recomputations can be
+/// sorted.
 class stage_storage {
 public:
     stage_storage(const problem& p, stage s, overtaking form, const grid& time, stage_tasks& own, model& m)
         : problem_{&p}, stage_{s}, form_{form}, time_{&time}, own_{&own}, model_{&m} {}
 
-    /// After the forwards, gradients and weight gradients. `tight`: whether the memory of the rank may be exceeded.
+    /// To be called after the forwards, gradients and weight gradients exist. `tight`: whether the rank's memory may be
+    /// exceeded.
     void add_tasks(bool tight) {
         choose_options(tight);
         for (std::size_t k = 0; k < count(); ++k)
@@ -49,7 +50,7 @@ public:
             std::any_of(used().begin(), used().end(), [&](auto o) { return grows(o); }))
             add_full_backwards();
     }
-    /// Precedences within the stage; those between the gradients of stages are added where they are for all problems.
+    /// Adds precedences within the stage; those between gradients of different stages are added for all problems alike.
     void add_inputs() {
         const auto& all = own_->storage;
         for (std::size_t j = 0; j < count(); ++j)
@@ -65,7 +66,7 @@ public:
             for (std::size_t j = 0; j < count(); ++j)
                 if (const auto guard = use(k, j); guard != never) add_return(j, k, guard);
     }
-    /// After the machines.
+    /// To be called after the machines exist.
     void add_orders(order_literals& known) {
         glue_extras(known);
         sort_weights(known);
@@ -76,7 +77,8 @@ public:
                     keep_order(j, later, o, known);
         add_passes(known);
     }
-    /// In `pooled`, after the machines: the ways of microbatches to and from the stage before.
+    /// In `pooled`, to be called after the machines exist: assigns the microbatches of this stage to those of the stage
+    /// before.
     void add_links(const stage_tasks& before, order_literals& known) {
         const auto forwards = add_permutation();
         const auto gradients = add_permutation();
@@ -108,7 +110,7 @@ private:
     // Options.
 
     [[nodiscard]] const std::vector<std::size_t>& used() const { return own_->storage.options; }
-    /// In ample memory a stash that is kept is at least as good as any other.
+    /// If memory is ample, a stash that is kept is at least as good as any other.
     void choose_options(bool tight) {
         auto& options = own_->storage.options;
         options.resize(problem_->storage_options(stage_));
@@ -118,7 +120,7 @@ private:
         });
         if (!tight && kept != options.end()) options.assign(1, std::size_t{*kept});
     }
-    /// Literals of which exactly one is true: one per option, `never` for those that aren't used.
+    /// One literal per option, of which exactly one is true; `never` for options that aren't used.
     [[nodiscard]] std::vector<literal> add_alternatives() {
         std::vector<literal> chosen(problem_->storage_options(stage_), never);
         for (const auto o : used())
@@ -126,8 +128,8 @@ private:
         if (used().size() > 1) model_->add_exactly_one(chosen);
         return chosen;
     }
-    /// A task per distinct value of `properties(option)`, present with any option that has it; `make(value, presence)`
-    /// adds it. No task for a value of zeros.
+    /// Adds a task per distinct value of `properties(option)`, present with every option that has this value, by
+    /// `add(value, options, presence)`. Values of zeros get no task.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
         using value = decltype(properties(std::size_t{0}));
@@ -206,7 +208,7 @@ private:
                     gradient[o].extra = all.extra.back();
             });
     }
-    /// Literals, per row and column, of which exactly one is true in each.
+    /// A square matrix of literals with exactly one true literal in each row and column.
     [[nodiscard]] std::vector<std::vector<literal>> add_permutation() {
         std::vector rows(count(), std::vector<literal>(count()));
         for (auto& row : rows)
@@ -247,10 +249,10 @@ private:
         }
         if (each.recompute == no_task) return;
         add_precedence(forward, each.recompute);
-        // Both belong to one stash, so they have an option in common where both are present.
+        // Both belong to one stash, so they have an option in common if both are present.
         if (each.reload != no_task) add_precedence(each.reload, each.recompute);
     }
-    /// Gradient `k` waits until the stash of forward `j` is back.
+    /// Requires that gradient `k` waits until the stash of forward `j` is back.
     void add_return(std::size_t j, std::size_t k, literal guard) {
         std::set<std::pair<task_index, task_index>> pairs;
         for (const auto o : used()) {
@@ -265,7 +267,7 @@ private:
 
     // Orders.
 
-    /// Whatever runs before a gradient runs before its extra.
+    /// Requires that every task before a gradient also runs before its extra.
     void glue_extras(order_literals& known) {
         const auto& all = own_->storage;
         for (const auto& on : model_->machines) {
@@ -286,7 +288,7 @@ private:
         model_->add_clause({here, there, !before_gradient, before_extra});
         model_->add_clause({here, there, before_gradient, !before_extra});
     }
-    /// Where no full backward runs, weight gradients are in the order of their gradients.
+    /// If no full backward runs, weight gradients are in the order of their gradients.
     void sort_weights(order_literals& known) {
         const auto& full = own_->full;
         if (full.empty()) return;
@@ -314,7 +316,7 @@ private:
                     model_->add_clause({!a.chosen, !b.chosen, !all.uses[k][j], !all.uses[next][later], sorted});
         }
     }
-    /// Where a gradient uses the stash of a later forward, that microbatch has passed down and up the pipeline.
+    /// If a gradient uses the stash of a later forward, that microbatch has passed down and up the pipeline.
     void add_passes(order_literals& known) {
         const auto& uses = own_->storage.uses;
         for (std::size_t k = 0; k < uses.size(); ++k)

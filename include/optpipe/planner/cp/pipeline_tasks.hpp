@@ -12,12 +12,13 @@
 
 namespace optpipe::cp {
 
-/// With lists of storage options, `pooled` is exact as well: see `stage_storage`. Otherwise: see `pipeline_model`.
+/// The forms of the model: see `pipeline_model`. With lists of storage options, `pooled` is exact too
+/// (`stage_storage`).
 using optpipe::overtaking;
 
 inline constexpr task_index no_task = std::numeric_limits<task_index>::max();
 
-/// One storage option of one stash: the optional tasks that it needs, which options with equal ones share.
+/// One storage option of one stash: its optional tasks. Options with equal tasks share them.
 struct stored_stash {
     /// Whether the stash uses the option.
     literal chosen = never;
@@ -28,7 +29,7 @@ struct stored_stash {
 /// One storage option of the stash that a gradient uses.
 struct stored_gradient {
     literal chosen = never;
-    /// What it takes longer than with the option that takes least: right before it. The gradient starts with it.
+    /// The additional time over the shortest option, right before the gradient, which then starts with this task.
     task_index extra = no_task;
 };
 
@@ -40,11 +41,11 @@ struct storage_tasks {
     std::vector<std::vector<stored_stash>> stashes{};
     /// Per gradient and per option.
     std::vector<std::vector<stored_gradient>> gradients{};
-    /// Per gradient and per forward, whether it uses its stash. Empty where the k-th gradient uses that of the k-th
-    /// forward.
+    /// Per gradient and per forward, whether the gradient uses the forward's stash. Empty if the k-th gradient uses the
+    /// stash of the k-th forward.
     std::vector<std::vector<literal>> uses{};
-    /// Where `uses` are open and there is a stage before: per forward of that stage and forward of this one, and per
-    /// gradient of this stage and gradient of that one, whether they are of one microbatch.
+    /// If `uses` are open and there is a stage before: whether a forward of that stage and a forward of this one are of
+    /// one microbatch, and likewise a gradient of this stage and a gradient of that one.
     std::vector<std::vector<literal>> next_forward{};
     std::vector<std::vector<literal>> next_gradient{};
     /// All optional tasks.
@@ -53,7 +54,7 @@ struct storage_tasks {
     std::vector<task_index> offload{};
     std::vector<task_index> reload{};
 
-    /// The extras of one gradient, each once.
+    /// The extras of one gradient, without duplicates.
     [[nodiscard]] std::vector<task_index> extras_of(std::size_t k) const {
         std::vector<task_index> result;
         for (const auto& each : gradients[k])
@@ -73,14 +74,14 @@ struct storage_tasks {
 /// The tasks of one stage; one per microbatch, in the order in which they start unless overtaking is allowed.
 struct stage_tasks {
     std::vector<task_index> forward{};
-    /// I, or B where the backward isn't split.
+    /// I, or B if the backward isn't split.
     std::vector<task_index> gradient{};
-    /// Empty where the backward isn't split.
+    /// Empty if the backward isn't split.
     std::vector<task_index> weight{};
-    /// Empty where nothing can be offloaded.
+    /// Empty if nothing can be offloaded.
     std::vector<task_index> offload{};
     std::vector<task_index> reload{};
-    /// Where weight_stash > activation: whether I and W are one B.
+    /// If weight_stash > activation: whether I and W are one B.
     std::vector<literal> full{};
     /// Empty in problems without lists of storage options.
     storage_tasks storage{};

@@ -15,8 +15,8 @@
 
 namespace optpipe::cp {
 
-/// Where `lost`, a watched literal, is false: watches another one in its place and returns `never`, or returns the
-/// other watched one if that is true or the only one that isn't false.
+/// Handles a watched literal, `lost`, that became false: watches another literal instead and returns `never`; or
+/// returns the other watched literal if it is true or the only one that isn't false.
 template <class Trail>
 [[nodiscard]] literal watch_another(const Trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
@@ -31,7 +31,7 @@ template <class Trail>
     return first;
 }
 
-/// Unit propagation with two watched literals. false: a conflict.
+/// Unit propagation with two watched literals. False after a conflict.
 template <class Trail> bool propagate_clauses(Trail& trail, clause_store& clauses, literal now_true) {
     auto& watchers = clauses.watching(now_true);
     const literal lost = !now_true;
@@ -55,11 +55,11 @@ template <class Trail> bool propagate_clauses(Trail& trail, clause_store& clause
     return true;
 }
 
-/// Propagates bounds along the arcs, and decides choices that the bounds leave only one value.
+/// Propagates bounds along the arcs, and decides choices for which the bounds leave only one value.
 ///
-/// A cycle of arcs with a positive sum of gaps can't hold. Bounds would rise around it by that sum at a time until a
-/// window is empty; so it is looked for when a bound is raised again, and is what the conflict is learned from, without
-/// any bound (difference logic: Cotton and Maler 2006).
+/// A cycle of arcs with a positive sum of gaps can't hold: bounds would rise around it by that sum each time until a
+/// window is empty. So a cycle is searched for when a bound is raised again, and the conflict is learned from the
+/// cycle, without any bound (difference logic: Cotton and Maler 2006).
 template <class Trail> class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
@@ -75,11 +75,11 @@ public:
             if (!propagate_arc(trail, i)) return false;
         return true;
     }
-    /// Of a task that is now known to be present.
+    /// Propagates the bounds of a task that is now known to be present.
     bool on_presence(Trail& trail, task_index t) {
         return decide_choices(trail, earliest_of(t)) && decide_choices(trail, latest_of(t));
     }
-    /// Choices that are yet to be decided.
+    /// Whether choices are yet to be decided.
     [[nodiscard]] bool has_work() const { return !refuted_.empty(); }
     void drop_work() { refuted_.clear(); }
     bool propagate_next(Trail& trail) {
@@ -89,7 +89,7 @@ public:
     }
 
 private:
-    /// In which walk a bound was met, at which place of the path, and with which value.
+    /// The walk in which a bound was met, its place on the path, and its value there.
     struct visit {
         std::uint64_t walk = 0;
         std::ptrdiff_t place = 0;
@@ -105,8 +105,8 @@ private:
         if (trail.is_raised_here(a.target) && closes_cycle(trail, i, value)) return forbid_cycle(trail);
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
-    /// Whether `value`, which arc `i` gives to its target, comes from a cycle of arcs with a positive sum: `path_`,
-    /// from each arc to the one before it, is then the cycle.
+    /// Whether `value`, which arc `i` gives to its target, comes from a cycle of arcs with a positive sum. If so,
+    /// `path_` is the cycle, from each arc to the one before it.
     bool closes_cycle(const Trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;
@@ -126,8 +126,8 @@ private:
             i = why.data;
         }
     }
-    /// Not all guards of the cycle hold, or its tasks are absent. Where one of these is present all are: an arc implies
-    /// that its source is where its target is, or is guarded by that.
+    /// Either a guard of the cycle doesn't hold, or its tasks are absent. If one of the tasks is present, all are: each
+    /// arc implies that its source is present if its target is, or is guarded by that.
     bool forbid_cycle(Trail& trail) {
         facts_.clear();
         auto present = trail.presence(task_of((*network_)[path_.back()].target));
@@ -153,11 +153,11 @@ private:
         }
         return true;
     }
-    /// The order that the guard of `a` stands for contradicts the bounds. A choice that is true implies that both tasks
-    /// are present, so that has to hold before one becomes true.
+    /// The order that the guard of `a` represents contradicts the bounds. A true choice implies that both tasks are
+    /// present, so their presence must hold before one becomes true.
     bool refute(Trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
-        // Not any more, where the search was interrupted and backtracked before this.
+        // This may no longer hold if the search was interrupted and backtracked before this call.
         if (trail.bound(a.source) + a.gap + other <= 0) return true;
         const fact bounds[] = {fact::of(a.source, 1 - other - a.gap), fact::of(opposite(a.target), other)};
         const auto order = a.guards[0];
@@ -172,14 +172,14 @@ private:
     const network* network_;
     /// Arcs that contradict the bounds.
     std::vector<std::uint32_t> refuted_;
-    // The search for a cycle: arcs backwards from a bound; per bound the last walk that met it.
+    // The search for a cycle: arcs backwards from a bound, and the last walk that met each bound.
     std::vector<std::uint32_t> path_;
     std::vector<visit> visits_;
     std::uint64_t walk_ = 0;
     std::vector<fact> facts_;
 };
 
-/// i before j and j before k: i before k, on every machine.
+/// If i runs before j and j before k, then i runs before k, on every machine.
 template <class Trail> class transitivity {
 public:
     explicit transitivity(const model& m) : model_{&m} {

@@ -21,7 +21,7 @@ public:
     explicit prover(const pipeline_model& m, std::uint64_t seed = 1, Witness known = {})
         : model_{&m}, solver_{m.tasks(), seed, std::move(known)} {}
 
-    /// With other provers of a model of the same problem and form; `pool` must outlive this one.
+    /// Shares clauses with other provers of the same problem and form; `pool` must outlive this prover.
     void share(clause_pool& pool) { solver_.share(pool); }
 
     [[nodiscard]] const pipeline_model& model() const { return *model_; }
@@ -29,20 +29,20 @@ public:
     [[nodiscard]] std::size_t conflicts() const { return solver_.conflicts(); }
     [[nodiscard]] std::size_t steps() const { return solver_.steps(); }
 
-    /// `most` in the model's ticks.
+    /// Limits the objective to `most`, in the model's ticks.
     void limit(ticks most) {
         if (most >= limit()) return;
         solver_.set_limit(most);
         model_->limit(solver_, most);
     }
     [[nodiscard]] ticks limit() const { return solver_.limit(); }
-    /// A hint: choices are branched on first as they are in this schedule.
+    /// A hint: the search first branches on choices as they are in this schedule.
     void hint(const schedule& s) { hint(assignment_of(*model_, s)); }
     void hint(const assignment& values) {
         for (std::uint32_t v = 1; v < model_->tasks().variables(); ++v)
             solver_.hint({v, !values.values[v]});
     }
-    /// Whether root propagation, up to `stop()`, leaves it feasible.
+    /// Whether root propagation, until `stop()`, leaves the model feasible.
     [[nodiscard]] bool may_be_feasible(std::function<bool()> stop = {}) {
         return solver_.propagate_root(std::move(stop));
     }
@@ -50,7 +50,7 @@ public:
         return solver_.search(conflicts, stop);
     }
 
-    /// After `search_status::solved`.
+    /// Contract: the last search returned `search_status::solved`.
     [[nodiscard]] assignment solution() const {
         assignment a;
         const auto& m = model_->tasks();

@@ -27,7 +27,7 @@ namespace optpipe::cp {
 struct reoptimize_options {
     /// The conflict limit.
     std::size_t conflicts = 1000;
-    /// Skipped if more operations than this would be involved: the model grows with their square.
+    /// Skips the search if more operations would be involved: the model grows with their square.
     std::size_t most_tasks = 1000;
     std::uint64_t seed = 1;
     /// Polled; true ends the search.
@@ -74,7 +74,7 @@ public:
 
     [[nodiscard]] const model& tasks() const { return model_; }
     [[nodiscard]] bool is_too_large() const { return too_large_; }
-    /// Stays true once it is.
+    /// Stays true once it is true.
     [[nodiscard]] bool is_stopped() {
         stopped_ = stopped_ || (stop_ && stop_());
         return stopped_;
@@ -106,7 +106,7 @@ public:
             for (const auto& l : options)
                 solver.hint(l == options.front() ? l : !l);
     }
-    /// The complete schedule with the starts that the solver found.
+    /// The complete schedule, with the starts found by the solver.
     template <class Trail> [[nodiscard]] schedule complete(const Trail& found) const {
         const auto& items = fixed_->items();
         std::vector<ticks> start(items.size());
@@ -142,7 +142,7 @@ private:
         return item(n).optional && !found.is_true(presence(n));
     }
 
-    /// The alternative of an open stash that a solution uses.
+    /// The alternative of an open stash in a solution.
     template <class Trail>
     [[nodiscard]] const open_stash::alternative& alternative_in(const Trail& found, std::uint32_t stash) const {
         const auto& options = chosen_[stash];
@@ -173,7 +173,7 @@ private:
         task_[n] = model_.add_task(item(n).length, here);
         node_.push_back(n);
     }
-    /// Ends early where there are more than `most`.
+    /// Chooses the operations of the subproblem; ends early if there are more than `most`.
     void choose_tasks(std::size_t most) {
         for (const auto& stash : fixed_->open_stashes())
             take_alternatives(stash);
@@ -199,12 +199,12 @@ private:
             if (last != lane.rend()) take(*last);
         }
     }
-    /// The reload of a pair of optional transfers, in problems without lists of storage options.
+    /// Whether it is the reload of an optional transfer pair, in problems without lists of storage options.
     [[nodiscard]] bool is_transfer_pair(node n) const {
         return item(n).optional && item(n).op.kind == operation_kind::reload &&
                item(n).stash == partial_order::no_stash;
     }
-    /// Memory of the device, under any option of its stash.
+    /// Whether it acquires device memory under any option of its stash.
     [[nodiscard]] bool acquires(node n) const {
         if (item(n).takes > 0) return true;
         if (item(n).stash == partial_order::no_stash) return false;
@@ -218,7 +218,7 @@ private:
         const auto& p = fixed_->source();
         return !p.memory_limit[r].is_unlimited() || !p.host_memory_limit[r].is_unlimited();
     }
-    /// Acquisitions while the stash may be offloaded.
+    /// Takes the acquisitions at times when the stash may be offloaded.
     void take_transfer_pair(node reload) {
         take(gradient_of(reload));
         if (!is_limited(rank{item(reload).rank})) return;
@@ -227,7 +227,7 @@ private:
                 !surely_ends_before(reload, other))
                 take(other);
     }
-    /// One presence per option, and what it needs.
+    /// Adds one presence per option, and the tasks that the option needs.
     void take_alternatives(const open_stash& stash) {
         auto& options = chosen_.emplace_back();
         for (std::size_t i = 0; i < stash.alternatives.size(); ++i)
@@ -242,7 +242,7 @@ private:
                 take(n, in_all ? always : model_.add_any_of(std::move(some)));
             }
     }
-    /// Acquisitions that come after an optional item, but not after the gradient.
+    /// Takes the acquisitions that may follow an optional item, but not its gradient.
     void take_acquisitions(node optional) {
         const auto gradient = fixed_->open_stashes()[item(optional).stash].gradient;
         for (const auto other : fixed_->by_rank()[item(optional).rank])
@@ -262,7 +262,7 @@ private:
         model_.add_difference(task_[reload], task_[gradient_of(reload)], item(reload).length);
     }
 
-    /// Between optional items of one stash: both are present only if its option needs both.
+    /// Precedences between optional items of one stash; both are present only if its option needs both.
     void add_stash_inputs(const open_stash& stash) {
         std::set<std::pair<node, node>> pairs;
         for (const auto& each : stash.alternatives)
@@ -275,7 +275,7 @@ private:
             model_.add_difference(task_[stash.gradient], task_[extra], -item(extra).length, presence(extra));
     }
 
-    /// The longest path from each task to the next ones, through operations that aren't tasks.
+    /// Adds the longest path from each task to the next ones, through operations that aren't tasks.
     void contract() {
         std::size_t last = 0;
         for (const auto n : node_)
@@ -318,7 +318,7 @@ private:
         }
     }
 
-    // Memory: what is decided by windows or by the order of fixed operations is a constant.
+    // Memory: amounts that windows or the order of fixed operations decide are constants.
 
     void add_knapsacks(rank r, order_literals& known) {
         const auto& p = fixed_->source();
@@ -363,7 +363,8 @@ private:
             }
         use.finish(task_[at] == no_task ? always : model_.tasks[task_[at]].presence);
     }
-    /// What the option of an open stash takes and gives beyond what all of its options do.
+    /// Adds the memory that the option of an open stash acquires and releases beyond the amounts common to all its
+    /// options.
     void add_alternatives(knapsack_builder& use, const open_stash& stash, const std::vector<literal>& chosen, node at,
                           order_literals& known) {
         if (given_literal(stash.gradient, at, known) == always) {
@@ -391,8 +392,8 @@ private:
         use.capacity += amount;
         use.used_if(!given, amount);
     }
-    /// What a stash holds after its gradient, beyond what its forward and gradient take and give under all options. It
-    /// is the same for each, but for rounding.
+    /// Memory held after the gradient, beyond the amounts that forward and gradient acquire and release under all
+    /// options. It is the same for each option, up to rounding.
     [[nodiscard]] ticks kept_after(const open_stash& stash) const {
         ticks least = std::numeric_limits<ticks>::max();
         for (const auto& each : stash.alternatives) {
@@ -413,8 +414,8 @@ private:
         if (is_open(n, at)) return known.ends_before(task_[n], task_[at]);
         return given_before(n, at) ? always : never;
     }
-    /// An optional transfer is always undecided unless it comes later. Of two without duration, at one instant, either
-    /// may.
+    /// An optional transfer is always undecided unless it comes later. If two transfers without duration are at one
+    /// instant, either may come later.
     [[nodiscard]] bool is_open(node n, node at) const {
         if (!item(n).free && !item(at).free) return false;
         if (item(n).optional) return task_[at] != no_task && (!surely_ends_before(at, n) || surely_ends_before(n, at));
@@ -452,7 +453,7 @@ private:
     model model_;
     std::vector<task_index> task_;
     std::vector<node> node_;
-    /// Per open stash and alternative, whether it is the one in use.
+    /// Per open stash and alternative, whether that alternative is in use.
     std::vector<std::vector<literal>> chosen_;
     std::vector<std::size_t> span_ends_;
     bool too_large_ = false;
@@ -461,17 +462,16 @@ private:
 
 } // namespace detail
 
-/// Reoptimizes a valid schedule: looks for one with an objective of at most `target` that differs from `current` in
-/// free operations only. All others keep their order on lanes and in memory, and their offloads; their times may move.
+/// Reoptimizes a valid schedule: looks for one with an objective of at most `target` that differs from `current` only
+/// in free operations. All others keep their order on lanes and in memory, and their offloads; their times may move.
 /// Free operations may swap places with others that they may overlap.
 ///
-/// `is_free(operation)` is called for every operation of the schedule, and for both transfers of every stash that could
-/// be offloaded: an offload with a free transfer may be dropped, or added where memory is limited. Where its stage
-/// lists storage options, a stash keeps its own, unless there are candidates and both its forward and its gradient are
-/// free.
+/// `is_free(operation)` is called for every operation of the schedule, and for both transfers of every stash that can
+/// be offloaded. An offload with a free transfer may be dropped, or added if memory is limited. If its stage lists
+/// storage options, a stash keeps its own, unless there are candidates and both its forward and its gradient are free.
 ///
-/// The effort depends on the free operations and those that they may overlap at the target, not on the size of the
-/// problem, except for one pass through it. A looser target means more overlaps.
+/// The effort depends on the free operations and those that they may overlap at the target. It doesn't depend on the
+/// size of the problem, except for one pass through it. A looser target means more overlaps.
 template <class IsFree>
 [[nodiscard]] reoptimized reoptimize(const problem& p, const schedule& current, IsFree is_free, duration target,
                                      const reoptimize_options& options = {}) {

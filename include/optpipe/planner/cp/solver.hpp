@@ -33,26 +33,29 @@ enum class search_status {
     stopped,    ///< the conflict limit is reached, or a stop was requested
 };
 
-/// How `solver` searches. Where no source is given they were chosen when it was written, not tuned.
+/// How `solver` searches. Not tuned, unless a comment says otherwise.
 struct solver_parameters {
-    /// Conflicts, times Luby's sequence: a restart leaves a bad start earlier, and repeats more.
+    /// Conflicts until a restart, times Luby's sequence. Early restarts leave a bad start sooner, but repeat more work.
     std::size_t restart_unit = 100;
-    /// Of activities per conflict, as in MiniSat: a lower one follows the last conflicts more closely.
+    /// Factor of activities per conflict, in (0, 1), as in MiniSat; a lower one follows the latest conflicts more
+    /// closely.
     double activity_decay = 0.95;
-    /// Initial activities are a random number of these, so that seeds differ: less than one conflict.
+    /// Unit of the random initial activities, which make seeds differ; all of them are below the activity of one
+    /// conflict.
     double tie_breaker = 1e-9;
-    /// Fewer than so many; a hint counts as much as this. So hinted variables come first: in 1200 windows with storage
-    /// options, targets 0.5 and 3 % lower, of random problems, 3 to 6 % more were improved, with 0.5 to 0.7 of the
-    /// conflicts; without storage options there was no difference.
+    /// Initial activities are fewer than this number of units. A hint adds this number, so hinted variables come first:
+    /// in 1200 windows with storage options (random problems, targets 0.5 and 3 % lower), 3 to 6 % more were improved,
+    /// with 0.5 to 0.7 of the conflicts; without storage options there was no difference.
     std::size_t most_tie_breakers = 1000;
-    /// Steps of a propagation per task until it is interrupted: on pipelines of 4 to 24 ranks none took more than 83.
+    /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks none took more than 83.
     std::size_t most_steps_per_task = 1000;
-    /// What an interrupted propagation counts as, in steps per task for a conflict.
+    /// An interrupted propagation counts as one conflict for this number of steps per task.
     std::size_t steps_per_conflict = 50;
-    /// Learned clauses are halved at so many, and then at a tenth more: more prune more, and slow propagation down.
+    /// Number of learned clauses at which they are halved; it then grows by 1 / `learned_growth`. More clauses prune
+    /// more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 10;
-    /// Clauses of fewer decision levels are kept in any case, as by Glucose (Audemard and Simon, 2009).
+    /// Clauses of fewer decision levels are always kept, as in Glucose (Audemard and Simon 2009).
     std::uint32_t kept_levels = 3;
     /// Propagation steps, and decisions or conflicts, between two looks at the clock.
     std::size_t steps_between_looks = 64;
@@ -60,8 +63,8 @@ struct solver_parameters {
 };
 
 /// Clause-learning tree search over choices: propagation to a fixed point, a learned clause per conflict, restarts,
-/// branching by activity with phase saving (Marques-Silva and Sakallah 1996; Moskewicz et al.
-/// 2001; Pipatsrisawat and Darwiche 2007).
+/// branching by activity with phase saving (Marques-Silva and Sakallah 1996; Moskewicz et al. 2001; Pipatsrisawat and
+/// Darwiche 2007).
 template <witness Witness = no_witness> class solver {
 public:
     using trail_type = trail<Witness>;
@@ -85,7 +88,7 @@ public:
     solver(const solver&) = delete;
     solver& operator=(const solver&) = delete;
 
-    // May be tightened between searches, never relaxed.
+    // Limits may be tightened between searches, never relaxed.
 
     void at_most(task_index t, ticks latest_start) {
         backtrack(0);
@@ -103,15 +106,15 @@ public:
         machines_.on_task(d.to);
         tightened_.push_back(static_cast<std::uint32_t>(difference));
     }
-    /// What is learned from now on is shared through `pool`, which must outlive the solver, with other solvers of the
-    /// same model.
+    /// Shares the clauses learned from now on with other solvers of the same model, through `pool`, which must outlive
+    /// the solver.
     void share(clause_pool& pool) { pool_ = clause_pool::member{pool}; }
-    /// What is learned from now on may hold for objectives up to this only. Never relaxed.
+    /// Clauses learned from now on hold for objectives up to this one. Never relaxed.
     void set_limit(ticks objective) { limit_ = objective; }
-    /// The largest number before the first.
+    /// The limit of the objective; the largest number before the first one is set.
     [[nodiscard]] ticks limit() const { return limit_; }
-    /// The literal is what to branch on first. Until there is a conflict to learn from, hinted variables are decided
-    /// before the others, most of which follow from them: a hint that is a solution is found at once.
+    /// Sets the value to branch on first. Until the first conflict, hinted variables are decided before the others,
+    /// most of which follow from them; so a hint that is a solution is found at once.
     void hint(literal l) {
         const auto v = l.variable();
         phase_[v] = l.negated() ? 0 : 1;
@@ -120,7 +123,7 @@ public:
                                 order_.activity(v) + with_.tie_breaker * static_cast<double>(with_.most_tie_breakers));
     }
 
-    /// Propagation without decisions, until `stop()`. false: there is no solution.
+    /// Propagates without decisions, until `stop()`. False if there is no solution.
     bool propagate_root(std::function<bool()> stop = {}) {
         stop_ = std::move(stop);
         interrupted_ = false;
@@ -129,13 +132,13 @@ public:
         return feasible_;
     }
 
-    /// `stop()` is polled. A call that has met no conflict when it is stopped is gone on with by the next: from the
-    /// root that would make the same decisions, and calls that are too short for them would never end.
+    /// `stop()` is polled. If a call is stopped before its first conflict, the next call continues it: from the root it
+    /// would make the same decisions, and short calls would never end.
     search_status search(std::size_t conflicts, const std::function<bool()>& stop) {
         const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
         if (crept_at_root_) return give_up(last);
-        if (feasible_ && trail_.level() > 0) { // what tightens the model goes back to the root
+        if (feasible_ && trail_.level() > 0) { // any tightening of the model goes back to the root
             stop_ = stop;
             interrupted_ = false;
         } else {
@@ -167,12 +170,12 @@ public:
 
     [[nodiscard]] const trail_type& now() const { return trail_; }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
-    /// Of propagation: what a search costs, also where there are no conflicts.
+    /// Propagation steps: the cost of a search, even without conflicts.
     [[nodiscard]] std::size_t steps() const { return steps_; }
     [[nodiscard]] Witness& known_solution() { return trail_.known_solution(); }
 
 private:
-    /// Variable 0 is `always`, which is never decided. Ties are broken by the seed.
+    /// Variable 0 is `always` and is never decided. The seed breaks ties.
     void add_variables(std::uint64_t seed) {
         random_numbers random{seed};
         for (std::uint32_t v = 1; v < model_->variables(); ++v) {
@@ -221,7 +224,7 @@ private:
             if (steps % with_.steps_between_looks == 0 && is_enough(steps)) return interrupted_ = true;
             if (next_ < trail_.size()) {
                 const auto e = trail_[next_++];
-                if (e.is_bound && !trail_.is_latest(e.code, next_ - 1)) continue; // its higher value is yet to come
+                if (e.is_bound && !trail_.is_latest(e.code, next_ - 1)) continue; // a higher value is still to come
                 if (!(e.is_bound ? on_bound(e.code) : on_literal(e.as_literal()))) return false;
             } else if (arcs_.has_work()) {
                 if (!arcs_.propagate_next(trail_)) return false;
@@ -234,8 +237,8 @@ private:
             }
         }
     }
-    /// Bounds may converge very slowly, by steps that are tiny compared to their distance. Then the search is stopped,
-    /// and the next propagation resumes it; at the root it would not terminate sooner.
+    /// Bounds may converge very slowly, in steps that are tiny compared to their distance. Then the search stops, and
+    /// the next propagation resumes it; at the root it would not terminate sooner.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
         if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;
@@ -276,7 +279,7 @@ private:
         const auto c = clauses_.add(what.clause, true, what.distinct_levels);
         return trail_.assign(what.clause.front(), reason{reason::kind::clause, c, 0});
     }
-    /// Learns, at the root, what others have learned. false: there is no solution.
+    /// Learns, at the root, the clauses of other members. False if there is no solution.
     bool import_clauses() {
         for (auto& c : pool_.take(limit_)) {
             if constexpr (Witness::active()) check(c.literals);
@@ -307,7 +310,7 @@ private:
         });
         next_ = std::min(next_, trail_.size());
     }
-    /// At the root, where reasons are no longer needed.
+    /// Called at the root, where reasons are no longer needed.
     void reduce_learned() {
         std::vector<std::uint32_t> levels;
         for (const auto c : clauses_.learned())

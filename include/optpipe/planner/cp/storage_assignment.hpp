@@ -28,7 +28,7 @@ namespace detail {
 /// Reads one stage of a schedule with storage options into an assignment.
 class storage_to_assignment {
 public:
-    /// `all`: the operations of the stage by start.
+    /// `all`: the operations of the stage, by start.
     storage_to_assignment(const pipeline_model& m, stage s, const std::vector<timed_operation>& all, assignment& into)
         : model_{&m}, stage_{s}, own_{&m.stages()[s]}, into_{&into}, of_(m.source().graph.microbatches()) {
         for (const auto& timed : all) {
@@ -57,7 +57,7 @@ public:
         for (std::size_t j = 0; j < forwards_.size(); ++j)
             set(own_->storage.uses[user_of(j)][j]);
     }
-    /// The ways of microbatches from and to the stage before.
+    /// Sets which microbatches of this stage and of the stage before are the same.
     void read_links(const storage_to_assignment& before) {
         const auto& all = own_->storage;
         if (all.next_forward.empty()) return;
@@ -77,7 +77,7 @@ private:
         const auto& full = of(b, operation_kind::backward);
         return full ? full : of(b, operation_kind::backward_input);
     }
-    /// What it uses, if the model has it: else what the model has in its place.
+    /// The option of its stash, or the model's substitute if the model doesn't have that option.
     [[nodiscard]] std::size_t option_of(std::size_t b) const {
         const auto& options = own_->storage.options;
         const auto& p = model_->source();
@@ -103,7 +103,7 @@ private:
                 stashes.push_back(j);
                 set(own_->storage.stashes[j][o].chosen);
             }
-        // Elsewhere they are the same literals.
+        // Without `uses` they are the same literals.
         for (std::size_t k = 0; k < own_->storage.uses.size(); ++k)
             if (option_of(gradients_[k]) == o) set(own_->storage.gradients[k][o].chosen);
         for (const auto& [task, kind] : {std::pair{&stored_stash::recompute, operation_kind::recompute},
@@ -116,7 +116,8 @@ private:
         while (sort_pairs(o, stashes)) {
         }
     }
-    /// Swaps the tasks of stashes that are used in the order of their forwards and don't come back in it. Whether any.
+    /// Swaps the tasks of stashes that are used in the order of their forwards, but don't come back in it. True if any
+    /// swapped.
     bool sort_pairs(std::size_t o, const std::vector<std::size_t>& stashes) {
         bool any = false;
         for (std::size_t a = 0; a < stashes.size(); ++a)
@@ -142,7 +143,7 @@ private:
         const auto& read = *gradient_of(b);
         const auto& p = model_->source();
         const auto gradient = own_->gradient[k];
-        // The end of I, or of what would be I.
+        // The end of I, or of the I that starts a B.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
                                ? p.costs[stage_].backward_weight
                                : duration{};
@@ -154,7 +155,7 @@ private:
         set(extra, read);
         set(gradient, time(read.start) + length(extra));
     }
-    /// Where no full backward remains, weight gradients are in the order of their gradients.
+    /// If no full backward remains, weight gradients are in the order of their gradients.
     void read_weights() {
         if (own_->weight.empty()) return;
         const bool named = !by_start_.empty();
@@ -190,17 +191,17 @@ private:
     /// The microbatch of each forward and gradient of the model.
     std::vector<std::size_t> forwards_;
     std::vector<std::size_t> gradients_;
-    /// Where microbatches have names: the gradients by start.
+    /// If microbatches have names: the gradients, by start.
     std::vector<std::size_t> by_start_;
 };
 
-/// Writes one stage of a solution with storage options as operations; microbatches are named by its forwards.
+/// Writes one stage of a solution with storage options as operations; forwards determine the names of microbatches.
 class storage_to_schedule {
 public:
     storage_to_schedule(const pipeline_model& m, stage s, const assignment& from, schedule& into)
         : model_{&m}, stage_{s}, own_{&m.stages()[s]}, from_{&from}, into_{&into} {}
 
-    /// `names`: the microbatch of each forward of the stage before, then of this one.
+    /// `names`: the microbatch of each forward of the stage before; on return, of this stage.
     void write(std::vector<std::size_t>& names) {
         const auto& all = own_->storage;
         auto own_names = names;
@@ -214,7 +215,7 @@ public:
     }
 
 private:
-    /// The column of the literal that is true in a row; without literals, the same as the row.
+    /// The column of the true literal of a row; the row itself if there are no literals.
     [[nodiscard]] std::size_t true_in(const std::vector<std::vector<literal>>& rows, std::size_t row) const {
         if (rows.empty()) return row;
         const auto found =

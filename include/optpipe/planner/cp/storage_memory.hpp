@@ -16,18 +16,18 @@
 
 namespace optpipe::cp {
 
-/// The knapsack constraints of one rank's memory where stages have storage options: one for each start that may
-/// acquire memory, over what is in use at that time, itself included.
+/// The knapsack constraints of one rank's memory if stages have storage options. There is one for each start that may
+/// acquire memory, over all memory in use at that time, including its own.
 ///
-/// A stash is cut into layers at the sizes that it may have. Whether a layer is in use at a start is a literal, which
-/// follows from the option, from what has started (forward, reload, recomputation) and what hasn't ended (offload, and
-/// the gradient or weight gradient that releases it).
+/// A stash is cut into layers at the sizes that it may have. A literal tells whether a layer is in use at a start. It
+/// follows from the option, from the started tasks (forward, reload, recomputation) and the tasks that haven't ended
+/// (offload, and the gradient or weight gradient that releases it).
 ///
-/// Layers are nested: where one is in use, so are those below it. Under the option of the stash they are on the device
-/// from the same start or an earlier one (a recomputation starts after the reload, and that after the forward) until
-/// the same end or a later one (the weight gradient ends after its gradient). The knapsack may then count them
-/// together, before the option is known. Literals of tasks that start together may take either value; as all of these
-/// starts and ends differ, this needs tasks without duration, and layers aren't nested where there are any. Of a
+/// Layers are nested: if one is in use, so are those below it. Under the option of the stash, the lower ones are on the
+/// device from the same start or an earlier one (a recomputation starts after the reload, which starts after the
+/// forward) to the same end or a later one (the weight gradient ends after its gradient). So the knapsack may count
+/// them together before the option is known. Literals of tasks that start together may take either value; nesting
+/// requires that all these starts and ends differ, so layers aren't nested if there are tasks without duration. For a
 /// gradient that adds to its stash, the layers above are nested in the same way, and at any time.
 class storage_memory {
 public:
@@ -61,7 +61,7 @@ private:
         ticks low;
         ticks high;
     };
-    /// Literals and weights; each implies those before it.
+    /// Literals and weights; each literal implies those before it.
     using nested_terms = std::vector<std::pair<literal, ticks>>;
 
     [[nodiscard]] ticks most(memory_size limit) const {
@@ -73,7 +73,7 @@ private:
         return {size(each.held), size(each.left_on_device()), size(each.restored(problem_->costs[s])),
                 size(each.transfer_size)};
     }
-    /// What is held from I to W; 0 where the backward isn't split.
+    /// Memory held from I to W; 0 if the backward isn't split.
     [[nodiscard]] ticks weight_stash(stage s) const {
         return (*tasks_)[s].weight.empty() ? 0 : units_->below(problem_->costs[s].weight_stash.value());
     }
@@ -161,7 +161,7 @@ private:
                 uses.push_back({!starts_before(stash.recompute, at)});
             }
         }
-        // Whatever the option.
+        // The layer is in use under every option.
         if (all) uses.assign(1, {!forward});
         const auto held = is_held(t, j, release, at);
         if (held == never) return never;
@@ -170,7 +170,8 @@ private:
         return model_->add_any_fails(std::move(uses));
     }
     /// Whether the gradient that uses stash `j`, or its weight gradient, hasn't ended when `at` starts. All layers and
-    /// options share this literal, so that learned clauses hold it in place of each gradient that may use the stash.
+    /// options share this literal, so learned clauses can use it instead of the literals of each gradient that may use
+    /// the stash.
     literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
         const auto found = held_.find({release[j], at});
         if (found != held_.end()) return found->second;
@@ -185,7 +186,7 @@ private:
             model_->add_clause({!model_->tasks[at].presence, !is_held(t, j, t.gradient, at), held});
         return held;
     }
-    /// Whether a layer up to the weight stash that gradient `k` adds to the stash is in use when `at` starts.
+    /// Whether a layer that gradient `k` adds to the stash, up to the weight stash, is in use when `at` starts.
     literal in_gradient(stage s, std::size_t k, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
         std::vector<std::vector<literal>> uses;
@@ -224,7 +225,7 @@ private:
     order_literals* known_;
     model* model_;
     std::vector<stage> own_;
-    /// By the release of the same number as the stash, and by the start at which it is asked for.
+    /// Keyed by the release with the same number as the stash, and by the start `at`.
     std::map<std::pair<task_index, task_index>, literal> held_;
 };
 

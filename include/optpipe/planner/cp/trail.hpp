@@ -16,15 +16,15 @@
 
 namespace optpipe::cp {
 
-/// The facts at the current node in the order in which they were derived, each with its reason (lazy clause
-/// generation: Ohrimenko, Stuckey and Codish 2009). Bounds are explained lazily, by the weakest bounds that suffice.
+/// The facts at the current node in the order of their derivation, each with its reason (lazy clause generation:
+/// Ohrimenko, Stuckey and Codish 2009). Bounds are explained lazily, by the weakest bounds that suffice.
 template <witness Witness = no_witness> class trail {
 public:
     struct entry {
         std::uint32_t code = 0;
         bool is_bound = false;
         std::uint32_t level = 0;
-        /// Of a bound: its value, the one before, and the entry that gave it that (-1: none).
+        /// For a bound: its value, the previous value, and the entry that set the previous value (-1 for none).
         ticks value = 0;
         ticks old_value = 0;
         std::int32_t before = -1;
@@ -52,7 +52,7 @@ public:
     [[nodiscard]] bool is_absent(task_index t) const { return is_false(presence(t)); }
 
     [[nodiscard]] std::size_t size() const { return entries_.size(); }
-    /// Whether entry `i` gave bound `b` the value that it has now.
+    /// Whether entry `i` gave bound `b` its current value.
     [[nodiscard]] bool is_latest(bound_index b, std::size_t i) const {
         return latest_entry_[b] == static_cast<std::int32_t>(i);
     }
@@ -65,7 +65,7 @@ public:
     [[nodiscard]] std::uint32_t level() const { return static_cast<std::uint32_t>(level_begin_.size()); }
     /// The entry that made the literal true; -1 for `always`.
     [[nodiscard]] std::int32_t position_of(literal l) const { return position_[l.variable()]; }
-    /// The first entry with which the bound had at least this value; -1 if it always had.
+    /// The first entry at which the bound had at least this value; -1 if it always had.
     [[nodiscard]] std::int32_t position_of(bound_index b, ticks value) const {
         auto at = latest_entry_[b];
         while (at >= 0 && entries_[static_cast<std::size_t>(at)].old_value >= value)
@@ -78,7 +78,7 @@ public:
         explanation_begin_.push_back(explanations_.size());
         push(l, {});
     }
-    /// Makes the literal true. false: it is false already; `conflict()` then holds contradictory facts.
+    /// Makes the literal true. False if it is false already; `conflict()` then holds contradictory facts.
     bool assign(literal l, reason why) {
         if (is_true(l)) return true;
         if constexpr (Witness::active()) check(fact::of(l), why, "a literal");
@@ -93,7 +93,8 @@ public:
     }
     bool assign(literal l, std::span<const fact> because) { return is_true(l) || assign(l, store(because)); }
 
-    /// The bound has at least this value. false: it can't; see `conflict`. Bounds of absent tasks stay as they are.
+    /// Raises the bound to at least this value. False if it can't be (see `conflict`). Bounds of absent tasks stay as
+    /// they are.
     bool raise(bound_index b, ticks value, reason why) {
         if (value <= bounds_[b] || is_absent(task_of(b))) return true;
         if constexpr (Witness::active()) check(fact::of(b, value), why, "a bound");
@@ -109,7 +110,7 @@ public:
         return value <= bounds_[b] || raise(b, value, store(because));
     }
 
-    /// Contradictory facts.
+    /// Records contradictory facts; returns false.
     bool fail(std::span<const fact> facts) {
         conflict_.assign(facts.begin(), facts.end());
         if constexpr (Witness::active()) check_all(facts, "a conflict");
@@ -117,7 +118,7 @@ public:
     }
     [[nodiscard]] const std::vector<fact>& conflict() const { return conflict_; }
 
-    /// Appends facts that hold and imply `what`, which has this reason.
+    /// Appends facts that hold and imply `what`, whose reason is `why`.
     void explain(const fact& what, const reason& why, std::vector<fact>& into) const {
         switch (why.how) {
         case reason::kind::decision: return;
@@ -138,7 +139,7 @@ public:
         }
     }
 
-    /// Removes all entries above this level; `unassigned(entry, position)` is called for each, the last one first.
+    /// Removes all entries above this level. Calls `unassigned(entry, position)` for each, the last one first.
     template <class Unassigned> void backtrack(std::uint32_t to, Unassigned unassigned) {
         if (to >= level()) return;
         const auto begin = level_begin_[to];

@@ -8,10 +8,10 @@
 
 namespace optpipe::cp {
 
-/// A known solution that no deduction may contradict: for tests.
+/// A known solution that no deduction may contradict; for tests.
 ///
-/// *Semantics.* `active()` says whether there is one; `holds(fact)` whether it has this property; `contradicted` is
-/// called with the kind of a deduction that doesn't hold although all its premises do.
+/// *Semantics.* `active()` tells whether there is one; `holds(fact)` tells whether the fact is true of it.
+/// `contradicted` is called with the kind of a deduction that doesn't hold although all its premises do.
 template <class W> concept witness = std::copyable<W> && requires(const W& w, const fact& f, const char* place) {
     { W::active() } -> std::same_as<bool>;
     { w.holds(f) } -> std::same_as<bool>;

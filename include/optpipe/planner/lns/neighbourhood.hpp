@@ -11,7 +11,7 @@
 
 namespace optpipe::detail {
 
-/// The kinds of windows.
+/// Kinds of windows.
 enum class neighbourhood {
     interval,     ///< all ranks for a while
     ranks,        ///< some neighbouring ranks for longer
@@ -28,7 +28,7 @@ inline constexpr std::array all_neighbourhoods{
 /// F, I and W of a microbatch on a stage.
 inline constexpr std::size_t computations_each = 3;
 
-/// A window of about `size` computations (or transfer pairs). `around`: a time and a rank that it should contain.
+/// A window of about `size` computations (or transfer pairs) that contains `around`, a time and a rank.
 struct window_center {
     duration time{};
     std::size_t rank = 0;

@@ -10,17 +10,17 @@
 
 namespace optpipe::detail {
 
-/// At least 0, less than 1.
+/// A random number in [0, 1).
 [[nodiscard]] inline double random_share(random_numbers& random) {
     constexpr std::size_t grains = std::size_t{1} << 20U;
     return static_cast<double>(random.below(grains)) / static_cast<double>(grains);
 }
 
-/// Adaptive choice of the next neighbourhood and of the size of its windows, by the gain of recent windows per cost,
-/// with some exploration.
+/// Adaptive choice of the next neighbourhood and of the size of its windows, by the gain of its recent windows per
+/// cost, with some exploration.
 class neighbourhood_selector {
 public:
-    /// `offloads`: whether anything can be offloaded. `has_storage_options`: whether stages list any.
+    /// `offloads`: whether anything can be offloaded. `has_storage_options`: whether any stage lists some.
     neighbourhood_selector(bool offloads, bool has_storage_options, double largest, const window_parameters& with = {})
         : offloads_{offloads},
           has_storage_options_{has_storage_options}, largest_{std::max(largest, with.least_size)}, with_{with} {
@@ -41,8 +41,8 @@ public:
     }
     [[nodiscard]] double size(neighbourhood how) const { return at(how).size; }
 
-    /// `gain`: the relative improvement of the objective. `cost`: in any unit, the same for all. `settled`: whether the
-    /// window was searched to the end.
+    /// Records a window. `gain`: relative improvement of the objective. `cost`: in any unit that is the same for all.
+    /// `settled`: whether the window was searched completely.
     void update(neighbourhood how, double gain, double cost, bool settled) {
         auto& own = at(how);
         own.gain = with_.memory * own.gain + gain;
@@ -64,7 +64,7 @@ private:
         const auto& own = at(how);
         return own.cost > 0.0 ? own.gain / own.cost : 0.0;
     }
-    /// Above that of exploration, relative to the most successful.
+    /// The weight of exploration plus the rate of gain relative to the best kind's.
     [[nodiscard]] double weight(neighbourhood how) const {
         if (how == neighbourhood::transfers && !offloads_) return 0.0;
         if (how == neighbourhood::storage && !has_storage_options_) return 0.0;

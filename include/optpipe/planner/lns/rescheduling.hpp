@@ -17,18 +17,19 @@
 
 namespace optpipe::detail {
 
-/// How an end of a schedule is scheduled anew.
+/// How an end of a schedule is rescheduled.
 struct rescheduling {
     /// The length of the rest, which stays as it is.
     duration kept{};
-    /// An operation that is ready gives way to one with a longer tail that will be within this part of its duration.
+    /// A ready operation gives way to one with a longer tail that can start within this share of the ready one's
+    /// duration.
     double wait = 0.0;
-    /// Tails are longer by up to this much at random.
+    /// Tails are lengthened by a random time of up to this much.
     duration noise{};
 };
 
-/// The memory of a rank while operations are placed in about the order of their starts: what is held, and what will be
-/// released when. Unlike `memory_ledger`, which is for a given order, it answers when something would fit without
+/// The memory of a rank while operations are placed in about the order of their starts: the memory held now, and all
+/// scheduled releases. Unlike `memory_ledger`, which is for a given order, it tells when something would fit without
 /// placing it.
 class memory_outlook {
 public:
@@ -45,7 +46,7 @@ public:
         const auto after = [](duration t, const promise& p) { return t < p.when; };
         due_.insert(std::upper_bound(due_.begin(), due_.end(), when, after), {when, amount});
     }
-    /// Nothing starts before `now` any more.
+    /// Tells that nothing starts before `now` any more.
     void advance(duration now) {
         now_ = now;
         std::size_t past = 0;
@@ -53,7 +54,7 @@ public:
             held_ -= due_[past].amount;
         due_.erase(due_.begin(), due_.begin() + static_cast<std::ptrdiff_t>(past));
     }
-    /// The first time from `t` on at which `amount` fits; unlimited if nothing that is promised makes room.
+    /// The first time from `t` on at which `amount` fits; unlimited if the scheduled releases don't make enough room.
     [[nodiscard]] duration first_fit(memory_size amount, duration t) const {
         auto level = held_ + amount;
         t = std::max(t, now_);
@@ -78,10 +79,10 @@ private:
     std::vector<promise> due_{};
 };
 
-/// List scheduling of one end of a schedule: ranks and copy engines take whatever is ready and has memory, the longest
-/// tail first, so that weight gradients fill gaps. What takes memory without being waited for, as a reload, isn't ready
-/// before it has to be. The beginning is scheduled backwards in time, in which an operation waits for those that need
-/// it, and memory is acquired where it was released.
+/// List scheduling of one end of a schedule. Ranks and copy engines take any operation that is ready and has memory,
+/// the longest tail first, so weight gradients fill gaps. An operation that takes memory before anything waits for it,
+/// such as a reload, isn't ready before it has to be. The beginning is scheduled backwards in time: there an operation
+/// waits for its successors, and memory is acquired where it was released.
 class list_rescheduler {
 public:
     /// For the beginning of the schedule, or for its end.
@@ -100,8 +101,8 @@ public:
     list_rescheduler(const list_rescheduler&) = delete;
     list_rescheduler& operator=(const list_rescheduler&) = delete;
 
-    /// The length of the schedule made, from its first start to its last end; unlimited where memory leaves no
-    /// operation to go on with, or if it is stopped. `stop` is asked for every operation.
+    /// The length of the resulting schedule, from its first start to its last end. Unlimited if no operation has memory
+    /// to continue, or if it is stopped. `stop` is polled for every operation.
     [[nodiscard]] duration run(const rescheduling& how, random_numbers& random, stop_check stop = {}) {
         wait_ = how.wait;
         visits_ = 0;
@@ -118,10 +119,10 @@ public:
             if (stop() || !place_next()) return duration::unlimited();
         return length();
     }
-    /// How many operations the last run looked at to choose the next one, on average: where many wait for memory or a
-    /// copy engine, these take most of its time.
+    /// Average number of operations that the last run considered to choose the next one. If many wait for memory or a
+    /// copy engine, considering them takes most of its time.
     [[nodiscard]] std::size_t visits_per_operation() const { return visits_ / jobs_.size(); }
-    /// The order that the last run made. Contract: it made one.
+    /// The order of the last run. Contract: that run succeeded.
     [[nodiscard]] order made() const {
         std::vector<const job*> sorted;
         for (const auto& j : jobs_)
@@ -140,8 +141,8 @@ private:
     struct job {
         operation op{};
         rank on{};
-        /// The processor of its rank, or a copy engine; and of a transfer the channel of its link. Both are places in
-        /// `free_`.
+        /// The processor of its rank, or a copy engine; for a transfer also the channel of its link. Both are indices
+        /// into `free_`.
         std::size_t lane = 0;
         std::size_t channel = none;
         duration length{};
@@ -149,17 +150,17 @@ private:
         memory_size released{};
         memory_size host_acquired{};
         memory_size host_released{};
-        /// Its start in the given schedule.
+        /// Start in the given schedule.
         duration before{};
-        /// To the end of the step.
+        /// Time from its start to the end of the step.
         duration tail{};
         std::size_t inputs = 0;
         std::vector<std::pair<job*, duration>> next{};
 
-        // Of a run.
+        // State of a run.
         duration priority{};
         std::size_t waits = 0;
-        /// When its inputs are, as far as they are placed.
+        /// Time at which its inputs are available, considering the placed ones.
         duration available{};
         duration start{};
         bool placed = false;
@@ -223,14 +224,14 @@ private:
             if (auto* signal = signal_for(j, find, needed, ahead)) link(signal, &j, ahead - needed);
         }
     }
-    /// Whether it takes memory until something else is done: what brings a stash back, or backwards in time what takes
-    /// it away.
+    /// Whether the operation takes memory until something else is done: it brings a stash back or, backwards in time,
+    /// takes it away.
     [[nodiscard]] bool is_wanted_late(operation_kind kind) const {
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
-    /// The last operation on the way of its microbatch that leaves time for `j` before its stash is wanted, and how
-    /// long `ahead` of that it ends at least; null if there is none.
+    /// The last operation on the path of its microbatch that leaves time for `j` before its stash is needed; `ahead` is
+    /// then the least time from its end until then. Null if there is none.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
         auto after = j.op.stage;
@@ -302,7 +303,7 @@ private:
             later->available = std::max(later->available, end + delay);
         }
     }
-    /// Unlimited where there is no memory for it, and will be none by what is placed.
+    /// Earliest start; unlimited if memory doesn't suffice even after all scheduled releases.
     [[nodiscard]] duration earliest(const job& j) const {
         auto at = std::max(j.available, free_[j.lane]);
         if (j.channel != none) at = std::max(at, free_[j.channel]);
@@ -314,7 +315,7 @@ private:
         return a.priority != b.priority ? a.priority > b.priority : a.before < b.before;
     }
 
-    /// On the rank or copy engine that can start an operation first.
+    /// Places an operation on the rank or copy engine that can start one first.
     bool place_next() {
         auto first = duration::unlimited();
         std::vector<job*>* lane = nullptr;
@@ -333,7 +334,7 @@ private:
         chosen = best_until(*lane, first + wait_ * chosen->length);
         std::erase(*lane, chosen);
         place(*chosen, earliest(*chosen));
-        // A recomputation that is kept may come before its last input here.
+        // A recomputation in the kept part may come before its last input.
         for (const auto& [later, delay] : chosen->next)
             if (later->waits == 0 && !later->placed) ready_[later->lane].push_back(later);
         return true;
@@ -360,9 +361,9 @@ private:
     double wait_ = 0.0;
     std::size_t visits_ = 0;
     std::vector<job> jobs_{};
-    /// Of each rank, then of its two copy engines.
+    /// Ready operations of each rank, then of its two copy engines.
     std::vector<std::vector<job*>> ready_;
-    /// The end of the last operation placed on each of those, and then on each channel of the host links.
+    /// The end of the last operation placed on each of those, then on each channel of the host links.
     std::vector<duration> free_;
     per_rank<memory_outlook> device_;
     per_rank<memory_outlook> host_;

@@ -20,37 +20,39 @@
 
 namespace optpipe {
 
-/// What `rescheduling_search` draws. Measured alone, from the constructive planner's schedule, half a second each, on
-/// problems drawn at random (2 to 16 ranks, all features), which it makes 0.4 % shorter on average: on 130 of them, a
-/// third of these noises left 0.1 % of that; on 40, half of the length left 0.3 %, and twice the length, or half or
-/// twice the waits, made no difference beyond 0.1 %.
+/// The distributions of `rescheduling_search`. Measured alone, from the constructive planner's schedules, half a second
+/// each, on random problems (2 to 16 ranks, all features): it makes them 0.4 % shorter on average. On 130 of them, a
+/// third of these noises left 0.1 % of that. On 40, half of the length left 0.3 %; twice the length, or half or twice
+/// the waits, made no difference beyond 0.1 %.
 struct rescheduling_parameters {
-    /// The longest part that is scheduled anew: what the steady state takes for so many microbatches per rank. Warm-up
+    /// The longest part that is rescheduled, as the steady-state time of this number of microbatches per rank. Warm-up
     /// and cool-down take about one each; a longer part ends worse more often.
     double most_per_rank = 1.6;
-    /// At first: the parts of it and the waits (see `rescheduling`) of which the best is taken.
+    /// The first sweeps: shares of the longest part, in (0, 1], and waits (see `rescheduling`), of which the best is
+    /// kept.
     std::array<double, 8> parts{0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 1.0};
     std::array<double, 4> waits{0.0, 0.3, 0.6, 1.0};
-    /// Then at random: the most that is waited, and noises, in loads of the busiest rank for one microbatch.
+    /// Random trials after that: the longest wait, and noises in multiples of the busiest rank's work on one
+    /// microbatch.
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
-    /// The most operations that are usually looked at to choose the next one, on average; where it is a multiple, the
-    /// schedule counts for as many more. 1 to 18 on problem files; 30 to 55 with 16 ranks of four stages, 64 microbatches
+    /// Usual average number of operations that are considered to choose the next one. A schedule with a multiple of it
+    /// counts as that many schedules. 1 to 18 on problem files; 30 to 55 with 16 ranks of four stages, 64 microbatches
     /// and transfers, where a plan of fixed effort otherwise takes twice as long.
     std::size_t usual_visits = 20;
 };
 
 struct rescheduling_options {
     std::uint64_t seed = 1;
-    /// How many schedules are made at most, some of which count for several (`usual_visits`). If this ends the search and no other strategy offers anything, the result
-    /// is determined by problem, start and seed.
+    /// Limit of the number of schedules that are made; some count as several (`usual_visits`). If this limit ends the
+    /// search and no other strategy offers anything, problem, start and seed determine the result.
     std::size_t trials = std::numeric_limits<std::size_t>::max();
     rescheduling_parameters with{};
 };
 
 namespace detail {
 
-/// One run, from the incumbent on.
+/// One run, from the incumbent.
 class rescheduling_run {
 public:
     rescheduling_run(search_state& state, const rescheduling_options& options)
@@ -72,13 +74,13 @@ public:
     }
 
 private:
-    /// How an end is scheduled anew, and which.
+    /// A rescheduling, and the end that it applies to.
     struct trial {
         bool beginning = false;
         rescheduling how{};
     };
 
-    /// Goes on from a better incumbent of another strategy, if there is one.
+    /// Continues from a better incumbent of another strategy, if there is one.
     [[nodiscard]] bool may_go_on() {
         if (trials_ >= options_.trials || state_.done()) return false;
         const auto best = state_.incumbent();
@@ -94,7 +96,7 @@ private:
             ends_[beginning ? 1 : 0].emplace(p_, found, beginning);
     }
 
-    /// Adopts the best of a grid of limits, from which single random ones lead less far.
+    /// Adopts the best schedule of a grid of parameters; single random ones lead less far.
     void sweep(bool beginning) {
         const auto noise = draw().how.noise;
         std::optional<schedule> best;
@@ -118,7 +120,7 @@ private:
         t.how.noise = options_.with.noises[random_.below(options_.with.noises.size())] * load_;
         return t;
     }
-    /// Goes on from one that is as good too, as it leads to others.
+    /// Also continues from an equally good schedule, because it leads to others.
     void attempt(const trial& t) {
         if (auto found = make(t); found && objective_of(p_, *found) <= value_) offer(*std::move(found));
     }
@@ -145,10 +147,10 @@ private:
     random_numbers random_;
     /// The work of the busiest rank on one microbatch.
     duration load_{};
-    /// Of the step.
+    /// Share of the step.
     double longest_part_ = 1.0;
     std::size_t trials_ = 0;
-    /// The schedule from which it goes on: its end and its beginning, objective and length.
+    /// The current schedule: its end and its beginning, its objective and its length.
     std::array<std::optional<list_rescheduler>, 2> ends_{};
     duration value_ = duration::unlimited();
     duration end_{};
@@ -156,9 +158,9 @@ private:
 
 } // namespace detail
 
-/// Schedules the beginning or the end of the incumbent anew by list scheduling, with random limits and priorities, and
-/// goes on from what is no worse: a neighbourhood of all ranks at once, for the prologue and epilogue of schedules with
-/// a steady state. Every stash is stored as before.
+/// Reschedules the beginning or the end of the incumbent by list scheduling, with random parameters and priorities, and
+/// continues from schedules that are no worse. This is a neighbourhood of all ranks at once, for the prologue and
+/// epilogue of schedules with a steady state. Every stash keeps its storage option.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.
 inline void rescheduling_search(search_state& state, const rescheduling_options& options = {}) {

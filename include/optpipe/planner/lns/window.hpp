@@ -11,8 +11,8 @@
 
 namespace optpipe::detail {
 
-/// The part of a schedule that is reoptimized: operations within all of the ranges, each from the first to the last
-/// inclusive. Times are starts of operations.
+/// The part of a schedule that is reoptimized: operations within all of these ranges, whose ends are inclusive. Times
+/// are starts of operations.
 struct window {
     duration from{};
     duration to = duration::unlimited();
@@ -20,13 +20,14 @@ struct window {
     std::size_t last_rank = static_cast<std::size_t>(-1);
     std::size_t first_microbatch = 0;
     std::size_t last_microbatch = static_cast<std::size_t>(-1);
-    /// Only transfers.
+    /// Whether only transfers are in it.
     bool transfers_only = false;
-    /// Stashes within may change their storage option.
+    /// Whether stashes in it may change their storage options.
     bool opens_storage = false;
 };
 
-/// Where everything is in a schedule. Transfers that could be added count as beside their forward or gradient.
+/// Positions of all operations of a schedule. A transfer that could be added counts as adjacent to its forward or
+/// gradient.
 class window_map {
 public:
     window_map(const problem& p, const schedule& s) : p_{&p}, number_{p.graph}, start_(number_.size()) {
@@ -52,7 +53,7 @@ public:
                m <= w.last_microbatch && (!w.transfers_only || is_transfer(op.kind));
     }
     [[nodiscard]] duration end() const { return end_; }
-    /// How long all ranks together take for so many computations, on average.
+    /// Average time in which all ranks together run `computations` computations.
     [[nodiscard]] duration time_of(double computations) const {
         return computations / static_cast<double>(std::max<std::size_t>(1, computations_)) * end_;
     }

@@ -23,8 +23,8 @@ namespace optpipe {
 
 struct window_options {
     std::uint64_t seed = 1;
-    /// How many windows are tried at most. If this ends the search and no other strategy offers anything, the result is
-    /// determined by problem, start and seed.
+    /// Limit of the number of windows that are tried. If this limit ends the search and no other strategy offers
+    /// anything, problem, start and seed determine the result.
     std::size_t windows = std::numeric_limits<std::size_t>::max();
     window_parameters with{};
 };
@@ -65,8 +65,8 @@ private:
             if (timed.op.kind == operation_kind::forward)
                 used_options_[timed.op.stage.position()].push_back(timed.op.storage);
     }
-    /// The storage options that stashes may change to: some that are in use on their stage, and some of the list, the
-    /// same ones for stages with equal lists.
+    /// The storage options that stashes may change to: some that are in use on their stage, and some from its list.
+    /// Stages with equal lists get the same ones.
     [[nodiscard]] cp::storage_candidates draw_candidates() {
         struct draw {
             bool is_used;
@@ -88,7 +88,7 @@ private:
         }
         return result;
     }
-    /// Where ranks idle between their first and their last operation: only idle time can be saved.
+    /// Finds the gaps between the first and the last operation of each rank: only idle time can be saved.
     void find_gaps() {
         gaps_.clear();
         const auto lanes = split_by_rank(p_.graph, current_->operations);
@@ -132,15 +132,15 @@ private:
     std::shared_ptr<const schedule> current_;
     std::optional<window_map> map_;
     std::vector<window_center> gaps_;
-    /// Per stage and microbatch, where stages list storage options.
+    /// Options per stage and microbatch, if stages list storage options.
     std::vector<std::vector<storage_index>> used_options_;
 };
 
 } // namespace detail
 
 /// Large neighbourhood search: improves the incumbent window by window. The CP search reoptimizes a window while all
-/// other operations keep their order. Windows lie around idle gaps, are drawn from several neighbourhoods, more often
-/// from those with the highest gain per cost, and grow as long as they are searched completely. Where stages list
+/// other operations keep their order. Windows lie around idle gaps and grow as long as they are searched completely.
+/// They are drawn from several neighbourhoods, more often from those with the highest gain per cost. If stages list
 /// storage options, some windows may change those of their stashes.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.

@@ -18,9 +18,9 @@
 
 namespace optpipe::detail {
 
-/// Simulated annealing over the sequences of all ranks, in rounds of growing length, each cooling from a temperature at
-/// which a delay of a fraction of an operation is accepted. The cost is the objective plus a small weight times the
-/// mean over the ranks, which distinguishes states whose worst rank is the same.
+/// Simulated annealing over the sequences of all ranks, in rounds of growing length. Each round cools from a
+/// temperature at which a delay of a fraction of an operation is accepted. The cost is the objective plus a small
+/// weight times the mean over the ranks, which distinguishes states with the same worst rank.
 class annealer {
 public:
     using id = flat_pipeline::id;
@@ -31,7 +31,7 @@ public:
                                                                                                             times_},
           tails_{lanes_, times_}, scratch_{p_}, scratch_times_{scratch_}, left_{moves}, seed_{seed} {}
 
-    /// From the incumbent until the search is done or all moves are made.
+    /// Anneals from the incumbent until the search is done or all moves are made.
     void run() {
         if (!start_from(*state_->incumbent())) return;
         double length = with_.first_round_of(cells());
@@ -70,7 +70,7 @@ private:
         value_ = objective_.value();
         path_uses_ = tails_age_ = 0;
     }
-    /// Records the current state as the best. On shared links a transfer may come before its predecessor; then the
+    /// Records the current state as the best. On shared links a transfer may start before its predecessor; then the
     /// lanes are first sorted by start.
     void remember() {
         path_uses_ = 0;
@@ -119,9 +119,10 @@ private:
             random_.chance(with_.leave_block_chance) ? leave_block() : moves_.propose(choose(), random_);
         accept(is_proposed, current_ - temperature * std::log(uniform()));
     }
-    /// The move that was made, if it changes something and costs no more than this. False if it is undone. A move that
-    /// takes too much memory may be helped by another storage option of a stash in its way, and then has to cost less
-    /// than what is there: where it may cost the same, stashes drift to options that leave ever less on the device.
+    /// Keeps the proposed move if it changes something and costs at most `most`; otherwise undoes it and returns false.
+    /// If a move takes too much memory, another storage option of a stash that overlaps it may help. The result must
+    /// then cost less than the current state: with equal costs, stashes would drift to options that leave ever less on
+    /// the device.
     bool accept(bool is_proposed, double most) {
         if (is_proposed && !lanes_.legal()) {
             is_proposed = p_.has_storage_options() && random_.chance(with_.relief_chance) && moves_.relieve(random_) &&
@@ -140,8 +141,8 @@ private:
         commit();
         return true;
     }
-    /// From the best: storage options that take less of the rank's time, one at a time, as long as none costs more. In
-    /// large problems random moves leave out many of those.
+    /// Descends from the best state: tries storage options that take less of the rank's time, one at a time, and keeps
+    /// those that don't cost more. In large problems random moves miss many of them.
     void descend() {
         if (!p_.has_storage_options()) return;
         go_to(best_);
@@ -164,7 +165,7 @@ private:
     }
     double uniform() { return (static_cast<double>(random_.next() >> 11U) + 0.5) * 0x1p-53; }
 
-    /// An operation of a critical path, or any.
+    /// An operation of a critical path, or any operation.
     id choose() {
         if (random_.chance(with_.anywhere_chance)) return moves_.random_operation(random_);
         refresh_path();
@@ -178,8 +179,8 @@ private:
         }
         --path_uses_;
     }
-    /// An operation near the end of a block of the critical path is moved behind it, or one near its start ahead of it:
-    /// nothing else within a block makes the path shorter (Balas and Vazacopoulos, 1998; N6 of job-shop scheduling).
+    /// Moves an operation near the end of a block of the critical path behind it, or one near its start ahead of it. No
+    /// other change within a block makes the path shorter (Balas and Vazacopoulos 1998; N6 of job-shop scheduling).
     bool leave_block() {
         refresh_path();
         const auto& chain = path_.operations();
@@ -211,7 +212,7 @@ private:
         tails_.find([&](id r) { return -objective_.committed_first(r); });
         tails_age_ = with_.uses_of_tails;
     }
-    /// For span: whether the edit may change the first starts of ranks, and so the ends that they allow.
+    /// For span: whether the edit may change the first starts of ranks, and thus the ends that they allow.
     bool starts_may_change() const {
         if (!p_.span()) return false;
         return std::any_of(lanes_.touched().begin(), lanes_.touched().end(), [&](const lane_orders::range& t) {
@@ -228,7 +229,7 @@ private:
         current_ = cost();
         if (objective_.value() < best_value_ - state_->slack().value()) remember();
     }
-    /// From a better incumbent of another strategy, if there is one; else mostly from the own best.
+    /// Continues from a better incumbent of another strategy if there is one; else, in most rounds, from its own best.
     void restart(std::size_t round) {
         if (state_->objective().value() < best_value_ - state_->slack().value() && start_from(*state_->incumbent()))
             return;

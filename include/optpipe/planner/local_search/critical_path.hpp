@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// A critical path: a chain of operations without a gap from the start to a given operation, which has to change if
-/// that one is to end earlier.
+/// A critical path: a chain of operations without gaps from the start to a given operation. It has to change for that
+/// operation to end earlier.
 class critical_path {
 public:
     using id = flat_pipeline::id;
@@ -26,11 +26,11 @@ public:
         for (id i = last; i != none && chain_.size() < longest_; i = predecessor(i))
             chain_.push_back(i);
     }
-    /// From the last to the first.
+    /// The path from its last operation to its first.
     [[nodiscard]] const std::vector<id>& operations() const { return chain_; }
-    /// Computations of the path that follow each other on one rank, or transfers, by their places in the path.
+    /// Consecutive computations of the path on one rank, or consecutive transfers, by their places in the path.
     struct block {
-        std::size_t last = 0; ///< runs last, so it has the least place
+        std::size_t last = 0; ///< runs last, so its place is the least
         std::size_t first = 0;
     };
     [[nodiscard]] block block_around(std::size_t place) const {
@@ -55,7 +55,7 @@ private:
     id predecessor(id i) const {
         const auto& f = lanes_->facts(i);
         if (const id from = lanes_->input(i); binds(from, f.hop, i)) return from;
-        // Compute operations that it waits for are on its lane.
+        // Own inputs that are compute operations are on its lane.
         if (const id from = lanes_->own_input(i);
             from != none && (is_transfer(f.kind) || is_transfer(lanes_->facts(from).kind)))
             if (binds(from, 0.0, i)) return from;

@@ -13,37 +13,37 @@
 namespace optpipe::detail {
 
 /// A problem as flat arrays of plain numbers, for inner loops. Operations are numbered (stage · 7 + kind) ·
-/// microbatches + microbatch, so that dependencies are additions of constants.
+/// microbatches + microbatch, so dependencies are additions of constants.
 class flat_pipeline {
 public:
     using id = std::int32_t;
     static constexpr id none = -1;
     static constexpr id kinds = static_cast<id>(all_operation_kinds.size());
 
-    /// What all operations of one kind on one stage with one storage option have in common. Rank, kind, hop, channel
-    /// and engine are the same with all options.
+    /// Properties common to all operations of one kind on one stage with one storage option. Rank, kind, hop, channel
+    /// and engine are the same for all options.
     struct kind_facts {
         double duration = 0.0;
         double acquired = 0.0;
         double released = 0.0;
         double host_acquired = 0.0;
         double host_released = 0.0;
-        /// From the end of its input on another stage to its start.
+        /// Time from the end of its input on another stage to its start.
         double hop = 0.0;
         std::int32_t rank = 0;
         operation_kind kind{};
-        /// A forward of a later stage, a gradient of an earlier one.
+        /// Whether it has an input on another stage: it is a forward of a later stage or a gradient of an earlier one.
         bool has_input = false;
-        /// What it waits for on its own stage, if its stash is kept and if it is offloaded, as differences of numbers;
-        /// 0: nothing. Where the stage has a list of storage options, the option says which, and both are the same.
+        /// Input on its own stage if the stash is kept, and if it is offloaded, as differences of numbers; 0 for none.
+        /// If the stage has a list of storage options, the option determines the input, and both are the same.
         id own_input = 0;
         id own_input_if_offloaded = 0;
-        /// Link direction that it must share with other ranks, or none.
+        /// The link direction that it shares with other ranks, or none.
         std::int32_t channel = none;
         /// Copy engine, for transfers.
         std::int32_t engine = 0;
-        /// To the forward and the gradient input of the nearest stage on the same rank that must come first, as a
-        /// difference of numbers; 0 where there is none.
+        /// For forwards and gradients: the same kind on the nearest stage of the same rank that must come first, as a
+        /// difference of numbers; 0 if there is none.
         id same_rank_before = 0;
     };
 
@@ -83,7 +83,8 @@ public:
     [[nodiscard]] bool can_offload(id s) const { return can_offload_[at(s)] != 0; }
     /// Whether some storage option of the stage has a recomputation of its own.
     [[nodiscard]] bool can_recompute(id s) const { return can_recompute_[at(s)] != 0; }
-    /// Whether some stage has a list of storage options; and how many, 1 without a list.
+    /// Whether some stage has a list of storage options; whether a stage has one; its number of options, 1 without a
+    /// list.
     [[nodiscard]] bool has_storage_options() const { return has_lists_; }
     [[nodiscard]] bool has_list(id s) const { return has_list_[at(s)] != 0; }
     [[nodiscard]] id options(id s) const { return options_[at(s)]; }
@@ -93,11 +94,12 @@ public:
     [[nodiscard]] bool recomputes(id s, id option) const {
         return recomputes_with_[at(first_option_[at(s)] + option)] != 0;
     }
-    /// What a stash of a stage with a list leaves on the device between forward and backward, or while it is offloaded.
+    /// Memory that a stash of a stage with a list takes on the device between forward and backward, or while it is
+    /// offloaded.
     [[nodiscard]] double left_on_device(id s, id option) const {
         return left_on_device_[at(first_option_[at(s)] + option)];
     }
-    /// Whether one B may be better than I and W: only where splitting takes more memory.
+    /// Whether one B may be better than I and W, which requires that splitting takes more memory.
     [[nodiscard]] bool full_may_pay(id s) const { return optional_full_[at(s)] != 0; }
     /// Whether operations of this kind may be active on the stage.
     [[nodiscard]] bool may_be_active(id s, operation_kind kind) const {
@@ -127,11 +129,11 @@ public:
         const id of_kind = kind_number(i);
         return {stage{of_kind / kinds}, static_cast<operation_kind>(of_kind % kinds), microbatch{microbatch_of(i)}};
     }
-    /// Operations with equal numbers differ in the microbatch alone.
+    /// The number of stage and kind: operations with equal ones differ only in the microbatch.
     [[nodiscard]] id kind_number(id i) const { return kind_of_[at(i)]; }
     [[nodiscard]] id microbatch_of(id i) const { return i - kind_number(i) * microbatches_; }
     [[nodiscard]] id stage_of(id i) const { return kind_number(i) / kinds; }
-    /// Of an operation with the first storage option of its stage.
+    /// Facts of an operation with the first storage option of its stage.
     [[nodiscard]] const kind_facts& facts(id i) const { return facts_[at(facts_number(i, 0))]; }
     [[nodiscard]] const kind_facts& facts(id i, id option) const { return facts_[at(facts_number(i, option))]; }
     [[nodiscard]] const kind_facts& facts_at(id number) const { return facts_[at(number)]; }
@@ -146,7 +148,7 @@ public:
     [[nodiscard]] id sibling(id i, operation_kind kind) const {
         return i + (static_cast<id>(kind) - static_cast<id>(this->kind(i))) * microbatches_;
     }
-    /// The same kind and microbatch, so many stages further.
+    /// The same kind and microbatch, `further` stages later.
     [[nodiscard]] id on_stage(id i, id further) const { return i + further * kinds * microbatches_; }
     [[nodiscard]] bool is_last_stage(id i) const { return stage_of(i) + 1 == stages_; }
 
@@ -223,7 +225,7 @@ private:
         const rank r = p.rank_of(s);
         f.rank = static_cast<id>(r.value());
         add_inputs(p, op, f);
-        if (is_transfer(kind)) { // the same with all options, as the laying out of links relies on it
+        if (is_transfer(kind)) { // the same for all options; the layout of links relies on it
             const bool inward = kind == operation_kind::reload;
             f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];
             f.engine = inward && one_engine_[r.position()] == 0 ? 1 : 0;

@@ -43,7 +43,8 @@ public:
         }
         return shift(i, distance(i, random), flip(random));
     }
-    /// Another storage option, with what it needs in place. False if nothing changed, or that has no place.
+    /// Changes a storage option, and places the operations that it needs. False if nothing changed, or if they have no
+    /// place.
     bool set_storage(id i, id option, random_numbers& random) {
         const id s = p_->stage_of(i);
         const id old = lanes_->storage(i);
@@ -57,7 +58,8 @@ public:
         const bool begins_to_offload = p_->offloads(s, option) && !p_->offloads(s, old);
         return begins_to_offload ? place_transfers(i, option, random, take) : take();
     }
-    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if they aren't that.
+    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the order is
+    /// already so.
     bool shift_past(id i, id other, bool forwards) {
         if (!lanes_->active(i) || !lanes_->active(other)) return false;
         const id from = lanes_->position(i);
@@ -66,8 +68,8 @@ public:
         lanes_->shift(from, to);
         return true;
     }
-    /// After a move that takes too much memory of a rank: a stash that is there at that time gets an option that leaves
-    /// less on the device. False if there is none, or something else is wrong.
+    /// After a move that takes too much memory of a rank: gives a stash that is held at that time an option that leaves
+    /// less on the device. False if there is no such option, or if something else is wrong.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;
@@ -113,7 +115,7 @@ private:
         }
         return 1 + static_cast<id>(random.below(most));
     }
-    /// The position `count` operations of another kind further on; at most the end of the lane.
+    /// The position after `count` operations of other kinds, in one direction; at most the end of the lane.
     id target(id i, id count, bool forwards) const {
         const id lane = lanes_->facts(i).rank;
         id to = lanes_->position(i);
@@ -146,7 +148,7 @@ private:
         lanes_->rotate(first, middle, last);
         return true;
     }
-    /// The same shift for some microbatches from this one on.
+    /// Applies the same shift to some consecutive microbatches from this one on.
     bool shift_later_ones(id i, random_numbers& random) {
         const id left = p_->microbatches() - p_->microbatch_of(i);
         const id few = 1 + static_cast<id>(random.below(at(left)));
@@ -159,7 +161,7 @@ private:
         }
         return moved;
     }
-    /// The same shift on some ranks in a row.
+    /// Applies the same shift on some consecutive ranks.
     bool shift_neighbours(id i, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         const bool forwards = flip(random);
@@ -174,7 +176,7 @@ private:
         }
         return moved;
     }
-    /// Ahead of the operations that run between the arrival of its input and its start.
+    /// Moves it ahead of the operations that start within a random time before it.
     bool move_ahead(id i, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const auto halves = static_cast<double>(random.between(1, with_.most_halves_ahead));
@@ -203,7 +205,7 @@ private:
         const id in = p_->sibling(i, operation_kind::reload);
         const id transfer = is_transfer(kind) ? i : flip(random) ? out : in;
         std::span<const weighted_move<transfer_move>> moves{with_.transfer_moves};
-        if (has_list) moves = moves.subspan(2); // what isn't offloaded any more needs another option there
+        if (has_list) moves = moves.subspan(2); // with a list, a kept stash needs another option
         if (lanes_->facts(transfer).channel == none) moves = moves.first(moves.size() - 1);
         switch (draw(moves, random)) {
         case transfer_move::keep: lanes_->set_offloaded(i, false); return true;
@@ -228,15 +230,15 @@ private:
         const bool inserted = insert_offload(i, random);
         return inserted || !p_->has_list(p_->stage_of(i));
     }
-    /// Offloads some time after the forward and reloads in time for the current start of the gradient, or earlier.
+    /// Offloads some time after the forward, and reloads in time for the current start of the gradient, or earlier.
     bool insert_offload(id i, random_numbers& random) {
         return place_transfers(i, lanes_->storage(i), random, [&] {
             lanes_->set_offloaded(i, true);
             return true;
         });
     }
-    /// Puts both transfers, which are inactive, into their lane and on their link; `activate()` says whether they are
-    /// active then. The reload finds its place on the link after that: on a half-duplex link behind the offload.
+    /// Places both transfers, which are inactive, in their lane and on their link. `activate()` returns whether they
+    /// become active. The reload is placed on the link after that; on a half-duplex link it comes after the offload.
     template <class Activate> bool place_transfers(id i, id option, random_numbers& random, Activate activate) {
         const id lane = lanes_->facts(i).rank;
         const id ahead = p_->sibling(i, operation_kind::forward);
@@ -272,7 +274,7 @@ private:
         if (lanes_->facts(in).channel != none) place_on_link(in, std::max(comes, leaves));
         return true;
     }
-    /// Another storage option for one microbatch or some, or the options of two exchanged.
+    /// Sets another storage option for one or several microbatches, or exchanges the options of two.
     bool propose_storage_move(id i, random_numbers& random) {
         const id s = p_->stage_of(i);
         if (p_->options(s) < 2) return false;
@@ -295,7 +297,7 @@ private:
                 changed = set_storage(at_microbatch(i, k), any, random) || changed;
             return changed;
         }
-        case storage_move::along_stages: { // which may have other options at that position
+        case storage_move::along_stages: { // other stages may have other options at that position
             const id step = flip(random) ? 1 : -1;
             bool changed = false;
             id op = i;
@@ -312,7 +314,7 @@ private:
         return set_storage(i, any, random);
     }
     id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
-    /// Right before the gradient, or earlier, but not before what brings the stash back.
+    /// Places it right before the gradient, or earlier, but after the operation that brings the stash back.
     bool place_recompute(id i, id option, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const id again = p_->sibling(i, operation_kind::recompute);
@@ -331,7 +333,7 @@ private:
         lanes_->shift(from, from < before ? before - 1 : before);
         return true;
     }
-    /// By time, between the transfers of its own rank before and after it.
+    /// Places it by time, between the transfers of its own rank before and after it.
     void place_on_link(id transfer, double when) {
         const auto& f = lanes_->facts(transfer);
         const auto like = [&](id here) {

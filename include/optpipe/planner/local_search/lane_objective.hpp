@@ -8,7 +8,7 @@
 
 namespace optpipe::detail {
 
-/// The cost of sequences with their times: the objective of `time_order`, and its mean over the ranks.
+/// The cost of sequences with their times: the objective of `time_order`, and the mean over the ranks.
 class lane_objective {
 public:
     using id = flat_pipeline::id;
@@ -48,10 +48,10 @@ public:
 
     /// Makespan or span.
     [[nodiscard]] double value() const { return value_; }
-    /// The same as a mean over the ranks instead of the most.
+    /// The mean over the ranks instead of the maximum.
     [[nodiscard]] double mean() const { return mean_; }
     [[nodiscard]] double engaged(id r) const { return engaged_[at(r)]; }
-    /// For span: when the rank started in what was kept last; else 0.
+    /// For span: the first start of the rank in the last committed state; otherwise 0.
     [[nodiscard]] double committed_first(id r) const { return committed_first_[at(r)]; }
     /// Changes after this time don't affect first starts.
     [[nodiscard]] double horizon() const { return committed_horizon_; }
@@ -59,7 +59,7 @@ public:
 private:
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// As `postpone_warm_up`: forwards before a rank's first gradient start as late as their successors allow.
+    /// As `postpone_warm_up` does: forwards before a rank's first gradient start as late as their successors allow.
     void postpone_warm_up() {
         horizon_ = 0.0;
         round_ += 2;
@@ -101,9 +101,9 @@ private:
         if (!none) horizon_ = std::max(horizon_, first_[at(r)]);
         left_[at(r)] = last;
     }
-    /// False while its successor on another rank is still to be postponed.
+    /// False while its successor on another rank hasn't been postponed yet.
     bool postpone(id i, id r) {
-        double latest = first_[at(r)]; // the start of what comes next on the rank
+        double latest = first_[at(r)]; // the start of the next operation of the rank
         const auto limit_by = [&](id next, double start) {
             horizon_ = std::max(horizon_, times_->start(next));
             latest = std::min(latest, start);
@@ -142,7 +142,7 @@ private:
     std::vector<id> left_;
     std::vector<double> late_;
     std::vector<std::size_t> late_in_;
-    std::size_t round_ = 0; ///< even; the next odd number marks what is done
+    std::size_t round_ = 0; ///< even; the next odd number marks forwards that are done
 };
 
 } // namespace optpipe::detail

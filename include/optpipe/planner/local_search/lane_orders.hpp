@@ -11,13 +11,13 @@
 
 namespace optpipe::detail {
 
-/// What a local search changes: the sequence of each rank, its compute operations and transfers in one, and the
-/// sequence of each direction of a link that ranks share.
+/// The state that a local search changes: for each rank the sequence of its compute operations and transfers, and for
+/// each direction of a shared link the sequence of its transfers.
 ///
-/// A sequence holds every operation that could be in it; inactive ones keep their place, so that nothing shifts when
-/// one becomes active. Edits are tentative until they are committed or rolled back, all at once. Where microbatches are
-/// interchangeable, those of one kind stay in rising order on their rank: an operation that moves past one of the
-/// same kind and stage swaps microbatches with it.
+/// A sequence contains every operation that may be in it. Inactive ones keep their place, so nothing shifts when one
+/// becomes active. Edits are tentative until all of them are committed or rolled back. If microbatches are
+/// interchangeable, those of one kind stay in rising order on their rank: an operation that moves past one of the same
+/// kind and stage swaps microbatches with it.
 class lane_orders {
 public:
     using id = flat_pipeline::id;
@@ -25,15 +25,15 @@ public:
     struct range {
         id lane = 0;
         id first = 0;
-        id last = 0; ///< included
+        id last = 0; ///< inclusive
     };
 
-    /// What tells one state from another.
+    /// The data that distinguish one state from another.
     struct sequences {
         std::vector<id> order;
         std::vector<id> link_order;
         std::vector<char> active;
-        std::vector<storage_index> storage; ///< of each cell; empty without lists of storage options
+        std::vector<storage_index> storage; ///< per cell; empty without lists of storage options
     };
 
     explicit lane_orders(const flat_pipeline& p)
@@ -60,8 +60,8 @@ public:
         load_links(sorted);
         refresh();
     }
-    /// Numbers the microbatches of each kind in the order in which the ranks run them. May make an order illegal that
-    /// offloads and doesn't run microbatches in FIFO order.
+    /// Numbers the microbatches of each kind in the order in which the ranks run them. This may make an order illegal
+    /// if it offloads and doesn't run microbatches in FIFO order.
     void sort_microbatches() {
         for (id r = 0; r < p_->ranks(); ++r) {
             sort_microbatches(begin(r), end(r));
@@ -71,10 +71,10 @@ public:
         refresh();
     }
     /// Whether edits keep the microbatches of each kind in rising order. With storage options another order may be
-    /// better, as microbatches aren't interchangeable then.
+    /// better, because microbatches aren't interchangeable then.
     void keep_fifo(bool keep) { keeps_fifo_ = keep; }
     [[nodiscard]] sequences copy() const { return {order_, link_order_, active_, storage_}; }
-    /// Goes back to a copy of itself.
+    /// Restores a copy.
     void load(const sequences& given) {
         order_ = given.order;
         link_order_ = given.link_order;
@@ -88,7 +88,7 @@ public:
     }
 
     [[nodiscard]] const flat_pipeline& pipeline() const { return *p_; }
-    /// With the storage option of its stage and microbatch.
+    /// The facts of an operation with the storage option of its stage and microbatch.
     [[nodiscard]] const flat_pipeline::kind_facts& facts(id i) const { return p_->facts_at(facts_of_[at(i)]); }
     [[nodiscard]] storage_index storage(id i) const {
         return storage_.empty() ? storage_index{} : storage_[at(p_->cell(i))];
@@ -124,34 +124,34 @@ public:
             if (active_at(position) && !is_transfer(facts((*this)[position]).kind)) return (*this)[position];
         return none;
     }
-    /// Nothing after this position takes memory.
+    /// The position of the last operation that acquires memory.
     [[nodiscard]] id last_acquisition(id lane) const { return last_acquisition_[at(lane)]; }
-    /// The operation that hands on the gradient of this stage and microbatch: B if it is in use, else I.
+    /// The operation that passes on the gradient of this stage and microbatch: B if it is active, else I.
     [[nodiscard]] id gradient(id i) const {
         const id full = p_->sibling(i, operation_kind::backward);
         return active(full) ? full : p_->sibling(i, operation_kind::backward_input);
     }
-    /// What an operation waits for on another stage, or none.
+    /// Its input on another stage, or none.
     [[nodiscard]] id input(id i) const {
         const auto& f = facts(i);
         if (!f.has_input) return none;
         return f.kind == operation_kind::forward ? p_->on_stage(i, -1) : gradient(p_->on_stage(i, 1));
     }
-    /// What it waits for on its own stage, or none.
+    /// Its input on its own stage, or none.
     [[nodiscard]] id own_input(id i) const {
         const auto& f = facts(i);
         if (f.own_input == 0) return none;
         const bool differs = f.own_input != f.own_input_if_offloaded;
         return i + (differs && is_offloaded(i) ? f.own_input_if_offloaded : f.own_input);
     }
-    /// What waits for it on another stage, or none.
+    /// The operation on another stage that waits for it, or none.
     [[nodiscard]] id consumer(id i) const {
         const auto kind = facts(i).kind;
         if (kind == operation_kind::forward) return p_->is_last_stage(i) ? none : p_->on_stage(i, 1);
         return is_gradient(kind) && p_->stage_of(i) > 0 ? gradient(p_->on_stage(i, -1)) : none;
     }
     [[nodiscard]] bool is_offloaded(id i) const { return active(p_->sibling(i, operation_kind::offload)); }
-    /// What waits for the reload of a stage and microbatch.
+    /// The operation that waits for the reload of a stage and microbatch.
     [[nodiscard]] id user_of_stash(id i) const {
         const id again = p_->sibling(i, operation_kind::recompute);
         return active(again) ? again : gradient(i);
@@ -174,7 +174,7 @@ public:
         return none;
     }
 
-    /// Moves the operation at `from` to `to` in its lane; those between shift.
+    /// Moves the operation at `from` to `to` in its lane; operations between them shift.
     void shift(id from, id to) {
         if (from < to)
             rotate(from, from + 1, to + 1);
@@ -204,8 +204,8 @@ public:
         if (facts(out).channel != none) touch_link(out);
         if (facts(in).channel != none) touch_link(in);
     }
-    /// Gives a stage and microbatch another storage option, given any of its operations. What becomes active is to be
-    /// in its place already.
+    /// Gives a stage and microbatch another storage option, given any of its operations. Contract: operations that
+    /// become active are in their places already.
     void set_storage(id i, id option) {
         storage_log_.push_back({i, storage(i)});
         note_storage(i, static_cast<storage_index>(option));
@@ -272,20 +272,20 @@ public:
         last_acquisition_[at(lane)] = here;
     }
 
-    /// Whether each edited sequence is executable as far as its rank alone decides: precedences on the rank hold, and
-    /// memory stays within the limits.
+    /// Whether each edited sequence is executable, considering only its rank: precedences on the rank hold, and memory
+    /// stays within the limits.
     [[nodiscard]] bool legal() const {
         return std::all_of(touched_.begin(), touched_.end(), [this](const range& t) { return legal(t); });
     }
-    /// The first position of an edited sequence at which the memory of the device doesn't suffice, or none if anything
-    /// else is wrong before it, or nothing.
+    /// The first position of an edited sequence at which the memory of the device doesn't suffice. None if there is no
+    /// fault, or if another one comes first.
     [[nodiscard]] id overflow() const {
         for (const auto& t : touched_)
             if (const auto found = find_fault(t); found.what != fault_kind::none)
                 return found.what == fault_kind::device_memory ? found.position : none;
         return none;
     }
-    /// The same for all sequences, edited or not.
+    /// As `legal`, for all sequences, edited or not.
     [[nodiscard]] bool all_legal() const {
         for (id r = 0; r < p_->ranks(); ++r)
             if (!legal({r, begin(r), end(r) - 1})) return false;
@@ -351,7 +351,7 @@ private:
         link_order_.assign(at(link_begin_.back()), none);
     }
 
-    /// Splits every B of stages where splitting never takes more memory: I and W are at least as good.
+    /// Splits every B of stages for which splitting never takes more memory: I and W are at least as good.
     void split_full() {
         if (!p_->split()) return;
         for (id s = 0; s < p_->stages(); ++s)
@@ -392,7 +392,7 @@ private:
             order_.insert(order_.end(), lane.begin(), lane.end());
         number_lanes(0, static_cast<id>(order_.size()));
     }
-    /// A link has active transfers in the order of the schedule, inactive ones where their rank has them.
+    /// Links have active transfers in the order of the schedule, and inactive ones at the places of their rank's lane.
     void load_links(const optpipe::order& sorted) {
         std::vector<std::vector<id>> links(at(p_->channels()));
         for (const auto& op : sorted.operations)
@@ -468,7 +468,7 @@ private:
             i = j;
         }
     }
-    /// Refills the slots that a rank has on its links in the order of its lane.
+    /// Refills the slots of a rank on its links in the order of its lane.
     void refill_links(id first, id last) {
         for (const auto kind : {operation_kind::offload, operation_kind::reload}) {
             id channel = none;

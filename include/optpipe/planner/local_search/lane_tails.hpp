@@ -36,7 +36,7 @@ public:
     [[nodiscard]] double operator[](id i) const { return tail_[at(i)]; }
 
 private:
-    /// From the ends of all lanes, each as far as its consumers on others are done.
+    /// Visits all lanes from their ends, each until an operation whose consumer on another lane isn't done.
     void find_by_lane() {
         ++round_;
         here_.clear();
@@ -62,8 +62,9 @@ private:
             }
         }
     }
-    /// From the last start to the first. On shared links a transfer may start after what follows it on its lane, and
-    /// lanes wait for each other then. Where starts are equal, what takes no time may be waited for.
+    /// Visits operations from the last start to the first. On shared links a transfer may start after operations that
+    /// follow it on its lane, so lanes would wait for each other. At equal starts, operations with duration come first:
+    /// they may wait for those without.
     void find_by_start() {
         by_start_.clear();
         for (id r = 0; r < p_->ranks(); ++r)
@@ -80,14 +81,14 @@ private:
     static constexpr double least = std::numeric_limits<double>::lowest();
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Tails of what comes next on a lane.
+    /// Tails of the next operations on a lane.
     struct after {
         double compute = 0.0;
         double engine[2] = {least, least};
         double acquisition = least;
     };
 
-    /// The tail of an operation, from those of what waits for it.
+    /// Computes the tail of an operation from the tails of the operations that wait for it.
     void pass(id i) {
         const auto& f = lanes_->facts(i);
         auto& next = lanes_after_[at(f.rank)];
@@ -104,7 +105,7 @@ private:
             rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::offload))]);
         double& tail = tail_[at(i)];
         if (p_->offloads()) {
-            rest = std::max(rest, tail); // of operations that wait for the memory that this one frees
+            rest = std::max(rest, tail); // from operations that wait for the memory that it frees
             tail = least;
         }
         tail = std::max(f.duration + rest, f.acquired > 0.0 ? next.acquisition : least);

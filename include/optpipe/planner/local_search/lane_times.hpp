@@ -12,12 +12,11 @@
 
 namespace optpipe::detail {
 
-/// The earliest times of all operations under given sequences, by the rules of `simulate`, kept up to date under
-/// edits.
+/// The earliest times of all operations under given sequences, by the rules of `simulate`, updated after edits.
 ///
 /// After an edit only changes are propagated: from the first edited position of a lane until the lane is in the same
-/// state as before (when it is free, its memory, pending releases), and wherever an input arrives at another time.
-/// Dirty operations are processed in the order of their old starts, so that hardly any is placed twice.
+/// state as before (its free time, memory and pending releases), and wherever an input arrives at another time. Dirty
+/// operations are processed in the order of their old starts, so hardly any is placed twice.
 class lane_times {
 public:
     using id = flat_pipeline::id;
@@ -41,8 +40,8 @@ public:
         return result;
     }
 
-    /// Computes all times. False if ranks and links wait for each other in a cycle. `placed` is called with the
-    /// operations in an order in which `simulate` can place them.
+    /// Computes all times. False if ranks and links wait for each other in a cycle. Calls `placed` with the operations
+    /// in an order in which `simulate` can place them.
     template <class Sink> bool place_all(Sink placed) {
         return p_->offloads() ? place_all_by<true>(placed) : place_all_by<false>(placed);
     }
@@ -50,10 +49,10 @@ public:
         return place_all([](id) {});
     }
 
-    /// Propagates the tentative edits. False if the sequences wait for each other in a cycle, or as soon as an
-    /// operation after the edits, with nothing dirty before it, is `too_late(number, start)`; then, and whenever edits
-    /// are rolled back, `rollback` restores all times. If it seems to run in a cycle, `fail_fast` returns false at
-    /// once; otherwise everything is computed anew.
+    /// Propagates the tentative edits. False if the sequences wait for each other in a cycle. Also false as soon as
+    /// `too_late(number, start)` is true for an operation after the edits with nothing dirty before it. In these cases,
+    /// and whenever edits are rolled back, `rollback` restores all times. On a suspected cycle, it returns false at
+    /// once if `fail_fast`; otherwise it recomputes everything.
     template <class TooLate> bool propagate(TooLate too_late, bool fail_fast = false) {
         fail_fast_ = fail_fast;
         return p_->offloads() ? propagate_by<true>(too_late) : propagate_by<false>(too_late);
@@ -77,7 +76,7 @@ public:
     [[nodiscard]] double first_change() const { return first_change_; }
 
 private:
-    /// A lane after an operation.
+    /// The state of a lane after an operation.
     struct state {
         double free = 0.0;
         double engine[2] = {0.0, 0.0};
@@ -98,7 +97,7 @@ private:
     };
     using dirty_entry = std::pair<double, id>;
 
-    /// More visits of one operation in one propagation than this suggest a cycle.
+    /// More visits of one operation in one propagation than this suggest a cycle. Not tuned.
     static constexpr char most_visits = 4;
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
@@ -120,12 +119,12 @@ private:
         }
     }
 
-    /// When the inputs of an operation are there.
+    /// The time at which the inputs of an operation are available.
     double ready(id i, const flat_pipeline::kind_facts& f) const {
         const double own = f.own_input != 0 ? end(lanes_->own_input(i)) : 0.0;
         return f.has_input ? std::max(own, end(lanes_->input(i)) + f.hop) : own;
     }
-    /// Places the operation after what `s` describes, and lets `s` describe the lane after it.
+    /// Places the operation on a lane in state `s`, and updates `s`.
     template <bool Offloads> void place(id i, const flat_pipeline::kind_facts& f, state& s, id position) {
         double begin = ready(i, f);
         if (!Offloads || !is_transfer(f.kind)) {
@@ -152,7 +151,7 @@ private:
         if constexpr (Offloads) after_[at(i)] = s;
     }
 
-    /// The next release at or after `from` and before `position`: of a compute operation, or of a transfer.
+    /// The position of the next release, by a compute operation or by a transfer, in [from, position).
     template <bool Transfer, bool Host> id next_release(id from, id position) const {
         for (; from < position; ++from) {
             const id i = (*lanes_)[from];
@@ -189,7 +188,7 @@ private:
         const double limit = p_->host_limit(f.rank);
         for (;;) {
             s.host_released = next_release<true, true>(s.host_released, position);
-            if (s.host_released >= position) break; // beyond it only while the lane before it is dirty
+            if (s.host_released >= position) break; // past it only while an earlier position of the lane is dirty
             const double time = end((*lanes_)[s.host_released]);
             if (time > begin && s.host_level + f.host_acquired <= limit) break;
             begin = std::max(begin, time);
@@ -273,7 +272,7 @@ private:
             if (after != none) mark_dirty(after);
         }
     }
-    /// On the same rank the lane itself propagates.
+    /// Marks an operation on another rank; on the same rank the lane propagates.
     void mark_other_rank_dirty(id i, const flat_pipeline::kind_facts& f) {
         if (lanes_->facts(i).rank != f.rank) mark_dirty(i);
     }
@@ -318,7 +317,7 @@ private:
         }
         return true;
     }
-    /// After an unfavourable order of visits, or on a cycle.
+    /// Used on a cycle, or after an unfavourable order of visits.
     bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);
@@ -346,7 +345,7 @@ private:
     }
     bool in_touched(id lane, id position) const { return touched(lane) && position <= settled_[at(lane)]; }
 
-    /// Whether the late candidate is final: nothing earlier is dirty any more.
+    /// Whether the late candidate is final: nothing earlier is still dirty.
     template <class TooLate> bool confirmed_late(TooLate& too_late) {
         if (late_candidate_ == none) return false;
         if (!dirty_queue_.empty() && dirty_queue_.front().first < start(late_candidate_)) return false;
@@ -355,8 +354,8 @@ private:
         return false;
     }
 
-    /// Places operations of one lane from a dirty one on, until nothing changes any more or an earlier one elsewhere is
-    /// due.
+    /// Places operations of one lane from a dirty one on, until nothing changes any more or an earlier dirty operation
+    /// is due elsewhere.
     template <bool Offloads, class TooLate> bool run(id i, TooLate& too_late) {
         const id lane = lanes_->facts(i).rank;
         id position = lanes_->position(i);
@@ -418,7 +417,7 @@ private:
     id late_candidate_ = none;
     double first_change_ = never;
 
-    // Per lane, where `settled_at_` is this pass: the end of the edited range, and the last release that changed.
+    // Per lane, valid if `settled_at_` is this pass: the end of the edited range, and the last release that changed.
     std::vector<std::size_t> settled_at_;
     std::vector<id> settled_;
     std::vector<id> changed_out_;

@@ -13,8 +13,8 @@ namespace optpipe {
 
 struct local_search_options {
     std::uint64_t seed = 1;
-    /// How many moves are tried at most. If this ends the search and no other strategy offers anything, the result is
-    /// determined by problem and seed.
+    /// Limit of the number of moves. If this limit ends the search and no other strategy offers anything, problem and
+    /// seed determine the result.
     std::size_t moves = std::numeric_limits<std::size_t>::max();
     local_search_parameters with{};
 };

@@ -20,7 +20,7 @@
 
 namespace optpipe {
 
-/// A schedule that a search may begin with.
+/// A schedule from which a search may start.
 struct search_start {
     schedule made{};
     duration objective{};
@@ -29,8 +29,8 @@ struct search_start {
 struct multi_start_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
-    /// As much work as without a deadline, so that the outcome doesn't depend on the clock unless the deadline comes
-    /// before the end.
+    /// Whether to do as much work as without a deadline, so that the result doesn't depend on the clock unless the
+    /// deadline ends it.
     bool deterministic = false;
     multi_start_parameters with{};
 };
@@ -52,7 +52,7 @@ public:
             limit_time(options.with.time * state.seconds_left());
     }
 
-    /// What is found is offered under this name.
+    /// Results are offered under `name`.
     void run(std::string_view name) {
         for (bool first = true; starts_.size() > 1 && !is_over(); first = false, moves_ *= 2) {
             search_all(first);
@@ -71,12 +71,12 @@ private:
         limits_.deadline =
             clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds_});
     }
-    /// Of the first round: as many as can be searched in all rounds, each of which takes as long as the first.
+    /// Keeps the first starts: the number that all rounds can search, where each round takes as long as the first.
     void keep_first(double searches) {
         const auto most = std::clamp(searches / rounds, 0.0, static_cast<double>(starts_.size()));
         starts_.resize(static_cast<std::size_t>(most));
     }
-    /// In the first round, as many as there is time for.
+    /// Searches from all starts; in the first round, from the number that the time allows.
     void search_all(bool first) {
         std::vector<search_start> found(starts_.size());
         std::mutex mutex;
@@ -96,17 +96,17 @@ private:
         std::erase_if(found, [](const search_start& each) { return each.made.operations.empty(); });
         starts_ = std::move(found);
     }
-    /// In a state of its own, so that the outcome doesn't depend on the others.
+    /// Searches in its own state, so that the result doesn't depend on the others.
     [[nodiscard]] search_start searched(std::size_t k) const {
         search_state own{state_.problem(), limits_};
         own.offer_timed(starts_[k].made, "start");
         own.raise_bound(state_.bound(), "bound");
         local_search(own, {.seed = options_.seed + k, .moves = moves_});
-        const auto best = own.incumbent(); // none, if the search was abandoned before
+        const auto best = own.incumbent(); // null if the search was abandoned before
         return best ? search_start{*best, own.objective()} : starts_[k];
     }
 
-    /// From eight starts to two.
+    /// Number of rounds from eight starts to two.
     static constexpr double rounds = 3.0;
 
     search_state& state_;
@@ -119,10 +119,10 @@ private:
 
 } // namespace detail
 
-/// Local search from each of several schedules, the most promising first: as long for all, then for twice as long from
-/// the better half, and so on, until two were left (successive halving; Jamieson and Talwalkar, 2016). Offers what is
-/// best after each round. As many starts as a part of the time that is left allows, or without a deadline as much work:
-/// then the outcome depends on the seed alone.
+/// Local search from each of several schedules, the most promising first. The first round searches equally long from
+/// each; the next ones search twice as long from the better half, until two are left (successive halving; Jamieson and
+/// Talwalkar 2016). Offers the best schedule after each round. The number of starts is limited by a share of the
+/// remaining time or, without a deadline, by the work; in the latter case only the seed affects the result.
 ///
 /// Runs on the threads of the caller's arena.
 inline void multi_start_search(search_state& state, std::vector<search_start> starts, std::string_view name,

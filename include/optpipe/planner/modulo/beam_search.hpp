@@ -19,19 +19,19 @@ namespace optpipe::detail {
 
 struct beam_options {
     std::size_t periodicity = 1;
-    /// Whether every stash that can be offloaded in time is, or only as many as memory requires.
+    /// Whether every stash that can be offloaded in time is offloaded, or only the number that memory requires.
     bool eager = false;
     /// Partial patterns kept per stage.
     std::size_t width = 4;
-    /// Attempts to add a stage to each.
+    /// Attempts to add a stage to each of them.
     std::size_t attempts = 8;
     std::uint64_t seed = 1;
 };
 
-/// Looks for a pattern of a given period, from the last stage to the first. Each stage is added around those after it,
-/// so that its forwards come as late, its gradients as early as its rank allows; the partial patterns with the shortest
-/// lifespans go on, for they leave most to the stages before. A beam search: its patterns are
-/// feasible, but it isn't complete.
+/// Searches a pattern of a given period, from the last stage to the first. Each stage is added around those after it,
+/// with forwards as late and gradients as early as its rank allows. The partial patterns with the shortest lifespans
+/// are kept, because they leave most to the earlier stages. A beam search: its patterns are feasible, but it isn't
+/// complete.
 class beam_search {
 public:
     beam_search(const problem& p, duration period, const beam_options& options)
@@ -67,8 +67,8 @@ private:
     struct node {
         std::size_t parent = none;
         std::vector<pattern_slot> pattern_slots{};
-        /// Summed over the microbatches of the period, with what is recomputed, and a small penalty for each that is
-        /// offloaded.
+        /// Lifespans of the microbatches of the period, plus recomputation, plus a small penalty for each offloaded
+        /// stash.
         double lifespan = 0.0;
     };
 
@@ -83,7 +83,7 @@ private:
             fitter_.occupy(own, p_.rank_of(s), coupled, slots_of(parent, coupled.position() - s.position() - 1));
         return own;
     }
-    /// Bounds for the last stage, which has no successor: `number` selects the distance between forwards.
+    /// Bounds for the last stage, which has no successor; `number` selects the distance between forwards.
     [[nodiscard]] stage_fitter::neighbour_bounds start_of(stage s, std::size_t number) {
         const auto& c = p_.costs[s];
         const double distances[] = {period_.value(), c.forward.value(), (c.forward + c.backward_input).value(),

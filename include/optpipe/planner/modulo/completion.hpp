@@ -17,7 +17,7 @@ namespace optpipe::detail {
 
 /// How a repeated pattern is completed with a prologue and an epilogue.
 struct completion_options {
-    /// Forwards move as many periods earlier as memory allows, at most this share of one per later stage.
+    /// Forwards move as many periods earlier as memory allows, at most this share of one period per later stage.
     double ahead = 0.0;
     /// Reschedules weight gradients into idle time, or where their memory is needed, instead of their pattern slots.
     bool refill = false;
@@ -41,7 +41,7 @@ struct completion_options {
         const auto after = static_cast<double>(p.graph.stages() - 1 - s.position());
         const auto room = stashes[r] > 0.0 ? std::max(0.0, spare[r] / stashes[r]) : least;
         const auto wanted = share * after / static_cast<double>(pattern.periodicity);
-        // No stage moves further than its predecessor, whose outputs it needs.
+        // A stage needs the outputs of its predecessor, so it doesn't move further.
         least = std::min({least, std::floor(room), std::floor(wanted)});
         for (auto& at : pattern.stages[s])
             at.forward -= least * pattern.length();
@@ -49,7 +49,7 @@ struct completion_options {
     return pattern;
 }
 
-/// The forwards and gradients of each rank by start; `fill_with_weights` adds the rest.
+/// The forwards and gradients of each rank, by start; `fill_with_weights` adds the weight gradients.
 [[nodiscard]] inline compute_lanes lanes_without_weights(const problem& p, const schedule& s) {
     compute_lanes lanes(p.graph.ranks());
     for (const auto& op : order_of(s).operations)
@@ -57,7 +57,7 @@ struct completion_options {
     return lanes;
 }
 
-/// The complete schedule of a step with this pattern, or why there is none. `stop` is asked between passes.
+/// The complete schedule of a step with this pattern, or the reason why there is none. `stop` is polled between passes.
 [[nodiscard]] inline outcome<schedule> complete_pattern(const problem& p, const periodic_pattern& pattern,
                                                         const completion_options& how, stop_check stop = {}) {
     const auto repeated = repeat(p, how.ahead > 0.0 ? with_forwards_ahead(p, pattern, how.ahead) : pattern);

@@ -17,19 +17,19 @@ namespace optpipe {
 
 struct modulo_options {
     std::uint64_t seed = 1;
-    /// The limit of stage placements tried while searching for periods; about a quarter of a microsecond each.
+    /// Limit of the stage placements tried while searching for periods; each takes about a quarter of a microsecond.
     std::size_t effort = 20'000'000;
-    /// Improves the schedule of the reduced problem before it is unrolled. As many windows as take some seconds at
+    /// Improves the schedule of the reduced problem before it is unrolled. The number of windows takes some seconds at
     /// most.
     static constexpr std::size_t windows = 40;
     std::function<void(search_state&)> improve = [](search_state& few) { window_search(few, {.windows = windows}); };
     modulo_parameters with{};
 };
 
-/// Modulo scheduling: finds the shortest period in which a few microbatches can repeat within the memory, completes the
-/// pattern with prologue and epilogue, improves these on a reduced problem with only as many microbatches as they need,
-/// and unrolls the steady state to all microbatches. The effort hardly depends on their number. Before that, it tries
-/// `wavefronts` on the complete step, whose periodicity may be large.
+/// Modulo scheduling. Finds the shortest period in which a few microbatches can repeat within the memory, completes the
+/// pattern with prologue and epilogue, improves these on a reduced problem with only the microbatches that they need,
+/// and unrolls the steady state to all microbatches. The effort hardly depends on the number of microbatches. Before
+/// that, it tries `wavefronts` on the complete step, whose periodicity may be large.
 ///
 /// Offers every schedule found; returns when the search is done or the effort is spent.
 inline void modulo_search(search_state& state, const modulo_options& options = {}) {

@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// The reservations of one resource in a repeated period, as disjoint intervals modulo the period. Times are any reals;
-/// only their remainder counts.
+/// The reservations of one resource in a repeated period, as disjoint intervals modulo the period. Times are any real
+/// numbers; only their remainder matters.
 class modulo_timeline {
 public:
     struct interval {
@@ -30,7 +30,7 @@ public:
     void take(double start, double length) {
         if (length > slack_) intervals_.push_back({start - period_ * std::floor(start / period_), length});
     }
-    /// The state of the reservations, and a way back to it.
+    /// Marks the current reservations; `undo` returns to a mark.
     [[nodiscard]] std::size_t mark() const { return intervals_.size(); }
     void undo(std::size_t mark) { intervals_.resize(mark); }
 
@@ -72,7 +72,7 @@ public:
             room = std::min(room, distance(p, start) - p.length);
         return room == never || room < 0.0 ? start : start - room;
     }
-    /// The lengths of the gaps between the intervals; the whole period if there are none.
+    /// The lengths of the gaps between the intervals; the whole period if there are no intervals.
     [[nodiscard]] std::vector<double> gaps() const {
         if (intervals_.empty()) return {period_};
         auto sorted = intervals_;
@@ -87,7 +87,7 @@ public:
     }
 
 private:
-    /// From the start of an interval to `at`, modulo the period.
+    /// The time from the start of an interval to `at`, modulo the period.
     [[nodiscard]] double distance(const interval& p, double at) const {
         const auto d = at - p.start;
         const auto wrapped = d - period_ * std::floor(d / period_);

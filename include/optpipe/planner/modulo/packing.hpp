@@ -12,7 +12,7 @@
 
 namespace optpipe::detail {
 
-/// A necessary condition that the remaining operations of a rank fit into the gaps of its period: each gap on its own
+/// A necessary condition for the remaining operations of a rank to fit into the gaps of its period: each gap on its own
 /// is filled as well as the lengths allow, and the total waste may not exceed the idle time.
 class modulo_packing {
 public:
@@ -40,11 +40,11 @@ public:
     }
     /// The idle time of a rank in a period without recomputation.
     [[nodiscard]] double spare(rank r) const { return spare_[r]; }
-    /// Stages from `s` on are placed.
+    /// Whether the rest may fit when the stages from `s` on are placed.
     [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
         const auto& sums = remaining_[s];
         if (sums.empty()) return true;
-        constexpr std::size_t borders = 4; // of the sums and of the spare time, each off by a rounding
+        constexpr std::size_t borders = 4; // of the sums and of the spare time, each with a rounding error
         double wasted = 0.0;
         const auto gaps = lane.gaps();
         for (const auto gap : gaps) {
@@ -61,7 +61,7 @@ private:
             if (p_.storage_of(s, i).extra_work() > duration{}) return true;
         return false;
     }
-    /// All subset sums; empty if there are too many.
+    /// Adds `length` to all subset sums; clears them if there are too many.
     void extend(std::vector<double>& sums, double length) const {
         constexpr auto most = beam_parameters{}.most_sums;
         if (sums.empty()) return;

@@ -18,15 +18,15 @@ namespace optpipe {
 /// The starts of one stage's operations for one microbatch, relative to the pattern.
 struct pattern_slot {
     duration forward{};
-    /// I, or B where `full`.
+    /// I, or B if `full`.
     duration gradient{};
     duration weight{};
-    /// Where the storage option has them.
+    /// Used if the storage option has them.
     duration offload{};
     duration reload{};
     duration recompute{};
     bool full = false;
-    /// How the stash is stored: the number of one of its stage's storage options.
+    /// The storage option of the stash, as an index into its stage's options.
     storage_index storage = 0;
 };
 
@@ -36,7 +36,7 @@ struct periodic_pattern {
     /// The initiation interval: the mean time from one microbatch to the next.
     duration period{};
     std::size_t periodicity = 1;
-    /// Per stage, one slot for each of the K microbatches.
+    /// For each stage, one slot per microbatch of the K.
     per_stage<std::vector<pattern_slot>> stages{};
 
     [[nodiscard]] duration length() const { return static_cast<double>(periodicity) * period; }
@@ -51,13 +51,13 @@ struct memory_interval {
     double amount = 0.0;
 };
 
-/// The peak when all intervals are repeated every `length`. One that ends within `slack` of a start has ended.
+/// The peak if all intervals repeat every `length`. An interval that ends within `slack` of a start has ended.
 [[nodiscard]] inline double peak_of_intervals(const std::vector<memory_interval>& all, double length, double slack) {
     double peak = 0.0;
     for (const auto& one : all) {
         double level = 0.0;
         for (const auto& other : all)
-            // How many of its repetitions have begun, less how many have ended.
+            // The number of its repetitions that have begun, less the number that have ended.
             level += other.amount * (std::floor((one.start - other.start + slack) / length) -
                                      std::floor((one.start - other.end + slack) / length));
         peak = std::max(peak, level);
@@ -92,7 +92,7 @@ inline void append_memory_intervals(std::vector<memory_interval>& all, const sta
 
 } // namespace detail
 
-/// The peak of each rank in steady state. A step with any number of microbatches needs no more.
+/// The peak of each rank in steady state. A step needs no more, whatever its number of microbatches.
 [[nodiscard]] inline per_rank<memory_size> memory_of_repetition(const problem& p, const periodic_pattern& pattern,
                                                                 memory_kind which = memory_kind::device) {
     per_rank<std::vector<detail::memory_interval>> intervals(p.graph.ranks());

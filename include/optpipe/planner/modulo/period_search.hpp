@@ -16,9 +16,9 @@
 
 namespace optpipe::detail {
 
-/// Searches patterns of ever shorter periods for periodicities of one to a few microbatches: from the load bound upward
-/// until one is found, then by bisection between the longest period without and the shortest with a pattern, with
-/// growing beams.
+/// Searches patterns of ever shorter periods, for periodicities of one to a few microbatches. Goes from the load bound
+/// upward until a pattern is found, then bisects between the longest period without a pattern and the shortest one with
+/// a pattern, with growing beams.
 ///
 /// Every pattern goes to `take(const periodic_pattern&)`. `Stop` is polled between stages.
 template <class Take, class Stop> class period_search {
@@ -67,7 +67,7 @@ private:
         spent_ += beam.work() + p_.graph.stages();
         if (!found) return false;
         at.best = std::min(at.best, period);
-        // Completing it in several ways counts as well.
+        // Completing it in several ways also counts.
         spent_ += with_.completion_effort * p_.graph.cells();
         take_(*found);
         return true;
@@ -97,7 +97,7 @@ private:
         }
     }
 
-    /// Between a period that wasn't found and the best one.
+    /// Bisects between a period that wasn't found and the best one.
     void bisect(track& at, duration missed, std::size_t round) {
         for (std::size_t step = 0; step < with_.bisections && at.best > load_ && !exhausted(); ++step) {
             const auto middle = missed + 0.5 * (at.best - missed);

@@ -12,10 +12,10 @@
 
 namespace optpipe::detail {
 
-/// The storage options of one stage, as the slots of a pattern may use them.
+/// The storage options of one stage for the slots of a pattern.
 class slot_storage {
 public:
-    /// Options that differ in their transfers alone.
+    /// Options that differ only in their transfers.
     struct family {
         std::optional<storage_index> kept{};
         std::vector<storage_index> offloaded{};
@@ -24,7 +24,7 @@ public:
     /// One level of storage for each slot.
     struct choice {
         std::vector<std::size_t> levels{};
-        /// Summed over the slots.
+        /// Sums over the slots.
         duration extra_work{};
         memory_size held{};
     };
@@ -45,13 +45,14 @@ public:
         return std::any_of(options_.begin(), options_.end(),
                            [&](const storage_option& o) { return c.weight_stash > o.restored(c); });
     }
-    /// Each takes more work than the one before, and holds less.
+    /// All choices on the frontier: each takes more work than the previous one, and holds less.
     [[nodiscard]] const std::vector<choice>& choices() const { return choices_; }
-    /// The families of a level: as much work and memory, but for where the work is done.
+    /// The families of a level, which have equal work and memory; only the places where the work is done differ.
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:
-    /// Drops what takes no less memory than what takes as much work or less. Sorted by work, then by memory.
+    /// Drops items that hold no less memory than an item with at most their work. Contract: sorted by work, then by
+    /// memory.
     template <class Item, class Held> static void keep_frontier(std::vector<Item>& sorted, const Held& held) {
         auto least = memory_size::unlimited();
         std::erase_if(sorted, [&](const Item& item) {
@@ -105,7 +106,7 @@ private:
                 c.held += held_[level];
             }
             choices_.push_back(std::move(c));
-            // The next in which levels don't fall.
+            // The next sequence in which levels don't fall.
             auto at = levels.size();
             while (at > 0 && levels[at - 1] + 1 == levels_.size())
                 --at;
@@ -121,7 +122,7 @@ private:
 
     std::vector<storage_option> options_{};
     std::vector<std::vector<family>> levels_{};
-    /// Of each level.
+    /// Work and memory of each level.
     std::vector<duration> work_{};
     std::vector<memory_size> held_{};
     std::vector<choice> choices_{};

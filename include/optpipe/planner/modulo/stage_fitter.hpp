@@ -23,12 +23,12 @@ namespace optpipe::detail {
 /// The reservations of a rank, its copy engines and its link before one more stage is placed.
 struct rank_occupation {
     modulo_timeline compute;
-    /// Out, in. Where both directions share one, the first.
+    /// Out and in. If both directions share an engine or link, the first one is used.
     std::array<modulo_timeline, 2> engine;
     std::array<modulo_timeline, 2> link;
     std::vector<memory_interval> device{};
     std::vector<memory_interval> host{};
-    /// What is recomputed in a period.
+    /// Work that is recomputed in a period.
     duration extra_work{};
 };
 
@@ -36,11 +36,11 @@ struct rank_occupation {
 /// earlier than `earliest_gradient`, one of each per microbatch of the period.
 class stage_fitter {
 public:
-    /// Attempts below the first number are systematic, the others random. Where no other stage shares the rank or its
-    /// link, six are enough to vary all that is systematic twice.
+    /// Attempts below `first_random_attempt` are systematic, the others random. If no other stage shares the rank or
+    /// its link, `systematic_attempts` are enough to vary all systematic choices twice.
     static constexpr std::size_t first_random_attempt = 3;
     static constexpr std::size_t systematic_attempts = 6;
-    /// Of a period: what sums of durations lose.
+    /// Rounding error of sums of durations, in periods.
     static constexpr double rounding = 1e-9;
 
     struct neighbour_bounds {
@@ -64,7 +64,7 @@ public:
         const modulo_timeline all{period_ * static_cast<double>(periodicity_), slack_};
         return {all, {all, all}, {all, all}, {}, {}, {}};
     }
-    /// Reserves the slots of a stage as far as they concern rank `r`.
+    /// Reserves the slots of a stage that concern rank `r`.
     void occupy(rank_occupation& own, rank r, stage s, const std::vector<pattern_slot>& pattern_slots) const {
         const rank of = p_.rank_of(s);
         const auto& c = p_.costs[s];
@@ -117,19 +117,20 @@ public:
     [[nodiscard]] const storage_option& storage_of(stage s, const pattern_slot& at) const {
         return storage_[s.position()][at.storage];
     }
-    /// Of I, or of B.
+    /// The length of I, or of B.
     [[nodiscard]] double gradient_length(stage s, const pattern_slot& at) const {
         const auto& c = p_.costs[s];
         return ((at.full ? c.backward() : c.backward_input) + storage_of(s, at).backward_extra).value();
     }
 
 private:
-    /// In which transfers of a period are placed (`place_transfers`): four that are systematic, and three at random.
+    /// Number of orders in which `place_transfers` places the transfers of a period: four systematic and three random
+    /// ones.
     static constexpr unsigned transfer_orders = 7;
-    /// One for each slot.
+    /// One family for each slot.
     using slot_families = std::vector<const slot_storage::family*>;
 
-    /// Those of a choice, which slots have in random order after the first attempts.
+    /// The families of a choice; after the first attempts, the slots have them in random order.
     slot_families families_of(const slot_storage& storage, const slot_storage::choice& choice, std::size_t number) {
         slot_families families;
         for (const auto level : choice.levels) {
@@ -145,8 +146,8 @@ private:
 
     // Computations.
 
-    /// Forwards and gradients one after the other in some order, each as near to its neighbours as the rank is free;
-    /// then the weight gradients, soonest first.
+    /// Places forwards and gradients one after the other in some order, each as near to its neighbours as the rank is
+    /// free; then the weight gradients, soonest first.
     bool place_compute(stage s, const neighbour_bounds& around, modulo_timeline& lane, std::size_t number,
                        std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
@@ -168,7 +169,7 @@ private:
         }
         return place_weights(s, lane, number, pattern_slots);
     }
-    /// 2j: the forward of microbatch j, 2j + 1: its gradient. Always F of j before its gradient.
+    /// 2j: the forward of microbatch j; 2j + 1: its gradient. The forward always precedes its gradient.
     std::vector<std::size_t> items_in_order(std::size_t number) {
         std::vector<std::size_t> items;
         if (number < 2)
@@ -229,7 +230,7 @@ private:
         default: return c.backward_weight.value();
         }
     }
-    /// As late as its gradient allows.
+    /// Places it as late as its gradient allows.
     bool place_recomputation(stage s, modulo_timeline& lane, pattern_slot& at, std::size_t number) {
         const auto& stored = storage_of(s, at);
         if (!stored.recomputes()) return true;
@@ -237,7 +238,7 @@ private:
         return place_until(lane, at.gradient.value() - length, length, number, at.recompute) &&
                at.recompute >= at.forward + p_.costs[s].forward;
     }
-    /// W right after its I where that is free. The place is taken; `place_weights` finds it by its time.
+    /// Places W right after its I if that time is free. The time is reserved; `place_weights` finds it there.
     bool append_weight(stage s, modulo_timeline& lane, pattern_slot& at) {
         const auto end = at.gradient.value() + gradient_length(s, at);
         const auto length = p_.costs[s].backward_weight.value();
@@ -307,8 +308,8 @@ private:
         }
         return may_keep && eager && fits_device(s, own, pattern_slots);
     }
-    /// The stashes of a set of slots, each with one of its options that offload. Leaves everything as it was if it
-    /// fails.
+    /// Offloads the stashes of a set of slots, each with one of its offloading options. Leaves everything unchanged if
+    /// it fails.
     bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
                  unsigned way, std::vector<pattern_slot>& pattern_slots) {
         const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};
@@ -341,8 +342,8 @@ private:
     modulo_timeline& link(rank_occupation& own, bool inward) const {
         return own.link[host_channel_of(p_.transfer, inward)];
     }
-    /// Offloads as early, reloads as late as engine and link allow: first one kind, then the other, or pair by
-    /// pair, or in random order.
+    /// Places offloads as early and reloads as late as engine and link allow: first one kind, then the other, or pair
+    /// by pair, or in random order.
     bool place_transfers(stage s, rank_occupation& own, std::uint32_t set, unsigned way,
                          std::vector<pattern_slot>& pattern_slots) {
         std::vector<std::size_t> offloaded;
@@ -414,7 +415,7 @@ private:
     double slack_;
     double memory_slack_;
     modulo_packing packing_;
-    /// Of each stage.
+    /// Storage of each stage.
     std::vector<slot_storage> storage_{};
     std::size_t work_ = 0;
 };

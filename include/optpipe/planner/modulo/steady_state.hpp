@@ -18,7 +18,7 @@
 
 namespace optpipe::detail {
 
-/// The problem with many microbatches, and a reduced one with as few as prologue and epilogue need.
+/// The problem with many microbatches, and a reduced one with the number that prologue and epilogue need.
 class steady_state {
 public:
     explicit steady_state(search_state& state, const steady_state_parameters& with = {})
@@ -71,7 +71,7 @@ private:
 
     [[nodiscard]] stop_check abandon() const { return stop_check{state_.limits().abandon}; }
     [[nodiscard]] std::size_t missing() const { return p_.graph.microbatches() - reduced_.graph.microbatches(); }
-    /// About as many as some pipelines hold, such that the rest is a multiple of every count.
+    /// About the number of microbatches in some pipelines, such that the remaining number is a multiple of every count.
     [[nodiscard]] std::size_t enough() const {
         const auto all = p_.graph.microbatches();
         const auto enough = with_.pipelines * std::max(p_.graph.ranks(), with_.least_ranks);

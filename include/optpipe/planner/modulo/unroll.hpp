@@ -25,7 +25,7 @@ namespace optpipe {
 }
 
 /// A segment of a schedule that may be repeated: on each rank the operations at [from, to) of its lane. The states of
-/// all ranks at its start and at its end are the same up to a shift by `count` microbatches.
+/// all ranks at its start and at its end are the same, up to a shift by `count` microbatches.
 struct repeated_segment {
     std::size_t count = 0;
     per_rank<std::size_t> from{};
@@ -36,7 +36,7 @@ struct repeated_segment {
 
 namespace detail {
 
-/// The operations of each rank, transfers too, by start.
+/// The operations of each rank, including transfers, by start.
 [[nodiscard]] inline per_rank<std::vector<timed_operation>> lanes_by_start(const problem& p, const schedule& s) {
     auto lanes = split_by_rank(p.graph, s.operations);
     for (auto& lane : lanes)
@@ -44,7 +44,7 @@ namespace detail {
     return lanes;
 }
 
-/// The state at every position of one rank's lane: the operations done and how stashes are stored, relative to the
+/// The state at every position of one rank's lane: the operations done and the storage of stashes, relative to the
 /// first unfinished microbatch.
 class lane_states {
 public:
@@ -191,8 +191,8 @@ private:
 
 } // namespace detail
 
-/// Unrolls a segment: the order of `longer`, which has `times · count` more microbatches, with the segment repeated
-/// `times` more. No rank needs more memory than before.
+/// Unrolls a segment: returns the order of `longer`, which has `times · count` more microbatches, with the segment
+/// repeated `times` more times. No rank needs more memory than before.
 [[nodiscard]] inline order unroll(const problem& longer, const per_rank<std::vector<timed_operation>>& lanes,
                                   const repeated_segment& segment, std::size_t times) {
     per_rank<std::vector<operation>> unrolled(longer.graph.ranks());

@@ -20,17 +20,17 @@
 
 namespace optpipe::detail {
 
-/// Looks for a pattern of one microbatch per period in v placement, rank by rank from the fold, where forwards turn, to
-/// the first. In each period a rank runs F, I and W of both of its stages, in some cyclic order, one right after the
-/// other but for one gap with all its idle time. All cyclic orders are tried, each at the time at which one of
-/// the four operations that depend on the rank before doesn't wait. Partial patterns in which microbatches wait least
-/// go on: for as long, all ranks up to the first hold a stash more. A beam search: its patterns are feasible, but it
-/// isn't complete.
+/// Searches a pattern of one microbatch per period in v placement, rank by rank from the fold, where forwards turn, to
+/// the first. In each period a rank runs F, I and W of both of its stages in some cyclic order, one right after the
+/// other, except for one gap with all its idle time. All cyclic orders are tried, each at the times at which one of the
+/// four operations that depend on the previous rank doesn't wait. The partial patterns with the least waiting of
+/// microbatches are kept: while a microbatch waits, all ranks up to the first hold one more stash. A beam search: its
+/// patterns are feasible, but it isn't complete.
 ///
-/// `beam_search` places a stage after the other, and so fills ranks that have no time to spare seldom.
+/// `beam_search` places stage after stage, so it seldom fills ranks that have no time to spare.
 class v_pattern_beam {
 public:
-    /// Contract: v placement, backwards may be split. Costs are disturbed by `noise` periods at random.
+    /// Contract: v placement, and backwards may be split. Costs are disturbed at random by up to `noise` periods.
     v_pattern_beam(const problem& p, duration period, std::size_t width, double noise, random_numbers& random)
         : p_{p}, period_{period.value()}, slack_{tolerance{rounding}.at(period).value()}, width_{width}, noise_{noise},
           random_{random} {}
@@ -46,27 +46,27 @@ public:
         }
         return least_memory_of(beam);
     }
-    /// Cyclic orders tried.
+    /// Number of cyclic orders tried.
     [[nodiscard]] std::size_t work() const { return work_; }
 
 private:
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
-    /// Of a period: what sums of durations lose.
+    /// Rounding error of sums of durations, in periods.
     static constexpr double rounding = 1e-9;
 
-    /// The operations of a rank: of its first stage, `down`, and of its second one, `back`; and its idle time.
+    /// The operations of a rank, on its first stage (`down`) and its second one (`back`), and its idle time.
     enum item : std::size_t { forward_down, forward_back, input_back, input_down, weight_down, weight_back, idle };
     static constexpr std::size_t operations = idle;
     using lengths = std::array<double, operations + 1>;
 
-    /// A rank around those after it.
+    /// A rank around the ranks after it.
     struct node {
         std::size_t parent = none;
         std::array<double, operations> start{};
-        /// How long a microbatch waits in all, on this rank and those after it.
+        /// Total waiting time of a microbatch on this rank and those after it.
         double cost = 0.0;
     };
-    /// When the operations of a rank could be if it were free: forwards down and gradients back no later, the others no
+    /// Bounds of a rank's operations from its neighbour: forwards down and gradients back no later, the others no
     /// earlier.
     using bounds = std::array<double, input_down + 1>;
 
@@ -83,7 +83,7 @@ private:
             left -= length[i];
         return length;
     }
-    /// Next to the rank after it.
+    /// Bounds that the next rank implies.
     [[nodiscard]] bounds bounds_around(std::size_t r, const node& inner, const lengths& own) const {
         const auto next = lengths_of(r + 1);
         const auto to = p_.hop(down(r), down(r + 1)).value();
@@ -96,7 +96,7 @@ private:
         return at;
     }
 
-    /// The first time from `from` on, or the last one until it, that equals `at` but for periods.
+    /// The first time from `from` on, or the last one until it, that equals `at` modulo the period.
     [[nodiscard]] double first_from(double from, double at) const {
         const auto after = at - from - period_ * std::floor((at - from) / period_);
         return after > period_ - slack_ ? from : from + after;
@@ -121,7 +121,7 @@ private:
                 noise_ * period_ * static_cast<double>(random_.below(grains)) / static_cast<double>(grains);
         } while (std::next_permutation(order.begin(), last));
     }
-    /// The last rank, which forwards and gradients cross at once.
+    /// The last rank, where forwards and gradients turn at once.
     [[nodiscard]] node fold(const lengths& after, const lengths& length) const {
         node n;
         n.start[forward_back] = first_from(length[forward_down], after[forward_back]);
@@ -132,7 +132,7 @@ private:
         place_weights(n, after, length);
         return n;
     }
-    /// Of an order, whose operations start so long after its first forward.
+    /// The best child for an order; `after` has the starts of its operations relative to its first forward.
     [[nodiscard]] node best_child(std::size_t parent, const bounds& around, const lengths& after,
                                   const lengths& length) const {
         node best;
@@ -153,7 +153,7 @@ private:
         }
         return best;
     }
-    /// What is held until then counts on this rank alone.
+    /// Places weight gradients. The memory that is held until then counts only on this rank.
     void place_weights(node& n, const lengths& after, const lengths& length) const {
         const auto place = [&](item weight, item input) {
             const auto ready = n.start[input] + length[input];
@@ -178,7 +178,7 @@ private:
         }
         return kept;
     }
-    /// As far as the ranks before see it.
+    /// Whether the previous ranks can't distinguish the two.
     [[nodiscard]] bool is_same(const node& a, const node& b) const {
         for (const auto i : {forward_back, input_back, input_down}) {
             const auto difference = (a.start[i] - a.start[forward_down]) - (b.start[i] - b.start[forward_down]);
@@ -187,7 +187,7 @@ private:
         return true;
     }
 
-    /// The one that leaves most memory for the prologue, if any fits.
+    /// The pattern that leaves most memory for the prologue, if any fits.
     [[nodiscard]] std::optional<periodic_pattern> least_memory_of(const std::vector<std::size_t>& beam) const {
         std::optional<periodic_pattern> best;
         auto least = 1.0 + tolerance{}.relative;
@@ -200,7 +200,7 @@ private:
         }
         return best;
     }
-    /// What a rank holds of its limit; on the rank where that is most.
+    /// The largest share of its memory limit that a rank uses.
     [[nodiscard]] double memory_share(const periodic_pattern& pattern) const {
         const auto peaks = memory_of_repetition(p_, pattern);
         double most = 0.0;
@@ -208,7 +208,7 @@ private:
             if (!p_.memory_limit[r].is_unlimited()) most = std::max(most, peaks[r] / p_.memory_limit[r]);
         return most;
     }
-    /// Gradients as many periods later as the last forward of the first rank requires.
+    /// The pattern with gradients as many periods later as the last forward of the first rank requires.
     [[nodiscard]] periodic_pattern pattern_of(std::size_t i) const {
         const auto& first = nodes_[i].start;
         const auto ends = first[forward_back] + lengths_of(0)[forward_back];
@@ -241,8 +241,8 @@ private:
     std::size_t work_ = 0;
 };
 
-/// Searches patterns of v placement from the load bound on the period upward until one is within memory; with beams
-/// that double in width, until the effort is spent.
+/// Searches patterns of v placement from the load bound on the period upward until one is within memory. Repeats that
+/// with beams of doubled width until the effort is spent.
 ///
 /// Every pattern goes to `take(const periodic_pattern&)`. `Stop` is polled between partial patterns.
 template <class Take, class Stop> class v_pattern_search {
@@ -253,7 +253,7 @@ public:
         : p_{p}, with_{with}, random_{seed}, effort_{effort}, longest_{longest}, take_{std::move(take)},
           stop_{std::move(stop)}, load_{p.busiest_work()} {}
 
-    /// At least one period is tried.
+    /// Tries at least one period.
     void run() {
         for (auto width = with_.first_width; width <= with_.max_width && !exhausted(); width *= 2)
             search_upward(width);
@@ -271,8 +271,8 @@ private:
         if (found) take_(*found);
         return found.has_value();
     }
-    /// A step below the first period with a pattern there may be one too, but mostly with the same order of operations,
-    /// whose times follow from that.
+    /// Stops at the first period with a pattern. Within the last step there may be shorter ones, but mostly with the
+    /// same order of operations, which determines their times.
     void search_upward(std::size_t width) {
         for (double above = 0.0; !exhausted(); above = above * with_.step_growth + with_.first_step) {
             const auto period = (1.0 + above) * load_;

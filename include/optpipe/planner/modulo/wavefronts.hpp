@@ -17,13 +17,13 @@
 
 namespace optpipe::detail {
 
-/// Wavefronts: forwards move down and gradients up the ranks by one stage per time slot, so that every rank has
-/// forwards in one half of its slots and gradients in the other. Microbatches in slots never wait for each other; the
-/// mean distance between two of them, in slots, need not be integral.
+/// Wavefronts: forwards move down and gradients up the ranks by one stage per time slot, so every rank has forwards in
+/// one half of its slots and gradients in the other. Microbatches in slots never wait for each other. The mean distance
+/// between two of them, in slots, need not be integral.
 struct wavefronts {
     /// The initiation interval in pairs of slots; 1 is the densest.
     double spacing = 1.0;
-    /// Weight gradients fill empty slots; the options say how much longer than the gap they may be.
+    /// How weight gradients fill empty slots, and how much longer than the gap they may be.
     weight_filling filling{};
 };
 
@@ -77,8 +77,8 @@ struct wavefronts {
     return lanes;
 }
 
-/// The complete schedule of the step in slots, or why there is none: usually too many microbatches in flight for
-/// memory.
+/// The complete schedule of the step in slots, or the reason why there is none: usually too many microbatches in flight
+/// for the memory.
 [[nodiscard]] inline outcome<schedule> complete_wavefronts(const problem& p, const wavefronts& how,
                                                            stop_check abandon = {}) {
     const auto lanes = lanes_of(p, how.spacing);
@@ -90,9 +90,9 @@ struct wavefronts {
     return time_order(p, filled, abandon);
 }
 
-/// Tries spacings from the least on, then placements of weight gradients, each on the complete step: every schedule
-/// goes to `take(const schedule&)`, which returns its objective. `stop()` is polled in between, `abandon` within an
-/// attempt. Returns the effort spent, in the units of `modulo_options`; at least one attempt is made.
+/// Tries spacings from the least on, then placements of weight gradients, each on the complete step. Every schedule is
+/// passed to `take(const schedule&)`, which returns its objective. `stop()` is polled between attempts, `abandon`
+/// within an attempt. Returns the effort spent, in the units of `modulo_options`; at least one attempt is made.
 template <class Take, class Stop>
 std::size_t search_wavefronts(const problem& p, std::size_t effort, Take take, Stop stop,
                               const wavefront_parameters& with = {}, stop_check abandon = {}) {

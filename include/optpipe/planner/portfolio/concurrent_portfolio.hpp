@@ -11,32 +11,33 @@
 
 namespace optpipe {
 
-/// How the concurrent portfolio shares time. All were chosen when it was written; none has been tuned on its own.
+/// How the concurrent portfolio shares time. Not tuned, unless a comment says otherwise.
 struct time_share_parameters {
-    /// A strategy that alone closes the gap has its share this many times more. A higher reward follows success sooner,
-    /// and starves sooner what succeeds later.
+    /// A strategy that alone closes the gap has 1 + `reward` times its share. A higher reward follows success sooner,
+    /// and starves strategies that succeed later.
     double reward = 10.0;
-    /// A strategy that has found nothing for n times as long as it took for all that it found, and so many seconds
-    /// more, has its share n + 1 times less: it will take as long again. Not one that resumes its search: each slice
-    /// brings its proof nearer. Proofs of store-p3-m6-k150, two threads, six seeds: 7.5 instead of 11 s in the mean, 10
-    /// instead of 21 s at most; with 0.3 instead of 1, 8.5 and 11 s. Eighty problems drawn at random, 3 and 5 s, one
-    /// thread: 11 better, 12 worse, 0.02 % less in the mean, the same 25 proofs.
+    /// In seconds. If a strategy has found nothing for n times (the time of all its finds plus this), its share is
+    /// divided by n + 1, as it will take that long again. This doesn't apply to a strategy that resumes its search,
+    /// because each slice brings its proof nearer. Proofs of store-p3-m6-k150, two threads, six seeds: 7.5 instead of
+    /// 11 s in the mean, 10 instead of 21 s at most; with 0.3 instead of 1, 8.5 and 11 s. Eighty random problems, 3 and
+    /// 5 s, one thread: 11 better, 12 worse, 0.02 % less in the mean, the same 25 proofs.
     double staleness_seconds = 1.0;
-    /// A slice with more effort that takes less than this factor longer spent none of it; after so many, the strategy
-    /// rests until there is a better incumbent. The factor is above the noise of a loaded machine.
+    /// A slice with more effort that takes less than this factor longer is idle: it spent none of the additional
+    /// effort. After `most_idle_slices` of them, the strategy rests until there is a better incumbent. The factor
+    /// exceeds the noise of a loaded machine.
     double idle_factor = 1.3;
     std::size_t most_idle_slices = 2;
-    /// The effort grows at least and at most by these factors from slice to slice: strategies that begin anew with the
-    /// same seed repeat with 4 no more than a third of their time.
+    /// The least and largest growth of the effort from slice to slice. Strategies that start anew with the same seed
+    /// have `restarting_growth` as their least one: with 4 they repeat at most a third of their time.
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
-    /// Of the time that is left, what a slice may take of it for each unit of the strategy's share; and the shares that
-    /// count.
+    /// The share of the remaining time that a slice may take per unit of the strategy's share, and the largest share
+    /// that counts.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
-    /// A slice is interrupted after this multiple of the time that was expected, but no sooner than after so many
-    /// seconds: estimates are rough.
+    /// A slice is interrupted after this multiple of its expected time, but not before `least_seconds`, because
+    /// estimates are rough.
     double time_factor = 8.0;
     double least_seconds = 0.5;
 };
@@ -45,13 +46,13 @@ struct time_share_parameters {
 struct concurrent_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
-    /// The length of the first time slices; later ones are longer.
+    /// The length of the first time slices, in seconds; later ones are longer.
     double slice_seconds = 0.1;
     time_share_parameters with{};
 };
 
-/// Runs the strategies concurrently on all threads until the search is done or none has anything left to try. They
-/// share results at once, and those that close the gap get more time.
+/// Runs the strategies concurrently on all threads until the search is done or no strategy has anything left to try.
+/// They share results at once, and strategies that close the gap get more time.
 ///
 /// Runs on the threads of the caller's arena. An exception of a strategy is rethrown after the others have been asked
 /// to stop; but `contract_error` ends only the call of that strategy.
@@ -79,16 +80,16 @@ namespace detail {
 /// The time shares of the strategies, and the next time slice.
 ///
 /// Start-time fair queueing (Goyal, Vin and Cheng 1997): the strategy whose next slice begins first in virtual time is
-/// next, and virtual time passes more slowly for one with a larger weight. The weight grows with the share of the gap
-/// that the strategy closes in a second, beside the others; what was closed lately counts more. It falls while the
-/// strategy closes nothing. Each time slice of a strategy has more effort than the one before. A strategy that is
-/// neither randomized nor cooperative has one slice at a time; one that isn't randomized pauses when more effort has no
-/// effect, until there is a better incumbent. Before the deadline only strategies are started whose shortest slice so
-/// far fits, as in large problems many can't stop soon.
+/// next, and virtual time passes more slowly for a strategy with a larger weight. The weight grows with the share of
+/// the gap that the strategy closes per second, relative to the others; recent gains count more. It falls while the
+/// strategy closes nothing. Each time slice of a strategy has more effort than the previous one. A strategy that is
+/// neither randomized nor cooperative has one slice at a time. A strategy that isn't randomized pauses when more effort
+/// has no effect, until there is a better incumbent. Before the deadline a strategy is started only if its shortest
+/// slice until then fits, because on large problems many can't stop soon.
 class time_shares {
 public:
     struct time_slice {
-        /// Among those that are applicable.
+        /// Index among the applicable strategies.
         std::size_t index = 0;
         const any_search_strategy* strategy = nullptr;
         strategy_options options{};
@@ -111,8 +112,8 @@ public:
         }
     }
 
-    /// Waits while all strategies that could go on are running already, or couldn't end in time. Empty: the search is
-    /// over.
+    /// Waits while all strategies that could continue are running already, or couldn't end in time. Empty if the search
+    /// is over.
     std::optional<time_slice> next() {
         constexpr std::chrono::milliseconds poll_interval{20};
         std::unique_lock lock{mutex_};
@@ -129,8 +130,8 @@ public:
                 changed_.wait(lock);
         }
     }
-    /// `closed`: the part of the gap that it closed. `cut`: it was interrupted. Not `sound`: it failed, and rests until
-    /// it begins with something else.
+    /// Records a slice. `closed`: the part of the gap that it closed. `cut`: it was interrupted. Not `sound`: it
+    /// failed, and the strategy rests until there is another incumbent to start from.
     void finish(const time_slice& t, double seconds, double closed, bool cut, bool sound) {
         const std::scoped_lock lock{mutex_};
         auto& e = entries_[t.index];
@@ -162,12 +163,13 @@ private:
         std::size_t started = 0;
         std::size_t effort = 1;
         double expected_seconds = 0.0;
-        /// When its next slice begins, in virtual time.
+        /// Start of its next slice, in virtual time.
         double begins = 0.0;
-        /// The part of the gap that it closed, and the seconds that it took, each times the time when it was done.
+        /// The part of the gap that it closed, and the seconds that it took, each weighted with the time of its
+        /// completion.
         double closed = 0.0;
         double taken = 0.0;
-        /// The seconds that it took, and of them those until it last closed a part.
+        /// The seconds that it took, and the seconds until it last closed a part of the gap.
         double spent = 0.0;
         double fruitful = 0.0;
         /// Paused until the incumbent is better than this.
@@ -175,7 +177,7 @@ private:
         std::size_t last_effort = 0;
         double last_seconds = 0.0;
         double shortest_seconds = 0.0;
-        /// Consecutive slices that took no longer in spite of more effort.
+        /// Number of consecutive slices that took no longer despite more effort.
         std::size_t idle_slices = 0;
     };
 
@@ -186,7 +188,7 @@ private:
             all += rate(other);
         return e.traits.share * (1.0 + (all > 0.0 ? options_.with.reward * rate(e) / all : 0.0)) / staleness(e);
     }
-    /// 1 if it has just found something, and more the longer it hasn't.
+    /// 1 if it has just found something; it grows with the time since then.
     [[nodiscard]] double staleness(const entry& e) const {
         if (e.traits.resumes) return 1.0;
         return (options_.with.staleness_seconds + e.spent) / (options_.with.staleness_seconds + e.fruitful);
@@ -214,7 +216,7 @@ private:
         ++e.started;
         ++e.running;
         ++running_;
-        // One that has rested doesn't catch up.
+        // A strategy that has rested doesn't catch up.
         virtual_time_ = std::max(virtual_time_, e.begins);
         e.begins = virtual_time_ + t.expected_seconds / t.weight;
         return t;
@@ -240,7 +242,7 @@ private:
         const double longest = std::max(options_.slice_seconds, part * state_.seconds_left());
         const double growth = std::min(wanted, std::max(1.0, longest / std::max(seconds, shortest)));
         const auto effort = scaled(t.options.effort, growth);
-        if (effort < e.effort) return; // of several at once, one that began before the effort grew
+        if (effort < e.effort) return; // of several concurrent slices, one that began before the effort grew
         e.effort = effort;
         e.expected_seconds = seconds * growth;
     }
@@ -256,12 +258,13 @@ private:
     std::mutex mutex_{};
     std::condition_variable changed_{};
     std::vector<entry> entries_{};
-    double virtual_time_ = 0.0; ///< when the last slice began
+    double virtual_time_ = 0.0; ///< start of the last slice
     std::size_t running_ = 0;
     bool failed_ = false;
 };
 
-/// A slice that takes much longer than expected is interrupted; the next one of the strategy has twice the time.
+/// The time at which a slice that takes much longer than expected is interrupted; the strategy's next one has twice the
+/// time.
 inline std::chrono::steady_clock::time_point deadline_of(const search_state& state, const time_shares::time_slice& t,
                                                          const time_share_parameters& with) {
     const std::chrono::duration<double> length{std::max(with.time_factor * t.expected_seconds, with.least_seconds)};

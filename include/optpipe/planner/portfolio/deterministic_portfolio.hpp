@@ -17,27 +17,27 @@ struct deterministic_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
     std::size_t batches = std::numeric_limits<std::size_t>::max();
-    /// The growth of the effort from batch to batch: strategies begin anew, so that with 4 no more than a third of the
-    /// work is repeated. Chosen, not tuned.
+    /// The growth of the effort from batch to batch. Strategies start anew, so with 4 they repeat at most a third of
+    /// the work. Not tuned.
     std::size_t growth = 4;
-    /// Runs of a randomized strategy per batch, each with its own seed: one for each of two threads.
+    /// Runs of a randomized strategy per batch, each with its own seed: one for each of two threads. Not tuned.
     std::size_t copies = 2;
 };
 
 namespace detail {
 
-/// Batches without strategies that take long; all there are without a time limit, about a second of work.
+/// Number of first batches without slow strategies; without a time limit, there are no more, about a second of work.
 inline constexpr std::size_t short_batches = 3;
 
 } // namespace detail
 
-/// Runs all strategies with an effort each, then again with more, until the search is done or the batches are over.
-/// They exchange results between batches only, so the same seed gives the same results on any number of threads, unless
-/// time or a stop request interrupts; strategies whose effort is timed are left out. Results are merged in the order of
-/// `strategies`: those that may prove quickly should come first.
+/// Runs all strategies with some effort each, then again with more, until the search is done or the batches are over.
+/// They exchange results only between batches, so the same seed gives the same results on any number of threads, unless
+/// time or a stop request interrupts. Strategies whose effort is timed are left out. Results are merged in the order of
+/// `strategies`: strategies that may prove quickly should come first.
 ///
-/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown, except for
-/// `contract_error`, which ends only the call of that strategy.
+/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown, except for `contract_error`,
+/// which ends only the call of that strategy.
 void run_deterministic_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
                                  const deterministic_options& options, run_log& log);
 
@@ -55,9 +55,9 @@ void run_deterministic_portfolio(search_state& state, const std::vector<any_sear
 namespace optpipe {
 namespace detail {
 
-/// The jobs of one batch. Each has a state of its own that is initialized with the results before the batch; results
-/// are merged in the order of the jobs. When a job settles the search, all later ones are stopped and their results
-/// dropped. So the outcome is the same on any number of threads.
+/// The jobs of one batch. Each job has its own state, which starts with the results before the batch. Results are
+/// merged in the order of the jobs. When a job settles the search, all later ones are stopped and their results
+/// dropped. So the result is the same on any number of threads.
 class portfolio_batch {
 public:
     struct job {
@@ -128,7 +128,7 @@ private:
     std::atomic<std::size_t> settled_;
 };
 
-/// The effort of a strategy in a batch; those that take long start later, with little.
+/// The effort of a strategy in a batch; slow strategies start later, with little.
 inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t factor) {
     if (first == 0) return batch < short_batches ? 0 : factor;
     constexpr auto most = std::numeric_limits<std::size_t>::max();

@@ -14,38 +14,38 @@
 
 namespace optpipe {
 
-/// Counts the processor time of the threads of a search, and keeps it below a share of the wall clock's.
+/// Counts the processor time of the threads of a search, and keeps it below a share of the wall-clock time.
 ///
-/// The threads enter and leave; while they search they call `pause_if_over` wherever they ask whether to stop. That
-/// reads their processor clocks every millisecond, and once they have used more than their share, all that call it
-/// sleep until it is paid back, or a stop is requested. So the share holds over time, and is exceeded for as long as a
-/// search goes on without asking. Any member may be called from any thread.
+/// Threads enter and leave. While they search, they call `pause_if_over` wherever they poll whether to stop. This reads
+/// their processor clocks every millisecond. Once they have used more than their share, all callers sleep until it is
+/// paid back or a stop is requested. So the share holds on average over time, and is exceeded while a search doesn't
+/// poll. Any member may be called from any thread.
 class processor_share {
 public:
-    /// `processors`: the processor time per time that passes; 0.5 is half of one processor. Unlimited by default.
+    /// `processors`: processor time per wall-clock time; 0.5 is half of one processor. Unlimited by default.
     explicit processor_share(double processors = std::numeric_limits<double>::infinity());
     processor_share(const processor_share&) = delete;
     processor_share& operator=(const processor_share&) = delete;
 
-    /// The calling thread counts from now on. `search`: the address of what it works for, as several searches may have
-    /// one share.
+    /// Counts the calling thread from now on. `search` is the address of the object that it works for, because several
+    /// searches may use one share.
     void enter(const void* search = nullptr);
-    /// It no longer does.
+    /// Stops counting the calling thread.
     void leave(const void* search = nullptr);
-    /// None of that search does: workers may be on their way out when it has ended.
+    /// Stops counting all threads of that search: workers may still be leaving when it has ended.
     void leave_all(const void* search = nullptr);
-    /// The processor time of all that entered, in seconds.
+    /// The processor time of all threads that entered, in seconds.
     [[nodiscard]] double seconds() const;
 
-    /// At most until `end`; what isn't paid back by then stays to be paid.
+    /// Sleeps at most until `end`; a debt that isn't paid back by then remains.
     void pause_if_over(const std::stop_token& stop,
                        std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max());
 
 private:
     using clock = std::chrono::steady_clock;
-    /// Between two looks at the processor clocks: each is a call of the system, some 0.3 µs per thread.
+    /// Time between two reads of the processor clocks: each is a system call of about 0.3 µs per thread.
     static constexpr std::chrono::milliseconds interval{1};
-    /// The longest time for which a share that wasn't used is kept: the longest burst at full speed is of this order.
+    /// The longest time for which an unused share is kept; the longest burst at full speed is of this order.
     static constexpr std::chrono::milliseconds burst{10};
 
     struct thread {
@@ -58,7 +58,7 @@ private:
 
     static clock::duration as_ticks(double seconds);
     [[nodiscard]] double used() const;
-    /// Adds the share of the time since the last call, and takes what was used.
+    /// Adds the share of the time since the last call, and subtracts the used time.
     void pay(clock::time_point now);
 
     const double processors_;

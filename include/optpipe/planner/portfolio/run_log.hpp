@@ -11,11 +11,11 @@
 
 namespace optpipe {
 
-/// How often and how long each strategy ran. Thread-safe.
+/// The number and total time of each strategy's runs. Thread-safe.
 class run_log {
 public:
     void add(std::string_view name, double seconds);
-    /// With the improvements of each, from the history of a search.
+    /// The entries with the improvements of each strategy, from the history of a search.
     [[nodiscard]] std::vector<contribution> with(const std::vector<search_step>& history) const;
 
 private:
@@ -58,7 +58,7 @@ OPTPIPE_INLINE std::vector<contribution> run_log::with(const std::vector<search_
     duration bound{};
     for (const auto& step : history) {
         auto& entry = entry_of(result, step.strategy);
-        // What changes neither has less recomputation and fewer transfers.
+        // A step that changes neither has less recomputation and fewer transfers.
         if (step.objective < objective || !(step.bound > bound)) {
             ++entry.schedules;
             entry.objective = step.objective;

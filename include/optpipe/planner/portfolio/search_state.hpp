@@ -24,27 +24,28 @@
 
 namespace optpipe {
 
-/// When a search has to end. All limits that are set hold at once.
+/// The limits of a search. All limits that are set hold at once.
 struct search_limits {
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
-    /// Requested: nobody will read what is found, so that even what is under way may be dropped.
+    /// If requested, nobody will read the results, so even work in progress may be dropped.
     std::stop_token abandon{};
     /// The relative gap, (objective − bound) / objective, at which the search stops. 0: at the proof.
     double gap = 0.0;
-    /// Makes callers of `done()` wait for their share of the processor; null: none waits.
+    /// Makes callers of `done()` wait for their share of the processor; null for no waiting.
     std::shared_ptr<processor_share> processor{};
 };
 
 /// How contract violations of strategies are handled.
 struct failure_handling {
-    /// Whether the call is dropped and the search goes on. Otherwise the error is rethrown to the caller.
+    /// Whether the call is dropped and the search continues. Otherwise the error is rethrown to the caller.
     bool drop = contracts_throw();
     /// Called with one sentence for each dropped failure.
     std::function<void(std::string_view)> warn{};
 };
 
-/// One improvement of the incumbent or the bound: the strategy that made it, when, and both values after it.
+/// One improvement of the incumbent or the bound: the strategy that made it, its time in seconds, and both values after
+/// it.
 struct search_step {
     std::string strategy;
     double seconds = 0.0;
@@ -53,16 +54,17 @@ struct search_step {
     duration bound{};
 };
 
-/// A step as observers see it, with the best schedule after it: null before the first. The schedule is shared, not
-/// copied; the history of a search doesn't keep it.
+/// A step with the best schedule after it, for observers; null before the first. The schedule is shared, not copied;
+/// the history of a search doesn't keep it.
 struct search_progress : search_step {
     std::shared_ptr<const schedule> incumbent{};
 };
 
 /// The state that all strategies of a search share: incumbent, proven bound, and whether to stop.
 ///
-/// The incumbent is the best by `is_better`: of equal objectives the one with less recomputation and fewer transfers.
-/// What is offered is rid of those that it doesn't need at all (`with_cheaper_storage_in_place`), if there is time.
+/// The incumbent is the best by `is_better`: among equal objectives, the one with less recomputation and fewer
+/// transfers. Offered schedules lose those that they don't need at all (`with_cheaper_storage_in_place`), if there is
+/// time.
 ///
 /// Every member may be called from any thread; `objective`, `bound` and `done` cost an atomic load and a clock. A
 /// strategy offers schedules and bounds under its name, reads those of others, and returns once `done()`.
@@ -74,8 +76,8 @@ public:
     explicit search_state(optpipe::problem p, search_limits limits = {}, observer o = {}, failure_handling f = {})
         : shared_{std::make_shared<shared_state>(std::move(p), std::move(o), std::move(f))}, limits_{
                                                                                                  std::move(limits)} {}
-    /// Another view of the same state, with limits of its own. Everything offered through it is recorded in the history
-    /// under the name `strategy`.
+    /// Another view of the same state, with its own limits. All its offers are recorded in the history under the name
+    /// `strategy`.
     search_state(const search_state& other, search_limits limits, std::string strategy)
         : shared_{other.shared_}, limits_{std::move(limits)}, strategy_{std::move(strategy)} {}
     search_state(const search_state&) = delete;
@@ -83,18 +85,18 @@ public:
 
     [[nodiscard]] const optpipe::problem& problem() const { return shared_->problem; }
 
-    /// Times the order and makes it the incumbent if it is better. Returns its objective, with all that it stores;
-    /// unlimited if it isn't executable within the memory limits.
+    /// Times the order and makes it the incumbent if it is better. Returns the objective of the order as it was
+    /// offered; unlimited if it isn't executable within the memory limits.
     duration offer(const order& candidate, std::string_view strategy);
-    /// The same for a valid schedule, whose times `time_order` may improve. Contract: it is valid.
+    /// The same for a schedule, whose times `time_order` may improve. Contract: it is valid.
     duration offer(const schedule& candidate, std::string_view strategy);
-    /// The same for a valid schedule that `time_order` made, and would make again.
+    /// The same for a valid schedule made by `time_order`, which would make it again.
     duration offer_timed(schedule candidate, std::string_view strategy);
-    /// `proven`: no valid schedule has a smaller objective; unlimited: there is none at all.
+    /// `proven`: no valid schedule has a smaller objective; unlimited if there is no valid schedule.
     void raise_bound(duration proven, std::string_view strategy);
 
-    /// What calls of strategies on this problem share beside schedules and bounds: one object of each type, made by the
-    /// first that asks for it. It lives as long as the search, and is asked for from any thread.
+    /// An object that calls of strategies on this problem share in addition to schedules and bounds: one per type, made
+    /// by the first call that requests it. It lives as long as the search. Any thread may call this.
     template <std::default_initializable T> [[nodiscard]] std::shared_ptr<T> shared() {
         const std::scoped_lock lock{shared_->mutex};
         auto& object = shared_->objects[&key_of<T>];
@@ -103,7 +105,7 @@ public:
     }
 
     /// Calls a strategy. If failures are dropped, a contract violation ends this call; earlier results are kept.
-    /// Whether there was no violation.
+    /// Returns whether there was no violation.
     template <class Call> bool try_strategy(std::string_view name, const Call& call) {
         try {
             call();
@@ -115,7 +117,7 @@ public:
         }
     }
 
-    /// Unlimited before the first schedule.
+    /// The objective of the incumbent; unlimited before the first schedule.
     [[nodiscard]] duration objective() const { return duration{shared_->objective.load(std::memory_order_acquire)}; }
     [[nodiscard]] duration bound() const { return duration{shared_->bound.load(std::memory_order_acquire)}; }
     /// The best schedule; null before the first. Its objective is `objective()`, up to rounding.
@@ -126,16 +128,16 @@ public:
     }
     /// The cutoff: only a schedule shorter than this is an improvement.
     [[nodiscard]] duration target() const { return objective() - slack(); }
-    /// The tolerance within which two times are equal: of the objective, and before there is one of the serial time,
-    /// which a single option that nobody would use can make many times as long.
+    /// The tolerance within which two times are equal, relative to the objective. Before there is one, it is relative
+    /// to the serial time, which a single unused storage option can make many times as long.
     [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
-    /// The time of one pass through a schedule in seconds; 0 before the first. Estimates work that can't be
+    /// The time of one pass through a schedule in seconds; 0 before the first. It estimates work that can't be
     /// interrupted.
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
-    /// Whether so many passes through the problem end before the deadline.
+    /// Whether `passes` passes through the problem end before the deadline.
     [[nodiscard]] bool has_time_for(double passes) const;
-    /// Until the deadline; infinite where there is none.
+    /// Seconds until the deadline; infinite without one.
     [[nodiscard]] double seconds_left() const;
 
     /// Whether objective and bound have met, up to rounding.
@@ -145,13 +147,13 @@ public:
     /// Whether the search is settled, the deadline has passed, or a stop was requested. Waits while the search has used
     /// more than its share of the processor.
     [[nodiscard]] bool done() const;
-    /// Whether nobody will read what is found.
+    /// Whether nobody will read the results.
     [[nodiscard]] bool abandoned() const { return limits_.abandon.stop_requested(); }
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
-    /// What was offered through this view: the sum of the parts of the relative gap, as it was each time, that an
-    /// improvement closed.
+    /// The sum over all improvements offered through this view of the share of the relative gap at that time that it
+    /// closed.
     [[nodiscard]] double gap_closed() const;
 
 private:
@@ -164,8 +166,9 @@ private:
         const observer observe;
         const failure_handling failures;
         const std::chrono::steady_clock::time_point begin;
-        const duration slack; ///< of the serial time
-        /// The least of any schedule: where the incumbent's is the same sum in another order, it may be higher.
+        const duration slack; ///< relative to the serial time
+        /// The least objective of any schedule. The incumbent's may be the same sum in another order, and thus slightly
+        /// higher.
         std::atomic<double> objective{duration::unlimited().value()};
         /// The incumbent's time of transfers and recomputation.
         std::atomic<double> storage{duration::unlimited().value()};
@@ -175,14 +178,14 @@ private:
         std::shared_ptr<const schedule> incumbent{};
         std::vector<search_step> history{};
         std::vector<std::string> reported{};
-        /// By the address of the `key_of` their type.
+        /// By the address of the `key_of` of their type.
         std::map<const char*, std::shared_ptr<void>> objects{};
     };
 
     template <class T> static constexpr char key_of = 0;
 
-    /// In passes through the problem: to look for storage that isn't needed, to time what is left, and to check it.
-    /// Measured for 32 ranks and 128 microbatches.
+    /// Time to find unneeded storage, to time the rest and to check it, in passes through the problem. Measured for 32
+    /// ranks and 128 microbatches.
     static constexpr double passes_to_reduce = 8.0;
 
     void record(schedule timed, std::string_view strategy);
@@ -302,7 +305,7 @@ OPTPIPE_INLINE void search_state::record(schedule timed, std::string_view strate
     const auto value = value_of(problem(), *candidate);
     const std::scoped_lock lock{shared_->mutex};
     if (!is_improvement(value)) return;
-    // A valid schedule below it refutes the bound.
+    // A valid schedule below the bound refutes it.
     const bool refutes = value.objective < bound() - 2.0 * slack();
     const double before = gap();
     const auto least = std::min(value.objective, objective());

@@ -19,40 +19,40 @@ namespace optpipe {
 struct strategy_options {
     /// The seed of its random numbers.
     std::uint64_t seed = 1;
-    /// The amount of work, in units of the strategy's own; the same effort is the same work on every machine.
+    /// The amount of work, in the strategy's own units; the same effort is the same work on every machine.
     std::size_t effort = std::numeric_limits<std::size_t>::max();
     /// Threads that it may use, including the caller's.
     std::size_t threads = 1;
 };
 
-/// What a portfolio wants to know of a strategy and a problem before it calls it. The defaults suit a strategy that is
-/// deterministic, quick to start and as likely to help as others; give what differs.
+/// Properties of a strategy for a problem, which a portfolio reads before it calls the strategy. The defaults suit a
+/// strategy that is deterministic, quick to start and as likely to help as others; set only the differences.
 struct strategy_traits {
     /// Whether the strategy is applicable to the problem.
     bool applicable = true;
     /// Whether it is applicable to problems with lists of storage options at all.
     bool knows_storage_options = false;
-    /// Whether, in addition, it shall search the problems with one storage option for all microbatches. Strategies that
-    /// know no storage options do so in any case.
+    /// Whether, in addition, it should search the problems with one storage option for all microbatches. Strategies
+    /// that don't know storage options always do.
     bool searches_uniform_storage = false;
-    /// Whether the outcome depends on the seed, so that several concurrent calls make sense.
+    /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
     /// Whether its effort is measured by a clock, so that the same effort isn't always the same work. The deterministic
-    /// portfolio leaves it out.
+    /// portfolio leaves such strategies out.
     bool timed = false;
-    /// Whether concurrent calls help each other: what one learns the others use (`search_state::shared`), so that
-    /// several make sense although the outcome doesn't depend on the seed much. The deterministic portfolio, in which
-    /// calls share nothing, makes one.
+    /// Whether concurrent calls use each other's results (`search_state::shared`), so that several calls make sense
+    /// although the result depends little on the seed. The deterministic portfolio, in which calls share nothing, makes
+    /// one call.
     bool cooperative = false;
     /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing. Others
-    /// begin anew.
+    /// start anew.
     bool resumes = false;
-    /// An effort that takes some tens of milliseconds; larger ones are tried later. 0: any call takes longer, and it
-    /// runs only if there is time.
+    /// An effort that takes some tens of milliseconds; larger ones are tried later. 0 if any call takes longer; the
+    /// strategy then runs only if there is time.
     std::size_t first_effort = 100'000;
-    /// The initial time share, relative to that of other strategies.
+    /// The initial time share, relative to other strategies.
     double share = 1.0;
-    /// How long a call may run beyond its deadline, in passes through the problem (`search_state::pass_seconds`).
+    /// The longest time of a call beyond its deadline, in passes through the problem (`search_state::pass_seconds`).
     double least_passes = 0.0;
 };
 
@@ -73,13 +73,13 @@ template <class P> concept names_traits = requires { &P::traits; };
 /// Semantics: `strategy(state, options)` looks for schedules and bounds of `state.problem()` and offers them to the
 /// state. It returns when `state.done()`, when the effort is spent, or when nothing is left to try. Bounds that it
 /// offers are proven. Copies may run concurrently on several threads. Unless time runs out, the result depends only on
-/// the problem, the state at the call, the options, and what other strategies offer meanwhile. The plan lists its
-/// contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
+/// the problem, the state at the call, the options, and the offers of other strategies during the call. The plan lists
+/// its contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
 template <class P>
 concept search_strategy = std::copyable<P> && has_name<P> && has_search<P> &&
     (has_traits<P> || !detail::names_traits<P>);
 
-/// Reports which requirement of a search strategy a type doesn't meet.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class P> consteval bool check_search_strategy() {
     static_assert(std::copyable<P>, "search strategy: must be copyable");
     static_assert(has_name<P>, "search strategy: needs `static constexpr std::string_view name`");
@@ -104,7 +104,7 @@ public:
         };
     }
 
-    /// The same strategy for problems of another kind: with another search, which calls this one.
+    /// The same strategy for problems of another kind, with another search, which calls this one.
     template <class Traits, class Search>
     [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
         auto result = *this;

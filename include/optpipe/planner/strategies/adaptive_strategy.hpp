@@ -11,19 +11,19 @@
 
 namespace optpipe {
 
-/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: other
-/// strategies do better from there. With that effort and the same seed it finds what the builder finds.
+/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: from there,
+/// other strategies do better. With that effort and the same seed it finds the builder's schedule.
 struct adaptive_strategy {
     static constexpr std::string_view name = adaptive_builder<>::name;
-    /// To time an order once more, and to validate it: it stops that long before the deadline, so that what it has by
-    /// then still counts.
+    /// Passes to time an order once more and to validate it. The search stops that long before the deadline, so that
+    /// its last result still counts.
     static constexpr double last_passes = 2.0;
     static constexpr std::size_t most_effort = adaptive_builder<>{}.effort;
-    /// A quarter: the next batch has all of the builder's.
+    /// A quarter; the next batch has all of the builder's effort. Not tuned.
     static constexpr std::size_t first_effort = most_effort / 4;
-    /// It begins anew each time, so that it seldom finds more than in its first call. Chosen, not tuned.
+    /// It starts anew each time, so it seldom finds more than in its first call. Not tuned.
     static constexpr double share = 0.25;
-    /// For a single run of the dispatcher besides, measured for 256 ranks and 4096 microbatches.
+    /// Includes a single run of the dispatcher; measured for 256 ranks and 4096 microbatches.
     static constexpr double least_passes = 5.0;
 
     [[nodiscard]] static strategy_traits traits(const problem&) {

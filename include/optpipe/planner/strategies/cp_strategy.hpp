@@ -13,11 +13,11 @@ namespace optpipe {
 /// `cp_search` as a strategy. The effort counts propagation steps.
 struct cp_strategy {
     static constexpr std::string_view name = "cp";
-    /// Of the first call: some tens of milliseconds. A million steps take one to two seconds, of problems with 60 to
-    /// 400 cells.
+    /// Steps of the first call: some tens of milliseconds. A million steps take one to two seconds, on problems with 60
+    /// to 400 cells.
     static constexpr std::size_t first_steps = 50'000;
-    /// It alone closes the gap from both sides. Of 187 problems drawn at random and 3 s of two threads, instead of a
-    /// thread of its own up to 130 cells: 16 better, 6 worse, three proofs fewer.
+    /// It is the only strategy that closes the gap from both sides. On 187 random problems with 3 s of two threads,
+    /// compared with a thread of its own up to 130 cells: 16 better, 6 worse, three fewer proofs.
     static constexpr double share = 4.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

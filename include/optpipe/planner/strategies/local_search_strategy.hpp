@@ -14,15 +14,15 @@ namespace optpipe {
 /// `local_search` as a strategy.
 struct local_search_strategy {
     static constexpr std::string_view name = "local-search";
-    /// Of the first call, in moves: a move takes 0.02 to 0.1 µs per stash. Some tens of milliseconds; later calls are
-    /// as long as these turn out to allow.
+    /// Moves of the first call are `first_cells` / cells, at least `least_moves`: some tens of milliseconds, at 0.02 to
+    /// 0.1 µs per move and stash. Later calls are as long as the first ones turn out to allow.
     static constexpr std::size_t least_moves = 10;
     static constexpr std::size_t first_cells = 500'000;
-    /// For the setup, measured for 4 ranks and 100,000 microbatches.
+    /// For the setup; measured for 4 ranks and 100,000 microbatches.
     static constexpr double least_passes = 10.0;
 
-    /// With lists of storage options, where it has several times as many moves to try. 72 such problems drawn at
-    /// random, 3 s, two threads, 2 instead of 1: 11 better, 9 worse, 0.026 % less in the mean.
+    /// With lists of storage options it has several times as many moves to try. 72 such random problems, 3 s, two
+    /// threads, 2 instead of 1: 11 better, 9 worse, 0.026 % less in the mean.
     static constexpr double share_with_options = 2.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -21,36 +21,37 @@
 
 namespace optpipe {
 
-/// How `milp_strategy` divides its time. All were chosen when it was written; none has been tuned on its own.
+/// How `milp_strategy` divides its time. Not tuned, unless a comment says otherwise.
 struct milp_parameters {
-    /// Larger models are left to other strategies.
+    /// Limit of rows; larger models are left to other strategies.
     std::size_t most_rows = 150'000;
-    /// With lists of storage options, stages times microbatches: problems with more are left to others too. Measured on
-    /// eight with 8 to 12, of which it proves five in at most 0.5 s; on two with 15 it did nothing for the plan in 25
-    /// s.
+    /// With lists of storage options, limit of stages times microbatches; larger problems are left to other strategies.
+    /// Measured on eight problems with 8 to 12, of which it proves five in at most 0.5 s; on two with 15 it didn't
+    /// improve the plan in 25 s.
     std::size_t most_cells_with_options = 12;
-    /// Of the time of a model, the part without LP relaxations, which are slow and weak for pure ordering decisions.
+    /// Share of a model's time for the search without LP relaxations, which are slow and weak for pure ordering
+    /// decisions.
     double share_without_relaxations = 0.75;
-    /// Of the time, the part of an inexact model, which is far easier than the exact one after it; and its most.
+    /// Share of the time for an inexact model, which is far easier than the exact one after it; and its longest time.
     double share_of_inexact = 0.4;
     std::chrono::duration<double> longest_inexact{600.0};
-    /// Between two exchanges with the other strategies.
+    /// Time between two exchanges with the other strategies.
     std::chrono::duration<double> exchange_interval{0.02};
-    /// Of the first call. Without offloading, the search without relaxations often finishes within half a second.
+    /// Time of the first call. Without offloading, the search without relaxations often finishes within half a second.
     std::chrono::duration<double> first_with_offloads{0.1};
     std::chrono::duration<double> first_without_offloads{0.6};
 };
 
 namespace detail {
 
-/// Solves one model: its incumbents are offered at once, those of other strategies become its cutoff.
+/// Solves one model. Its incumbents are offered at once; those of other strategies become its cutoff.
 class milp_run {
 public:
     milp_run(search_state& state, std::string_view name, std::shared_ptr<const formulation::formulated> f,
              const milp_parameters& with)
         : state_{state}, name_{name}, f_{std::move(f)}, with_{with}, stop_{state.limits().stop} {}
 
-    /// First without LP relaxations.
+    /// Solves first without LP relaxations, then with them.
     milp::result run(const strategy_options& o, std::chrono::duration<double> time) {
         const auto begin = std::chrono::steady_clock::now();
         auto result = run_once(o, with_.share_without_relaxations * time, false);
@@ -108,9 +109,9 @@ private:
 
 } // namespace detail
 
-/// The problem as a mixed-integer linear model, solved by this library's solver. With offloading there
-/// are three models: first the one without overtaking, for schedules; then the pooled one, for the bound (both are far
-/// easier than the exact one); and if these don't meet, the exact one. With lists of storage options there is only that
+/// The problem as a mixed-integer linear model, solved by this library's solver. With offloading there are three
+/// models: first the one without overtaking, for schedules; then the pooled one, for the bound (both are far easier
+/// than the exact one); and if these don't meet, the exact one. With lists of storage options there is only the exact
 /// one. The objective of the incumbent is the horizon, so only better schedules are feasible.
 ///
 /// An effort of a million is about a second of one thread.
@@ -119,7 +120,7 @@ struct milp_strategy {
     milp_parameters parameters{};
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {
-        // Each has a row at least; to count them takes as much memory as the model has.
+        // Each cell has at least one row; counting the rows takes as much memory as the model.
         const auto cells = p.graph.cells();
         if (cells > parameters.most_rows) return {.applicable = false};
         const formulation::operation_table operations{p};
@@ -177,7 +178,7 @@ private:
         o.stop = [&state] { return state.done(); };
         return formulation::formulate(state.problem(), o);
     }
-    /// Bounds by the optimum, or by the horizon if the model is infeasible.
+    /// Raises the bound to the optimum, or to the horizon if the model is infeasible.
     static void conclude(search_state& state, const milp::result& result, duration horizon) {
         if (std::holds_alternative<milp::infeasible>(result.why)) state.raise_bound(horizon, name);
         if (std::holds_alternative<milp::optimal>(result.why))

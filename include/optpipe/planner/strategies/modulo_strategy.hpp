@@ -14,13 +14,13 @@ namespace optpipe {
 /// `modulo_search` as a strategy, for steps that are longer than prologue and epilogue.
 struct modulo_strategy {
     static constexpr std::string_view name = "modulo";
-    /// Placements of a stage: about a quarter of a microsecond each.
+    /// Stage placements of the first call, at about a quarter of a microsecond each.
     static constexpr std::size_t first_effort = 50'000;
-    /// Its periods are found in few calls. Chosen, not tuned.
+    /// Its periods are found in few calls. Not tuned.
     static constexpr double share = 0.5;
-    /// To unroll a pattern.
+    /// For unrolling a pattern.
     static constexpr double least_passes = 5.0;
-    /// One move of local search on prologue and epilogue for so many placements: about as long. Chosen, not tuned.
+    /// Placements per move of local search on prologue and epilogue, which takes about as long. Not tuned.
     static constexpr std::size_t placements_per_move = 10;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -23,26 +23,26 @@
 
 namespace optpipe {
 
-/// How `over_memory_strategy` looks for the memory to plan for. Factors are of the limit of each rank. All were chosen
-/// when it was written, and none has been tuned on its own.
+/// How `over_memory_strategy` searches the memory to plan for. Factors are relative to the limit of each rank. Not
+/// tuned.
 struct over_memory_parameters {
-    /// Each builder plans for this much first. More leaves a shorter step, from which more has to be offloaded.
+    /// Each builder plans for this much first. More gives a shorter step that needs more offloading.
     double first_factor = 1.5;
     std::array<double, 2> further_factors{1.25, 2.0};
-    /// Where none of those fits.
+    /// Tried if none of those fits.
     double last_factor = 1.1;
-    /// Then around the best, in steps that are halved.
+    /// Then factors around the best, in steps that are halved.
     double first_step = 0.125;
     double finest = 0.01;
-    /// What a builder visits, for each cell: F, I, W and two passes to time them.
+    /// Operations that a builder visits per cell: F, I, W and two passes to time them.
     std::size_t operations_per_cell = 5;
-    /// A builder that searches has one part in so many of the effort, so that there is some left for the others.
+    /// A builder that searches has 1 / `most_of_effort` of the effort, so that some is left for the others.
     std::size_t most_of_effort = 8;
-    /// The effort of the first call, for each cell: some tens of milliseconds for a few hundred cells.
+    /// Effort of the first call per cell: some tens of milliseconds for a few hundred cells.
     std::size_t first_effort_per_cell = 200;
-    /// Relative to other strategies: its steps are few, and the same every time.
+    /// Time share relative to other strategies: its steps are few, and the same every time.
     double share = 0.5;
-    /// Of a builder, and of its offload search.
+    /// Passes of a builder and of its offload search.
     double least_passes = 10.0;
 };
 
@@ -81,7 +81,7 @@ private:
         double seconds;
     };
 
-    /// These builders offload by themselves.
+    /// Whether the builder offloads by itself.
     static bool offloads(std::string_view builder) { return builder == adaptive.name || builder.starts_with("po"); }
     [[nodiscard]] bool finished() const { return spent_ >= effort_ || state_.done(); }
 

@@ -12,30 +12,30 @@
 
 namespace optpipe {
 
-/// `propagation_bound` as a strategy. Runs to its end once in each search, as the result is always the same. Where its
-/// time slice ends earlier, what is refuted by then is a bound, and the next slice, which is longer, goes on from
-/// there.
+/// `propagation_bound` as a strategy. Runs to its end once in each search, because the result is always the same. If
+/// its time slice ends earlier, the largest refuted objective is a bound, and the next slice, which is longer,
+/// continues from there.
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
     /// Without a time limit nothing interrupts it; 2500 cells take a second, and the time grows with their square.
     static constexpr std::size_t most_cells = 10'000;
-    /// Of F, I and W.
+    /// F, I and W.
     static constexpr double chains_per_stage = 3.0;
-    /// A strategy that took a minute for 6e10, on 4 ranks with 512 stages each, takes some tenths of a second for that.
+    /// Limit of `closure_of`: some tenths of a second. 6e10 took a minute, on 4 ranks with 512 stages each.
     static constexpr double most_closure = 2e8;
-    /// Of the bound, relative: far finer than any gap that is asked for.
+    /// Relative precision of the bound: far finer than any requested gap.
     static constexpr double precision = 1e-8;
 
     propagation_strategy() = default;
-    /// A copy is for another search, and hasn't run there.
+    /// A copy is for another search, in which it hasn't run.
     propagation_strategy(const propagation_strategy&) noexcept {}
     propagation_strategy& operator=(const propagation_strategy&) noexcept {
         complete_ = false;
         return *this;
     }
 
-    /// Of storage options it knows a relaxation without them.
+    /// It replaces storage options by a relaxation without them.
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.applicable = p.graph.cells() <= most_cells && closure_of(p) <= most_closure,
                 .knows_storage_options = true};

@@ -28,63 +28,63 @@
 
 namespace optpipe {
 
-/// What the builders made.
+/// The results of the builders.
 struct built_schedules {
-    /// Of each builder, in the order of `all_builders`.
+    /// One per builder, in the order of `all_builders`.
     std::vector<builder_result> results{};
-    /// The best schedule, and with lists of storage options those with the next objectives.
+    /// The best schedule and, with lists of storage options, those with the next objectives.
     std::vector<search_start> best{};
 };
 
 namespace detail {
 
-/// When builders are left out, and when they are stopped.
+/// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
-    /// Of the time that is left, what those that can be stopped and don't search may take together. Half: of 59 problems
-    /// with up to 4096 stages times microbatches, they take up to 0.3 s on 56, and so have ended within 3 s on a machine
-    /// three times slower; the longest takes 1 s (po-f, 16 ranks with four stages each).
+    /// Share of the remaining time for all stoppable builders that don't search, together. On 56 of 59 problems with up
+    /// to 4096 stages times microbatches they take up to 0.3 s, so with half of the time they would end within 3 s on a
+    /// machine three times slower; the longest takes 1 s (po-f, 16 ranks with four stages each).
     double slice = 0.5;
-    /// The same of the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
+    /// The same for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
     double slice_of_constructive = 0.75;
-    /// The same of those that search, and of all that can be stopped where there are lists of storage options: a
-    /// quarter, so that most is left for other searches, however many options each is run with. At 64 ranks x 512
-    /// microbatches v-auto takes 1.9 s; when its time is up, it returns the best so far.
+    /// The same for builders that search and, with lists of storage options, for all stoppable ones: a quarter, so that
+    /// most is left for other searches, with any number of options. At 64 ranks x 512 microbatches v-auto takes 1.9 s;
+    /// when its time is up, it returns the best at that time.
     double slice_of_searches = 0.25;
-    /// Of that last one, what the constructive planner may take with all storage options, before the others: its few trials tell
-    /// which options are promising where memory is so little that no other builder has a schedule. Sixty models drawn
-    /// at random and a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse,
-    /// 0.1 %. The part is chosen, not tuned.
+    /// Share of `slice_of_searches` for the constructive planner with all storage options, before the others. Its few
+    /// trials tell which options are promising if memory is too small for all other builders. Sixty random models and a
+    /// second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse, 0.1 %. The share
+    /// itself isn't tuned.
     double slice_of_quick = 0.5;
-    /// Passes through the problem that remain to be made: to offer the best schedule, and where there is none to build
-    /// one too.
+    /// Passes through the problem that must remain: to offer the best schedule and, if there is none, also to build
+    /// one.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
-    /// Those that can't be stopped run in the last moment too: in all but the largest problems they take less. In
-    /// seconds, chosen, not tuned.
+    /// In seconds. Builders that can't be stopped may run in this last moment: on all but the largest problems they
+    /// take less.
     std::chrono::duration<double> moment{0.1};
-    /// A pass of a builder before the first was measured, in seconds for each stage and microbatch: at a million of them
-    /// none but the schedule that is needed is made without time. Half of what 250 x 4000 takes.
+    /// Pass of a builder before the first is measured, in seconds per stage and microbatch. Without time, a problem
+    /// with a million of them thus gets only the one schedule that is needed. Half of the time of 250 x 4000.
     double pass_seconds_per_cell = 5e-7;
-    /// Without a deadline and with lists of storage options: with how many of them those that search run, the ones with
-    /// which the others did best. Each run takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
+    /// Without a deadline and with lists of storage options: number of options, the ones with the best results of the
+    /// other builders, with which searching builders run. Each run takes up to 0.8 s (v-auto, 8 ranks in v placement,
+    /// 32 microbatches).
     std::size_t most_options_searched = 3;
-    /// With a deadline, lists of storage options and ranks of several stages: with how many of the options, the ones
-    /// with which a schedule was best, the constructive planner runs again in the end, with all its effort, in a slice
-    /// of its own. Fourteen models drawn at random in v placement, 4 to 6 s on one thread: 9 better by up to 3.2 %, 4
-    /// worse by up to 0.6 %, 0.6 % less in the mean. With one stage per rank other builders do as well: seventeen
-    /// models, 0.1 % longer in the mean. Where nothing may be recomputed it isn't done: four models, five seeds, 0.7 %
-    /// longer in the mean.
+    /// With a deadline, lists of storage options and ranks of several stages: number of options, those with the best
+    /// schedules, with which the constructive planner runs again in the end, with all its effort and its own slice.
+    /// Fourteen random models in v placement, 4 to 6 s on one thread: 9 better by up to 3.2 %, 4 worse by up to 0.6 %,
+    /// 0.6 % less in the mean. With one stage per rank other builders do as well: seventeen models, 0.1 % longer in the
+    /// mean. It isn't done if nothing may be recomputed: four models, five seeds, 0.7 % longer in the mean.
     std::size_t options_built_further = 3;
-    /// Without a deadline, the stages times microbatches for which the constructive planner runs with further options:
-    /// some 7 µs each.
+    /// Without a deadline: limit of stages times microbatches, summed over the options with which the constructive
+    /// planner runs; about 7 µs each.
     std::size_t most_cells = 100'000;
-    /// With lists of storage options: how many schedules, the best with different objectives, local search begins with.
-    /// Local search of 60,000 moves found most from the fourth, fifth and sixth of seven, on three drawn models. More
-    /// weren't tried.
+    /// With lists of storage options: number of schedules, the best with different objectives, from which local search
+    /// starts. Local search of 60,000 moves found most from the fourth, fifth and sixth of seven, on three random
+    /// models. More weren't tried.
     std::size_t starts = 8;
 };
 
-/// The deadline of a builder that can be stopped; none where there is none.
+/// The deadline of a stoppable builder; none if the search has none.
 inline std::chrono::steady_clock::time_point builder_deadline(const search_limits& limits, double slice) {
     using clock = std::chrono::steady_clock;
     if (limits.deadline == clock::time_point::max()) return limits.deadline;
@@ -95,17 +95,17 @@ inline std::chrono::steady_clock::time_point builder_deadline(const search_limit
 struct builder_job {
     std::string name;
     std::function<outcome<schedule>(const problem&, stop_check)> build;
-    /// Whether it asks to stop; the others write a schedule down, in about a pass through the problem.
+    /// Whether it polls for a stop; the others write a schedule down in about one pass through the problem.
     bool stoppable = false;
-    /// Whether it searches for as long as its effort says.
+    /// Whether it searches until its effort is spent.
     bool searches = false;
-    /// Whether it searches, but with a few trials only.
+    /// Whether it searches with only a few trials.
     bool quick = false;
     bool published = true;
-    /// The storage option of all microbatches, among those that all stages have; empty if it chooses options itself, or
-    /// there are none.
+    /// The storage option of all microbatches, among those that all stages have. Empty if it chooses options itself, or
+    /// if there are none.
     std::string option{};
-    /// Where it is quick: with all the effort that the builder has.
+    /// For quick builders: the same with all the effort of the builder.
     std::function<outcome<schedule>(const problem&, stop_check)> build_further{};
 };
 
@@ -127,8 +127,8 @@ inline std::vector<builder_job> published_builders(const std::vector<std::string
     return jobs;
 }
 
-/// Every builder with every storage option that all stages have, in the order of the builders; then those that choose
-/// options themselves.
+/// Every builder with every storage option that all stages have, in the order of the builders; then the builders that
+/// choose options themselves.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
     for_each_builder([&](const auto& build) {
@@ -157,9 +157,9 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
     return jobs;
 }
 
-/// Runs builders on several threads and keeps the best schedule: of equal ones (`is_better`) that of the first builder,
-/// whichever finishes first. With lists of storage options local search begins with several, as the best of one option for all
-/// often isn't the best to start from.
+/// Runs builders on several threads and keeps the best schedule; of equal ones (`is_better`) that of the first builder,
+/// whichever finishes first. With lists of storage options local search starts from several, because the best schedule
+/// with one option for all often isn't the best start.
 class builder_runner {
 public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
@@ -182,15 +182,15 @@ private:
         schedule_value value{};
         schedule made{};
 
-        /// The better one; of equal ones that of the first builder.
+        /// Whether it is better, or equal and of an earlier builder.
         [[nodiscard]] bool comes_before(const found& other) const {
             if (is_better(value, other.value) || is_better(other.value, value)) return is_better(value, other.value);
             return job < other.job;
         }
     };
 
-    /// Those that search last, beside the constructive planner. Without a deadline that is left to the caller: what it
-    /// finds depends on whether the search has ended by then.
+    /// Runs searching builders last, at the same time as the constructive planner. Without a deadline the caller runs
+    /// the latter, because its result depends on whether the search has ended by then.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
                   builder_deadline(state_.limits(), with_.slice), threads);
@@ -213,21 +213,22 @@ private:
     [[nodiscard]] bool has_deadline() const {
         return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
     }
-    /// Offers only the best once all are done, so that it is credited. `beside`: something else to do meanwhile, first.
+    /// Offers only the best once all have finished, so that its builder is credited. `beside` is called at the same
+    /// time, first.
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
                    std::size_t threads, const std::function<void()>& beside = {}) {
         const std::size_t others = beside ? 1 : 0;
         const auto one = [&](std::size_t i) { i < others ? beside() : build(which[i - others], until); };
         milp::search::workers{which.size() + others, one}.run(threads);
         if (best_.empty() || state_.abandoned()) return;
-        // To check a schedule takes longer than a stop may.
+        // Checking a schedule takes longer than a stop may.
         if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;
         const auto& best = best_.front();
         const auto& name = jobs_[best.job].name;
         if (state_.is_improvement(best.value))
             state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
     }
-    /// The constructive planner, with the options that are the most promising after all others.
+    /// Runs the constructive planner with the options that are the most promising after all other builders.
     void build_further(std::size_t threads) {
         if (!has_deadline() || one_stage_per_rank(state_.problem().graph) || !may_recompute()) return;
         auto which = promising(jobs_that([](const builder_job& j) { return j.quick; }), with_.options_built_further);
@@ -249,8 +250,8 @@ private:
             if (is_meant(jobs_[k])) which.push_back(k);
         return which;
     }
-    /// Those with the storage option with which a schedule was best first, as not all may have time; without a deadline
-    /// those of so many options.
+    /// Sorts jobs by the best schedule with their storage option, because time may not suffice for all; without a
+    /// deadline, keeps those of the first `most_options` options.
     [[nodiscard]] std::vector<std::size_t> promising(std::vector<std::size_t> which, std::size_t most_options) {
         std::map<std::string, duration> best;
         for (std::size_t k = 0; k < jobs_.size(); ++k) {
@@ -311,7 +312,7 @@ private:
         if (!jobs_[k].stoppable) pass_ = std::max(pass_, seconds);
         if (made) keep({k, value, *std::move(made)});
     }
-    /// Among the best; of those with equal objectives, the best or first.
+    /// Adds a schedule to the best; of schedules with equal objectives, the best or first is kept.
     void keep(found made) {
         const auto most = state_.problem().has_storage_options() ? with_.starts : 1;
         const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {
@@ -325,8 +326,9 @@ private:
         best_.insert(behind, std::move(made));
         if (best_.size() > most) best_.pop_back();
     }
-    /// Those that can't be stopped always run, unless the problem is so large that they would take more than a moment.
-    /// What is found must still be offered; if nothing is, something must be built.
+    /// Whether a builder must be skipped. Builders that can't be stopped always run, unless the problem is so large
+    /// that they would take more than a moment. A found schedule must still be offered; if there is none, one must be
+    /// built.
     bool is_too_late(bool stoppable, std::chrono::steady_clock::time_point until) {
         const bool stops = state_.limits().stop.stop_requested();
         const std::scoped_lock lock{mutex_};
@@ -343,22 +345,22 @@ private:
     run_log& log_;
     std::vector<builder_result> results_;
     std::mutex mutex_{};
-    std::vector<found> best_{}; ///< by objective, which differ
+    std::vector<found> best_{}; ///< by objective; all objectives differ
     builder_parameters with_{};
-    /// The longest time of those that can't be stopped, in seconds.
+    /// The longest time of a builder that can't be stopped, in seconds.
     double pass_;
 };
 
 } // namespace detail
 
-/// Runs the published builders concurrently and offers the best schedule: first those that write one down, then those
-/// that take longer, and last those that search; they are stopped after a part of the time that is left. Calls
-/// `run_constructive` beside these, or before all that take longer where there is no schedule yet. Builders that would
-/// exceed the deadline are skipped.
+/// Runs the published builders concurrently and offers the best schedule. Builders that write one down come first, then
+/// those that take longer, and last those that search; the latter two are stopped after a share of the remaining time.
+/// Calls `run_constructive` at the same time as the searching ones, or before all that take longer if there is no
+/// schedule yet. Builders that would exceed the deadline are skipped.
 ///
-/// With lists of storage options, each builder with each option that all stages have; of those that differ in nothing
-/// but a transfer on which the builder decides, with the first. Of those that search, the constructive planner is
-/// first, with a few trials; where ranks have several stages, it is last, too, with all its effort.
+/// With lists of storage options, each builder runs with each option that all stages have; of options that differ only
+/// in a transfer on which the builder decides, only with the first. The first searching builder is the constructive
+/// planner, with a few trials; if ranks have several stages, it also runs last, with all its effort.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,

@@ -14,15 +14,16 @@ namespace optpipe {
 /// `rescheduling_search` as a strategy.
 struct rescheduling_strategy {
     static constexpr std::string_view name = "rescheduling";
-    /// Of the first call, in schedules made: one takes a third of a microsecond for each cell, and more where many
-    /// transfers wait. A plan of fixed effort with 1024 cells and transfers (po-d8-v4-m32-k050-mem9) took 4.1 s with
-    /// five times as many, takes 1.7 s, and 1.1 s without this strategy.
+    /// Schedules of the first call are `first_cells` / cells, at least `least_trials`. One takes a third of a
+    /// microsecond per cell, and more if many transfers wait. A plan of fixed effort with 1024 cells and transfers
+    /// (po-d8-v4-m32-k050-mem9) took 4.1 s with five times as many schedules; it takes 1.7 s, and 1.1 s without this
+    /// strategy.
     static constexpr std::size_t first_cells = 20'000;
     static constexpr std::size_t least_trials = 8;
-    /// Relative to other strategies. Of 18 problems it made three better by 0.1 to 1.1 %, in v placement, and with a
-    /// share of 1 seven others worse by up to 0.5 %, whose time it took (6 s each, one seed).
+    /// Share relative to other strategies. Of 18 problems it improved three by 0.1 to 1.1 %, in v placement. With a
+    /// share of 1, seven others, whose time it took, were worse by up to 0.5 % (6 s each, one seed).
     static constexpr double share = 0.25;
-    /// To read a schedule, and to make one.
+    /// For reading a schedule, and for making one.
     static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -20,8 +20,8 @@
 namespace optpipe {
 namespace detail {
 
-/// The problems that a problem with lists of storage options becomes with one option for all microbatches
-/// (`uniform_problem`), each with a search of its own. Shared by the strategies that search them.
+/// The problems that result from lists of storage options by using one option for all microbatches (`uniform_problem`),
+/// each with its own search. The strategies that search them share them.
 class uniform_searches {
 public:
     explicit uniform_searches(const problem& p, const search_limits& limits) {
@@ -38,19 +38,19 @@ public:
 
         storage_by_stage<dynamic> options;
         search_state state;
-        /// The objective that was handed on last.
+        /// The last objective that was handed on.
         duration handed_on = duration::unlimited();
     };
 
-    /// Those that the strategy is applicable to.
+    /// The searches to which the strategy is applicable.
     [[nodiscard]] std::vector<search*> applicable_to(const any_search_strategy& strategy) {
         std::vector<search*> applicable;
         for (auto& s : searches_)
             if (strategy.traits(s.state.problem()).applicable) applicable.push_back(&s);
         return applicable;
     }
-    /// Of those that aren't settled the best half of the time, else the second, and so on; those without a schedule
-    /// last. Null where all are settled.
+    /// Picks an open search: the best with probability 1/2, the next with 1/4, and so on; searches without a schedule
+    /// last. Null if all are settled.
     [[nodiscard]] static search* choose(const std::vector<search*>& applicable, std::uint64_t seed) {
         std::vector<std::pair<duration, search*>> by_objective;
         for (auto* s : applicable)
@@ -65,7 +65,7 @@ public:
             ++chosen;
         return by_objective[chosen].second;
     }
-    /// Offers its incumbent to the search that it is a part of, if that is new.
+    /// Offers the incumbent to the search of the whole problem, if it is new.
     void hand_on(search& from, search_state& to, std::string_view name) {
         {
             const std::scoped_lock lock{mutex_};
@@ -84,12 +84,12 @@ private:
 
 } // namespace detail
 
-/// Strategies that know no storage options, and those that ask for it, for a problem that has them: each searches the
-/// problems with one option for all microbatches, mostly the best of them, for schedules. What it proves there is no
-/// bound of the whole.
+/// Adapts strategies to a problem with lists of storage options: those that don't know storage options, and those that
+/// request it. Each searches the problems with one option for all microbatches, mostly the best of them, for schedules.
+/// Its proofs there are no bounds of the whole problem.
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
-    // Where microbatches differ in their storage there is more to gain. A guess, not tuned.
+    // Different options for different microbatches can gain more, so the share is small. Not tuned.
     constexpr double share = 0.25;
     const auto searches = std::make_shared<detail::uniform_searches>(p, limits);
     std::vector<any_search_strategy> adapted;

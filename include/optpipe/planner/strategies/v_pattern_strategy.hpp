@@ -21,24 +21,24 @@
 
 namespace optpipe {
 
-/// Periodic patterns of v placement with one storage option for all microbatches, none of which is offloaded, and
-/// beginning and end of the step by list scheduling. Every other call takes the option that most stashes of the
-/// incumbent have, the others one after the other of those that all stages have.
+/// Periodic patterns of v placement with one storage option, without offloading, for all microbatches; list scheduling
+/// makes the beginning and the end of the step. Every other call uses the most common option among the incumbent's
+/// stashes; the others go through the options that all stages have.
 struct v_pattern_strategy {
     static constexpr std::string_view name = "v-patterns";
-    /// Of the first call, for each rank: its cyclic orders for the narrowest beams of the first few periods. With 16
-    /// ranks some tens of milliseconds.
+    /// Effort of the first call per rank: its cyclic orders for the narrowest beams of the first few periods. Some tens
+    /// of milliseconds with 16 ranks.
     static constexpr std::size_t first_effort_per_rank = 4'000;
-    /// To list-schedule an end takes as long as so many orders for each cell.
+    /// List scheduling of an end takes as long as this number of orders per cell.
     static constexpr std::size_t orders_per_cell = 2;
-    /// An end is scheduled so often at least: most is gained by then.
+    /// Least number of schedules per end; most is gained by then.
     static constexpr std::size_t least_trials = 200;
-    /// A pattern whose step is longer than this times the incumbent's is dropped: list scheduling of the ends made
-    /// steps up to 7 % shorter, on the one problem on which that was measured.
+    /// A pattern whose step is longer than this times the incumbent's is dropped. List scheduling of the ends made
+    /// steps up to 7 % shorter, on the only problem on which that was measured.
     static constexpr double most_gain = 1.1;
-    /// Relative to other strategies: most is found in the first calls.
+    /// Share relative to other strategies: most is found in the first calls. Not tuned.
     static constexpr double share = 0.5;
-    /// To complete a pattern, and to read the schedule for list scheduling.
+    /// For completing a pattern, and for reading the schedule for list scheduling.
     static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
@@ -64,7 +64,7 @@ private:
     [[nodiscard]] static std::size_t trials(const problem& p, const strategy_options& options) {
         return std::max(least_trials, options.effort / (orders_per_cell * p.graph.cells()));
     }
-    /// With odd seeds the option that most stashes of the incumbent have, else one after the other.
+    /// For odd seeds, the most common option among the incumbent's stashes; for even seeds, one after the other.
     [[nodiscard]] static std::size_t first_option(const search_state& state, const strategy_options& options,
                                                   const std::vector<bounded_text<32>>& names) {
         const auto best = state.incumbent();
@@ -77,7 +77,7 @@ private:
             }
         return static_cast<std::size_t>(std::max_element(count.begin(), count.end() - 1) - count.begin());
     }
-    /// From that one on the first that may lead to an improvement.
+    /// Searches with the first option, starting at `first_option`, that may lead to an improvement.
     static void search_option(search_state& state, const strategy_options& options) {
         const auto& p = state.problem();
         const auto names = common_option_names(p);
@@ -92,7 +92,7 @@ private:
             return;
         }
     }
-    /// Of a problem without storage options, whose orders are those of the other one by `convert`.
+    /// Searches a problem without storage options; `convert` turns its orders into those of the original problem.
     template <class Convert>
     static void search(search_state& state, const problem& plain, const strategy_options& options, Convert convert) {
         const auto slowest = std::min(plain.serial_time(), state.target());
