@@ -13,10 +13,10 @@
 
 namespace optpipe::milp::detail {
 
-/// The number of each name of one kind.
+/// Numbers the names of one kind: rows or columns.
 class mps_names {
 public:
-    /// Nothing if it has one already.
+    /// The number of a new name; empty if the name has one already.
     std::optional<std::uint32_t> add(std::string_view name) {
         const auto number = static_cast<std::uint32_t>(numbers_.size());
         if (!numbers_.try_emplace(name, number).second) return std::nullopt;
@@ -38,7 +38,7 @@ struct mps_row {
     mps_row_type type = mps_row_type::free;
     std::optional<double> rhs;
     std::optional<double> range;
-    std::uint32_t last_column = ~std::uint32_t{0}; ///< that has an entry in it
+    std::uint32_t last_column = ~std::uint32_t{0}; ///< the last column with an entry in the row
 
     [[nodiscard]] double lower() const {
         const double at = rhs.value_or(0.0);
@@ -60,19 +60,20 @@ struct mps_row {
         }
         return infinity;
     }
-    /// Whether any number lies between its sides. Not where an infinite one is on the wrong side.
+    /// Whether both sides can be met: neither is infinite on the wrong side.
     [[nodiscard]] bool is_possible() const { return lower() < infinity && upper() > -infinity; }
 };
 
 struct mps_column {
     std::string_view name;
     bool is_integer = false;
-    bool is_bounded = false; ///< the file says something of its bounds
-    bool has_lower = false;  ///< and of the lower one
+    bool is_bounded = false; ///< the file has a bound of the column
+    bool has_lower = false;  ///< the file has a lower bound of the column
     double lower = 0.0;
     double upper = infinity;
 
-    /// What a file says nothing of lies between 0 and infinity; an integer, as ever since markers, between 0 and 1.
+    /// A column without bounds in the file is between 0 and infinity; if it is an integer, between 0 and 1, which is
+    /// the convention since there have been markers.
     [[nodiscard]] double final_upper() const { return is_integer && !is_bounded ? 1.0 : upper; }
 };
 
@@ -82,7 +83,7 @@ struct mps_entry {
     double value;
 };
 
-/// What an MPS file says, line by line; names are views of its text.
+/// The contents of an MPS file. Names are views of its text.
 struct mps_data {
     std::string_view name;
     sense direction = sense::minimize;

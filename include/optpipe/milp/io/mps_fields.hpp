@@ -17,7 +17,7 @@ namespace optpipe::milp {
 
 namespace detail {
 
-/// Where a line is, for messages.
+/// The position of a line, for messages.
 struct text_place {
     const std::string* source;
     std::size_t line;
@@ -51,7 +51,7 @@ inline std::string in_quotes(std::string_view name) { return "'" + shown(name) +
     return words;
 }
 
-/// A data line as the sections want it: a code, a name, and one or two names with a number each.
+/// The fields of a data line: a code, a name, and one or two names with a number each.
 struct mps_fields {
     std::string_view code;
     std::string_view name;
@@ -72,7 +72,7 @@ struct mps_fields {
     return {field[0], field[1], {{field[2], field[3]}, {field[4], field[5]}}};
 }
 
-/// A name and pairs, or pairs alone: with an even number of words the name is left out.
+/// Reads a name and pairs, or only pairs: an even number of words means that the name is left out.
 [[nodiscard]] inline mps_fields free_fields(std::string_view line, const text_place& place) {
     constexpr std::size_t most_words = 5;
     const auto words = words_of(line);
@@ -89,7 +89,7 @@ struct mps_fields {
     return fields;
 }
 
-/// A double as MPS files spell it: also "+1", "1D3" and, where `or_infinite`, "Inf" and what is at least 1e20.
+/// Reads a double as MPS files spell it: also "+1", "1D3" and, if `or_infinite`, "Inf" and numbers of at least 1e20.
 [[nodiscard]] inline double mps_number(std::string_view text, const text_place& place, bool or_infinite = false) {
     constexpr double counts_as_infinite = 1e20;
     std::string digits{text.starts_with('+') ? text.substr(1) : text};

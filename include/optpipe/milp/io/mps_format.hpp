@@ -4,8 +4,8 @@
 
 namespace optpipe::milp {
 
-/// Free: fields are separated by blanks. Fixed: by their columns (2-3, 5-12, 15-22, 25-36, 40-47, 50-61), so that names
-/// may hold blanks. Automatic: free, and where that can't be read, fixed.
+/// Free: fields are separated by blanks. Fixed: fields have fixed columns (2-3, 5-12, 15-22, 25-36, 40-47, 50-61), so
+/// names may contain blanks. Automatic: free, or fixed if the text can't be read as free.
 enum class mps_format : unsigned char { automatic, free, fixed };
 
 } // namespace optpipe::milp

@@ -9,13 +9,13 @@
 
 namespace optpipe::milp {
 
-/// The model in a text of the MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, COLUMNS with integer markers, RHS
-/// (that of the objective is what is subtracted from it), RANGES and BOUNDS; further N rows are free rows. Throws
-/// `input_error` with the line that is wrong, and where the text has what this library has no model for.
+/// Reads a model from a text in MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, COLUMNS with integer markers, RHS
+/// (the objective's is subtracted from it), RANGES and BOUNDS; further N rows are free rows. Throws `input_error` with
+/// the line if the text is wrong, or has something that this library has no model for.
 [[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
                               mps_format format = mps_format::automatic);
 
-/// Of a file, which may be compressed with gzip. Throws `file_error` as well.
+/// Reads a file, which may be compressed with gzip. Also throws `file_error`.
 [[nodiscard]] model read_mps(const std::string& path, mps_format format = mps_format::automatic);
 
 } // namespace optpipe::milp
@@ -174,7 +174,7 @@ private:
     }
 
     void column_line(std::string_view line) {
-        // Even in the fixed format nobody agrees on the columns of markers.
+        // Programs disagree on the columns of markers, even in the fixed format.
         if (line.find("'MARKER'") != std::string_view::npos)
             if (const auto words = words_of(line); words.size() == 3 && words[1] == "'MARKER'") return marker(words[2]);
         const auto f = fields_of(line);
@@ -238,7 +238,7 @@ private:
         }
     }
 
-    /// Files may hold several sets of which one is meant. Nothing here could say which.
+    /// Refuses a second set: a file may have several, one of which is meant, but there is no option to say which.
     void same_set(std::optional<std::string_view>& first, std::string_view name, const char* what) const {
         if (!first) first = name;
         if (*first != name) place_.refuse("there is a second set of " + std::string{what} + ", " + in_quotes(name));
@@ -265,7 +265,7 @@ private:
         if (w.size() < 2 || w.size() > most) place_.refuse("a bound has a kind, a set, a column and a number");
         if (w.size() == most) return {w[0], w[1], w[2], w[3]};
         if (w.size() == 2) return {w[0], {}, w[1], {}};
-        // The set may be left out, and so may the number where it means nothing.
+        // The set may be left out, and so may a number that has no meaning.
         const bool has_number = needs_number(w[0]) || !column_names_.find(w[2]);
         return has_number ? bound{w[0], {}, w[1], w[2]} : bound{w[0], w[1], w[2], {}};
     }
@@ -287,7 +287,7 @@ private:
         const double value = needs_number(b.kind) ? mps_number(b.number, place_, true) : 0.0;
         if (b.kind == "UP" || b.kind == "UI") {
             c.upper = value;
-            // As old as MPS: a negative upper bound alone means that there is no lower bound of 0.
+            // A convention as old as MPS: a negative upper bound alone removes the lower bound of 0.
             if (value < 0.0 && !c.has_lower) c.lower = -infinity;
         } else if (b.kind == "PL") {
             c.upper = infinity;

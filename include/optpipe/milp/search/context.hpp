@@ -31,7 +31,7 @@ struct guidance {
 /// Limits for the search of a neighbourhood.
 struct sub_effort {
     std::size_t nodes = 0;
-    std::size_t iterations = 0; ///< of the simplex method, but for the relaxation at hand
+    std::size_t iterations = 0; ///< of the simplex method; a relaxation being solved is finished first
 };
 
 /// The data that all components of one search share. It doesn't change during the search, except for members whose

@@ -27,7 +27,7 @@ namespace optpipe::milp::search {
 
 enum class root_outcome : unsigned char {
     closed,    ///< no point is left below the cutoff
-    unbounded, ///< the relaxation is
+    unbounded, ///< the relaxation is unbounded
     open,
     stopped,
 };
