@@ -6,7 +6,7 @@
 
 namespace optpipe::detail {
 
-/// The style sheet of the page that `html.hpp` writes. The script reads its colours from the variables.
+/// The style sheet of the page that `html.hpp` writes. The script reads its colours from the variables here.
 inline constexpr std::string_view html_style = R"css(
 :root {
   color-scheme: light;

@@ -26,7 +26,7 @@ struct colour {
     [[nodiscard]] bool is_dark() const { return 299 * red + 587 * green + 114 * blue < 150'000; }
 };
 
-/// `share` of the way from one to the other.
+/// The colour at `share` (0 to 1) of the way from one to the other.
 inline colour mix(const colour& from, const colour& to, double share) {
     const auto part = [&](int a, int b) { return static_cast<int>(std::lround(a + share * (b - a))); };
     return {part(from.red, to.red), part(from.green, to.green), part(from.blue, to.blue)};
@@ -55,7 +55,7 @@ inline colour shade_of(operation_kind kind, std::size_t position, std::size_t co
     return mix(light, dark, share);
 }
 
-/// Letter and number: a class of the style sheet, `F0` for forwards of the first stage of a rank.
+/// A class of the style sheet, as letter and number: `F0` is for forwards of the first stage of a rank.
 inline std::string shade_class(operation_kind kind, std::size_t position) {
     return std::string(1, letter_of(kind)) + std::to_string(is_transfer(kind) ? 0 : position);
 }
@@ -65,7 +65,7 @@ class svg_canvas {
 public:
     void add(std::string_view text) { text_.append(text); }
 
-    /// `title` is what a viewer shows when the pointer rests on it.
+    /// Viewers show `title` when the pointer rests on the rectangle.
     void rectangle(std::string_view style, double x, double y, double width, double height,
                    std::string_view title = {}) {
         add("<rect class=\"");
@@ -117,7 +117,7 @@ private:
     std::string text_;
 };
 
-/// The largest font size at which so many characters of a sans-serif font fit into `width`.
+/// The largest font size at which this number of characters of a sans-serif font fits into `width`.
 inline double label_size_for(double width, std::size_t characters) {
     constexpr double character_width = 0.62;
     constexpr double margin = 1.4;

@@ -12,12 +12,12 @@
 
 namespace optpipe::detail {
 
-/// The line below the title that says what the colours mean, written from left to right.
+/// The line below the title that explains the colours, written from left to right.
 class svg_legend {
 public:
     svg_legend(svg_canvas& canvas, double left, std::size_t shades) : canvas_{&canvas}, x_{left}, shades_{shades} {}
 
-    /// A box, in as many parts as there are styles.
+    /// Adds a box, divided into one part for each style.
     void entry(const std::vector<std::string>& styles, std::string_view name) {
         const double each = width / static_cast<double>(std::max<std::size_t>(styles.size(), 1));
         for (std::size_t i = 0; i < styles.size(); ++i)

@@ -90,7 +90,7 @@ struct solution {
     std::vector<double> values;
 };
 
-/// The best solution so far, which any thread may read while the search runs.
+/// The best known solution, which any thread may read while the search runs.
 class shared_incumbent {
 public:
     [[nodiscard]] std::optional<solution> read() const;

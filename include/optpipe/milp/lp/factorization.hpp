@@ -72,7 +72,7 @@ public:
                bytes_of(inverse_pivots_, lower_order_, upper_order_, upper_place_, update_row_, update_start_,
                         update_index_, update_value_);
     }
-    /// Whether the factors have grown so much that a new factorization pays.
+    /// Whether updates have grown the factors by more than `largest_growth`, so that a new factorization pays.
     [[nodiscard]] bool is_bloated() const {
         return upper_columns_.footprint() + update_index_.size() >
                parameters.largest_growth * (footprint_ + inverse_pivots_.size());

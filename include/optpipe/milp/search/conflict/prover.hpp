@@ -95,7 +95,7 @@ public:
                         (effort() - effort_at_success_) / with_.visits_per_conflict);
     }
     [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
-    /// Effort so far, in visits of rows or work that takes as long.
+    /// Total effort, in visits of rows or work that takes as long.
     [[nodiscard]] std::size_t effort() const { return search_.row_visits() + relaxation_effort_; }
     [[nodiscard]] std::size_t bytes() const {
         return search_.bytes() + scaled_->instance.bytes() + (lp_ ? lp_->bytes() : 0);

@@ -58,7 +58,7 @@ public:
         return domains_.bytes() + rows_.bytes() + disjunctions_.bytes() +
                bytes_of(queue_, queued_, lists_, list_literals_, conflict_);
     }
-    /// Visits of rows so far; long rows count several times.
+    /// Number of visits of rows; long rows count several times.
     [[nodiscard]] std::size_t row_visits() const { return visits_; }
 
     /// Adds a row that holds for all points worth searching for. Only at level 0.

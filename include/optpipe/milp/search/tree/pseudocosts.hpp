@@ -9,7 +9,7 @@
 
 namespace optpipe::milp::search {
 
-/// The cost of rounding each column so far, per unit, down and up (Bénichou et al., 1971).
+/// The observed cost of rounding each column, per unit, down and up (Bénichou et al., 1971).
 class pseudocosts {
 public:
     /// One observation: the bound rose by `gain` when the column was moved by `distance`.

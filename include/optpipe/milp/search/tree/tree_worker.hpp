@@ -83,9 +83,9 @@ public:
     }
     /// Updates the memory that the control counts. In deterministic mode call it only between rounds.
     void account() { share_.set(bytes()); }
-    /// Nodes processed so far.
+    /// Number of processed nodes.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
-    /// Effort so far, in visits of rows or work that takes as long.
+    /// Total effort, in visits of rows or work that takes as long.
     [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
     [[nodiscard]] worker_results& found() { return results_; }
     [[nodiscard]] pseudocosts& history() { return history_; }
