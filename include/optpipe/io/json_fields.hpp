@@ -61,7 +61,7 @@ inline std::optional<double> read_number(const json& value, const std::string& p
     return std::nullopt;
 }
 
-/// A whole number from 0 to `most`.
+/// Reads a whole number from 0 to `most`.
 inline std::optional<std::size_t> read_count(const json& value, const std::string& place, std::size_t most,
                                              violation_list& found) {
     if (!value.is_number()) {

@@ -85,7 +85,7 @@ struct constraint {
 [[nodiscard]] inline constraint operator>=(expression a, const expression& b) { return std::move(a -= b) >= 0.0; }
 [[nodiscard]] inline constraint operator==(expression a, const expression& b) { return std::move(a -= b) == 0.0; }
 
-/// For `1.0 <= x + y <= 3.0` and `3.0 >= x + y >= 1.0`.
+/// Allows `1.0 <= x + y <= 3.0` and `3.0 >= x + y >= 1.0`.
 [[nodiscard]] inline constraint operator<=(constraint c, double upper) {
     c.upper = upper < c.upper ? upper : c.upper;
     return c;

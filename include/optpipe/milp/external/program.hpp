@@ -28,7 +28,7 @@
 
 extern "C" char** environ; // NOLINT(readability-redundant-declaration): not every <unistd.h> declares it
 
-/// Other people's solvers, run as programs.
+/// Runs other solvers as programs.
 namespace optpipe::milp::external {
 
 /// The path of a program in one of the folders of PATH; empty if none has it.

@@ -36,7 +36,7 @@ public:
         value_[at(l.start + l.size)] = value;
         ++l.size;
     }
-    /// The last entry takes the place of the removed one.
+    /// Removes an entry; the last one takes its place.
     void remove_at(int list, int k) {
         auto& l = lists_[at(list)];
         --l.size;

@@ -59,7 +59,7 @@ public:
         source_.request_stop();
         return true;
     }
-    /// The search has finished.
+    /// Marks the search as finished, and stops it.
     void finish() {
         finished_.store(true);
         source_.request_stop();

@@ -90,7 +90,7 @@ public:
             values = step.project(values);
         return values;
     }
-    /// A row of the original in terms of the current model. All steps must have kept rows.
+    /// Translates a row of the original to the current model. All steps must have kept rows.
     [[nodiscard]] constraint translate(constraint c) const {
         for (const auto& step : steps_) {
             auto next = step.translate(c);

@@ -83,7 +83,7 @@ private:
     double share_ = 0.0;
     std::size_t rules_ = 0;
     std::optional<std::uint32_t> current_;
-    std::size_t position_ = 0; ///< among the decisions of the current column
+    std::size_t position_ = 0; ///< position among the decisions of the current column
 };
 
 } // namespace optpipe::milp::search

@@ -84,8 +84,8 @@ private:
         bool integral = false;
         bool from_upper = false;
         const variable_bound* end = nullptr; ///< null: the bound is a number
-        double coefficient = 0.0;            ///< of the distance
-        double value = 0.0;                  ///< of the distance, at the point
+        double coefficient = 0.0;            ///< coefficient of the distance
+        double value = 0.0;                  ///< value of the distance at the point
         double width = infinity;
     };
 
