@@ -18,10 +18,11 @@
 namespace optpipe::milp {
 
 struct presolve_options {
-    /// Reductions that keep an optimal solution, but not all feasible ones. Disable them if rows are added later.
+    /// Allows reductions that keep an optimal solution, but not all feasible ones. Disable them if rows are added
+    /// later.
     bool dual_reductions = true;
-    /// Reductions that map several points to one, and so lose the values of some columns. Disable them if rows are
-    /// added in terms of the original: without them and the dual ones, `translate` always has an answer.
+    /// Allows reductions that map several points to one, and so lose the values of some columns. Disable them if rows
+    /// are added in terms of the original: without them and the dual ones, `translate` always has an answer.
     bool many_to_one = true;
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< number of these rounds that may probe, which takes longest

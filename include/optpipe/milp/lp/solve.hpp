@@ -34,7 +34,7 @@ struct findings {
 
 /// One solve of a program from the current basis: the dual method, the primal method if costs were shifted, and a check
 /// of the result against the unscaled program. A result that fails the check is computed again with more care: with a
-/// new factorization, with firmer pivots, without scaling from the slack basis.
+/// new factorization, then with firmer pivots, then without scaling from the slack basis.
 class solve_run {
 public:
     solve_run(const linear_program& program, scaled_tableau& s, const simplex_options& options,

@@ -13,7 +13,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// Turns a row into an equation if a column would get cheaper by moving in one direction and only this row stops it.
+/// Turns a row into an equation if moving a column in one direction never costs more and only this row stops it.
 /// Applied only if the equation can then eliminate the column.
 class tight_rows {
 public:
