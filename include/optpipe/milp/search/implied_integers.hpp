@@ -254,7 +254,8 @@ inline void make_rows_integral(problem& p) {
     }
 }
 
-/// A step of which the objective values of best points are multiples, if all columns with a cost are integral; else 0.
+/// The step of the objective: if all columns with a cost are integral, the objective values of best points are
+/// multiples of it; else 0.
 [[nodiscard]] inline double find_objective_step(const problem& p) {
     std::vector<double> costs;
     for (std::size_t j = 0; j < p.columns(); ++j) {

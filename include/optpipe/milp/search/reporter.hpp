@@ -32,7 +32,7 @@ public:
         const std::scoped_lock lock{mutex_};
         return bound_;
     }
-    /// Reports at once if `now` (for a new incumbent), else after the interval.
+    /// Reports at once if `now`, for a new incumbent; else only if the interval has passed.
     void tell(bool now) {
         const std::scoped_lock lock{mutex_};
         const double seconds = control_->seconds();

@@ -34,7 +34,7 @@ struct cut_parameters {
     std::size_t most_aggregated_rows = 6;
     std::size_t most_failures = 500;
     std::size_t aggregation_effort = 10'000'000;
-    /// A row is tight if its activity is within this share of itself from a side.
+    /// A row counts as tight if its activity is nearer to a side than this share (0 to 1) of the activity.
     double nearly_tight = 0.1;
 
     /// Cliques: the number of members from which they are grown, the most fractional first.

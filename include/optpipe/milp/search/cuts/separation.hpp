@@ -24,9 +24,10 @@ namespace optpipe::milp::search {
 
 /// Limits of cut separation at the root. Not tuned.
 struct separation_parameters {
-    /// Most rounds; usually the bound stalls earlier.
+    /// Most rounds; separation also ends when the bound stalls.
     std::size_t most_rounds = 200;
-    /// Rounds without progress, relative to the objective, until separation ends.
+    /// Rounds in succession without progress until separation ends; and the rise of the bound that counts as progress,
+    /// relative to the bound (at least 1).
     std::size_t stall_limit = 4;
     double least_progress = 1e-4;
     /// Cuts per round: a number, plus one for each `columns_per_cut` columns. More cuts raise the bound in fewer

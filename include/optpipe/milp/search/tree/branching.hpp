@@ -53,8 +53,8 @@ struct branching_parameters {
     std::size_t lookahead = 9;
     /// Simplex iterations per child: more estimate the gain more precisely, and cost more.
     std::size_t iterations_per_child = 60;
-    /// The child above is searched first even if its integer is farther by this distance (in units of the column),
-    /// because increasing a column usually has more consequences.
+    /// The up child is searched first even if its integer is farther by this distance (in units of the column), because
+    /// increasing a column usually has more consequences.
     double up_margin = 0.2;
 };
 
@@ -109,7 +109,7 @@ private:
     [[nodiscard]] double expected(const fractional& f) const {
         return pseudocosts::score(f.down() * history_.unit(f.column, false), f.up() * history_.unit(f.column, true));
     }
-    /// Whether to search the child above first: if its integer is nearer, or farther by at most the margin.
+    /// Whether to search the up child first: if its integer is nearer, or farther by at most the margin.
     [[nodiscard]] static bool up_first(const fractional& f) { return f.up() <= f.down() + with_.up_margin; }
 
     gains strong_branch(const fractional& f, double bound, double cutoff, const basis& start,
