@@ -108,7 +108,8 @@ inline std::optional<placement::map<>> read_placement_list(const json& list, std
     return placement::map<>{std::move(rank_of)};
 }
 
-/// The pipeline `p` with the given placement; empty if that has more stages than there are layers.
+/// The pipeline `p` with the given placement; empty if the placement is invalid or has more stages than there are
+/// layers.
 inline std::optional<problem> read_placement(const json& value, const problem& p, std::size_t layers,
                                              const std::string& place, violation_list& found) {
     const auto ranks = p.graph.ranks();

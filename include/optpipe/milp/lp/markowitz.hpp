@@ -44,7 +44,8 @@ struct pivot_sequence {
 };
 
 struct pivot_rules {
-    /// A pivot is at least this share (0 to 1) of the largest entry of its column.
+    /// A pivot is at least this share (0 to 1) of the largest entry of its column, and at least `least_pivot`;
+    /// remainders up to `drop` become 0.
     double threshold = 0.1;
     double least_pivot = 1e-11;
     double drop = 1e-14;
