@@ -6,9 +6,9 @@
 
 namespace optpipe::detail {
 
-/// The second half of the script of the page, behind `html_timeline`: what stands around the timeline, and the start.
-/// `window.optpipe` is for tests and for whoever embeds the page: `find(spelling)` is the rectangle of an operation on
-/// the screen, `view()` what is shown.
+/// The second half of the page's script, after `html_timeline`: the elements around the timeline, and the start.
+/// `window.optpipe` is for tests and embedding pages: `find(spelling)` is the rectangle of an operation on the screen,
+/// `view()` the visible part.
 inline constexpr std::string_view html_panels = R"js(
 // What stands around the timeline.
 function make(tag, text, parent) {

@@ -13,7 +13,7 @@
 
 namespace optpipe::detail {
 
-/// Letter and number: a class of the style sheet, `F0` for forwards of the first stage of a rank.
+/// A class of the style sheet, as letter and number: `F0` is for forwards of the first stage of a rank.
 inline std::string shade_class(operation_kind kind, std::size_t position) {
     return std::string(1, letter_of(kind)) + std::to_string(is_transfer(kind) ? 0 : position);
 }
@@ -23,7 +23,7 @@ class svg_canvas {
 public:
     void add(std::string_view text) { text_.append(text); }
 
-    /// `title` is what a viewer shows when the pointer rests on it.
+    /// Viewers show `title` when the pointer rests on the rectangle.
     void rectangle(std::string_view style, double x, double y, double width, double height,
                    std::string_view title = {}) {
         add("<rect class=\"");
@@ -75,7 +75,7 @@ private:
     std::string text_;
 };
 
-/// The largest font size at which so many characters of a sans-serif font fit into `width`.
+/// The largest font size at which this number of characters of a sans-serif font fits into `width`.
 inline double label_size_for(double width, std::size_t characters) {
     constexpr double character_width = 0.62;
     constexpr double margin = 1.4;

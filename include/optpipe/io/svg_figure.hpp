@@ -23,12 +23,12 @@
 
 namespace optpipe::detail {
 
-/// One figure: of a schedule, or of a measurement with its plan in a row of its own above each lane.
+/// One figure of a schedule, or of a measurement with its plan in a row above each lane.
 class svg_figure {
 public:
-    svg_figure(const svg_figure&) = delete; // its memory looks at its timelines
+    svg_figure(const svg_figure&) = delete; // its memory points to its timelines
     svg_figure& operator=(const svg_figure&) = delete;
-    /// `plan`: null if there is none.
+    /// `plan` is null if there is none.
     svg_figure(const problem& p, const schedule_report& report, const schedule_report* plan, const svg_options& options)
         : p_{&p}, report_{&report}, plan_report_{plan}, timeline_{timeline_of(p, report.schedule, options.window)},
           plan_{plan ? timeline_of(p, plan->schedule, options.window)
@@ -167,7 +167,7 @@ private:
         const double bottom = layout_.bottom();
         constexpr double least_pixels = 70.0;
         const double step = round_step(least_pixels / layout_.pixels_per_time);
-        // Of a schedule that was read, times may be so extreme that no step leads from one end to the other.
+        // A schedule from a file may have such extreme times that no step leads from one end to the other.
         const double first = std::ceil(timeline_.begin.value() / step);
         const double last = timeline_.end.value() / step * (1.0 + tolerance{}.relative);
         for (double i = 0.0; first + i <= last && i <= layout_.plot_width; ++i) {
@@ -190,7 +190,7 @@ private:
                           layout_.width_of(end - start), height, when);
     }
 
-    /// What of it lies within the window.
+    /// The part of a time span within the window.
     [[nodiscard]] std::pair<duration, duration> shown_times(duration start, duration end) const {
         return {std::max(start, window_.from), std::min(end, window_.to)};
     }
@@ -217,11 +217,11 @@ private:
         for (const auto& b : boxes_of(lists.reloads, layout_))
             box(b, y + height - each, each, whose);
     }
-    /// Two engines may be at work at once: out above, back below.
+    /// With two engines, both may work at once: offloads are drawn above, reloads below.
     [[nodiscard]] double transfer_box_height(double row_height) const {
         return p_->transfer.engines == 2 ? row_height / 2 : row_height;
     }
-    /// The plan of a lane lies right above it.
+    /// Height of the plan's row, which is right above its lane.
     [[nodiscard]] double plan_height(double lane_height) const {
         constexpr double space = 1.0;
         return layout_.plan_height(lane_height) - space;
@@ -255,7 +255,7 @@ private:
                 box_label(timed, y, height, label_manner::microbatch);
     }
 
-    /// What stands beside the transfers of a rank, and all of it as a tooltip.
+    /// The label of a rank's transfers, and its full text as a tooltip.
     [[nodiscard]] std::pair<std::string, std::string> link_name(rank r) const {
         std::vector<std::string> sharing;
         for (const rank other : p_->graph.all_ranks())
@@ -279,7 +279,7 @@ private:
     }
     void plan_end_line() { moment(plan_report_->measures.objective, "planned"); }
 
-    /// Where the span counts, no moment of the step answers to a number.
+    /// Marks a time, but only for the makespan: a span doesn't correspond to a time of the step.
     void moment(duration at, const std::string& name) {
         if (p_->objective != objective_kind::makespan) return;
         if (at <= timeline_.begin || at > timeline_.end * (1.0 + tolerance{}.relative)) return;

@@ -14,7 +14,7 @@
 namespace optpipe {
 namespace detail {
 
-/// Where everything goes, in pixels.
+/// The positions of everything, in pixels.
 struct svg_layout {
     double left = 96.0;
     double right = 84.0;
@@ -26,7 +26,7 @@ struct svg_layout {
     double memory_height = 0.0;   ///< 0: not shown
     double gap = 0.0;
     double rank_gap = 0.0;
-    /// How high the row of a plan above a lane is, as a share of the lane; 0: none is shown
+    /// Height of a plan's row as a share of the lane below it; 0: not shown.
     double plan_share = 0.0;
     std::size_t ranks = 0;
     std::size_t first_rank = 0;
@@ -68,7 +68,7 @@ struct svg_layout {
     [[nodiscard]] double small_size() const { return ranks <= 16 ? 9.5 : 8.5; }
 };
 
-/// `plan`: what is shown above the lanes; null if nothing is.
+/// `plan` is shown above the lanes; null if there is none.
 inline svg_layout layout_of(const problem& p, const timeline& t, const svg_options& options,
                             const timeline* plan = nullptr) {
     struct heights {
@@ -106,7 +106,8 @@ inline svg_layout layout_of(const problem& p, const timeline& t, const svg_optio
     return layout;
 }
 
-/// Operations of one lane that are drawn as one box: one, or a run of such as are too narrow to be seen.
+/// Operations of one lane that are drawn as one box: a single one, or a run of operations that are too narrow to be
+/// seen.
 struct svg_box {
     duration start{};
     duration end{};
@@ -120,7 +121,7 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     std::vector<svg_box> boxes;
     const auto narrow = [&](duration d) { return layout.width_of(d) < least_width; };
     for (const auto& timed : operations) {
-        // A run may grow to a pixel; then the next begins, so that colours and bubbles stay where they belong.
+        // A run may grow to a pixel, then the next one starts, so that colours and bubbles stay at their times.
         if (!boxes.empty() && narrow(timed.end - timed.start) && narrow(boxes.back().end - boxes.back().start) &&
             narrow(timed.start - boxes.back().end)) {
             auto& run = boxes.back();
@@ -134,7 +135,7 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     return boxes;
 }
 
-/// The curve with at most one point per `step`, holding the highest level of its step.
+/// The curve with at most one point per `step`, which has the highest level of its step.
 inline std::vector<memory_point> thinned(const std::vector<memory_point>& curve, duration step) {
     std::vector<memory_point> result;
     memory_size after{};

@@ -15,10 +15,10 @@
 
 namespace optpipe::detail {
 
-/// The curves of device memory under their limits. One scale for all ranks, so that they can be compared.
+/// The curves of device memory under their limits. All ranks have the same scale, so that they can be compared.
 class svg_memory {
 public:
-    /// `plan`: null if there is none. Both timelines outlive it.
+    /// `plan` is null if there is none. Both timelines must outlive this object.
     svg_memory(const problem& p, const timeline& t, const timeline* plan) : p_{&p}, timeline_{&t}, plan_{plan} {
         memory_size peak{};
         memory_size limit{};
@@ -28,7 +28,7 @@ public:
             if (!p.memory_limit[r].is_unlimited()) limit = std::max(limit, p.memory_limit[r]);
         }
         constexpr double headroom = 1.12;
-        // A limit far above is left out rather than flatten all.
+        // A limit far above the curves is left out, because it would flatten them.
         constexpr double far_above = 3.0;
         top_ = headroom * (limit <= far_above * peak ? std::max(limit, peak) : peak);
         if (top_ <= memory_size{}) top_ = memory_size{1.0};

@@ -13,28 +13,28 @@ namespace optpipe::milp {
 
 enum class infeasibility_kind : unsigned char { bounds, integrality, rows };
 
-/// What a point violates, and by how much. Where a value is NaN, so is the amount.
+/// One violation by a point, and its amount. If the value is NaN, so is the amount.
 struct infeasibility {
     infeasibility_kind kind = infeasibility_kind::bounds;
-    std::size_t position = 0; ///< of the variable, or of the row
-    double value = 0.0;       ///< of the variable, or of the sum of the row's terms
+    std::size_t position = 0; ///< index of the variable or row
+    double value = 0.0;       ///< value of the variable, or of the sum of the row's terms
     double amount = 0.0;
 
     friend bool operator==(const infeasibility&, const infeasibility&) = default;
 };
 
-/// Rounded once: the sum is carried with more digits than the terms.
+/// The sum of the terms at `values`. It is computed with extra digits, and rounded once.
 [[nodiscard]] double activity(std::span<const term> terms, std::span<const double> values);
 
-/// In the model's own direction, the offset included.
+/// The objective in the model's own direction, including the offset.
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
-/// All that `values`, one per variable, violate: empty for a feasible point. Knows nothing of how they were found.
-/// What may be missed, and by how much, is said in `feasibility`.
+/// All violations by `values`, which has one value per variable; empty for a feasible point. Independent of how the
+/// values were found. `feasibility` defines what may be violated, and by how much.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
 
-/// "x7: is 1.5, which is 0.5 outside of its bounds"
+/// A text such as "x7: is 1.5, which is 0.5 outside of its bounds".
 [[nodiscard]] std::string describe(const model& m, const infeasibility& what);
 
 } // namespace optpipe::milp
@@ -50,7 +50,7 @@ struct infeasibility {
 namespace optpipe::milp {
 namespace detail {
 
-/// How far `value` lies outside.
+/// An interval, and the distance of values from it.
 struct interval_check {
     double lower;
     double upper;

@@ -8,21 +8,21 @@
 
 namespace optpipe::milp {
 
-/// What counts as feasible, for the checker, presolve, propagation, relaxations and conflict analysis alike:
-/// - A bound of a variable and a side of a row may be missed by `slack` of it, integers by `integrality`. That is
-///   all that the checker asks of a point.
-/// - A model is infeasible if it has no point even where each bound and side is moved by its slack.
-/// - No part of the search loses a point that violates nothing. What has been computed may be off by `noise`, and moves
-///   no bound and contradicts nothing by less; a row passes on the noise of the rows that it was made from.
+/// The definition of feasibility for the checker, presolve, propagation, relaxations and conflict analysis:
+/// - A point may violate a bound or a side of a row by its `slack`, and integrality by `integrality`. The checker
+///   requires nothing else.
+/// - A model is infeasible if it has no point even with each bound and side moved by its slack.
+/// - No part of the search loses a point that violates nothing. A computed number may be off by its `noise`; it moves a
+///   bound, or contradicts something, only by more than that. A row inherits the noise of the rows it was made from.
 struct feasibility {
     optpipe::tolerance granted{};
 
-    /// The size of a number that others are compared with, but never below 1.
+    /// The magnitude of a number in comparisons, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
     [[nodiscard]] double slack(double bound) const { return std::isfinite(bound) ? granted.at(scale(bound)) : 0.0; }
     [[nodiscard]] double integrality() const { return granted.at(1.0); }
 
-    /// A lower bound of integers, if it may be `noise` too high.
+    /// A lower bound of an integer, from a computed bound that may be `noise` too high.
     [[nodiscard]] double rounded_up(double bound, double noise = 0.0) const {
         return std::ceil(bound - std::max(integrality(), noise));
     }
@@ -33,19 +33,19 @@ struct feasibility {
     [[nodiscard]] bool cross(double lower, double upper) const { return lower > upper + slack(lower); }
 };
 
-/// What a sum may be off by, if the largest number in it is of this size.
+/// Rounding error of a sum whose largest summand has this magnitude.
 [[nodiscard]] inline double noise_of_sum(double size) {
-    constexpr double operations = 8.0; // of those that matter: errors are random, and most terms small
+    constexpr double operations = 8.0; // relevant operations: errors are random, and most terms small
     return operations * std::numeric_limits<double>::epsilon() * size;
 }
 
-/// A number that was computed, and by how much it may differ from the exact result.
+/// A computed number, and the amount by which it may differ from the exact result.
 struct rounded {
     double value = 0.0;
     double noise = 0.0;
 };
 
-/// a - b, and 0 where that is nothing but rounding.
+/// a - b, or 0 if the result is only rounding.
 [[nodiscard]] inline rounded difference(double a, double b) {
     constexpr double cancelled = 1e-13;
     const double result = a - b;

@@ -17,7 +17,7 @@ namespace optpipe::milp {
 [[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
                               mps_format format = mps_format::automatic);
 
-/// Of a file, which may be compressed with gzip. Throws `file_error` as well.
+/// Reads a file, which may be compressed with gzip. Also throws `file_error`.
 [[nodiscard]] model read_mps(const std::string& path, mps_format format = mps_format::automatic);
 
 } // namespace optpipe::milp
@@ -199,7 +199,7 @@ private:
     }
 
     void column_line(std::string_view line) {
-        // Even in the fixed format nobody agrees on the columns of markers.
+        // Programs disagree on the columns of markers, even in the fixed format.
         if (line.find("'MARKER'") != std::string_view::npos)
             if (const auto words = free_words(line); words.size() == 3 && words[1] == "'MARKER'")
                 return marker(words[2]);
@@ -311,7 +311,7 @@ private:
                           " words");
         if (w.size() == most) return {w[0], w[1], w[2], w[3]};
         if (w.size() == 2) return {w[0], {}, w[1], {}};
-        // The set may be left out, and so may the number where it means nothing.
+        // The set may be left out, and so may a number that has no meaning.
         const bool has_number = needs_number(w[0]) || !column_names_.find(w[2]);
         return has_number ? bound{w[0], {}, w[1], w[2]} : bound{w[0], w[1], w[2], {}};
     }

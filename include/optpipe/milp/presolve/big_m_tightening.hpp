@@ -9,9 +9,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// A binary that switches a row off needs a coefficient no larger than what the row can reach then. `tried` holds what
-/// follows from b = value, which is more than the bounds alone say; where it leaves a gap, the coefficient shrinks by
-/// that.
+/// Shrinks the coefficient of a binary that switches a row off (its big M). `tried` holds the bounds that follow from b
+/// = value, which are tighter than the model's. If the row's greatest activity within them leaves a gap to its side,
+/// the coefficient shrinks by that gap.
 struct big_m_tightening {
     static void propose(const reducible& m, variable b, double value, const propagation& tried, const margins& slack,
                         proposal_list& found) {
@@ -19,13 +19,13 @@ struct big_m_tightening {
             const bool has_upper = m.upper(e.at) < infinity;
             if (has_upper == (m.lower(e.at) > -infinity)) continue;
             const double sign = has_upper ? 1.0 : -1.0;
-            // The value that leaves the other terms more room.
+            // Only the value of b that leaves the other terms more room can switch the row off.
             if ((sign * e.coefficient > 0.0) == (value == 0.0)) tighten(m, b, e, sign, tried, slack, found);
         }
     }
 
 private:
-    /// `sign` times the row is at most a number.
+    /// The row is read as `sign` · row ≤ side.
     static void tighten(const reducible& m, variable b, const column_entry& e, double sign, const propagation& tried,
                         const margins& slack, proposal_list& found) {
         const auto range = tried.activity(e.at);
@@ -35,7 +35,7 @@ private:
         const double a = sign * e.coefficient;
         const double gap = side - most;
         if (gap <= parameters.least_change_behind_binary * std::abs(a) || gap <= slack.excess_at(side)) return;
-        // With b at 1 (where a > 0) and at 0 (where a < 0) the row stays what it is.
+        // At the other value of b, which is 1 if a > 0 and 0 if a < 0, the row stays the same.
         const auto smaller = a > 0.0 ? difference(a, gap) : difference(a, -gap);
         const auto moved = a > 0.0 ? difference(side, gap) : rounded{side, 0.0};
         const double noise = range.noise(m.lower(e.at), m.upper(e.at)) + smaller.noise + moved.noise;

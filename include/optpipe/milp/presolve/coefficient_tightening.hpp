@@ -11,9 +11,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// In a row with one side, an integer that leaves the row redundant as soon as it moves off one of its bounds has a
-/// larger coefficient than it needs. The smaller one admits the same integer points and fewer others (Savelsbergh
-/// 1994).
+/// Shrinks coefficients of integers in rows with one side. If the row becomes redundant as soon as the integer leaves
+/// one of its bounds, its coefficient is larger than needed. The smaller one admits the same integer points and fewer
+/// others (Savelsbergh 1994).
 struct coefficient_tightening {
     static constexpr std::string_view name = "coefficient tightening";
 
@@ -27,7 +27,7 @@ struct coefficient_tightening {
     }
 
 private:
-    /// `sign` times the row is at most a number.
+    /// The row is read as `sign` · row ≤ side.
     static proposal tightened(const reducible& m, row r, double sign, const margins& slack) {
         const auto range = m.activity(r);
         double most = sign > 0.0 ? range.upper() : -range.lower();

@@ -13,8 +13,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// An equation of two columns takes one of them away. An integer goes only where every integer value of the other gives
-/// it one.
+/// An equation of two columns eliminates one of them. An integer is eliminated only if it is integral for every integer
+/// value of the other column.
 struct doubleton_equations {
     static constexpr std::string_view name = "doubleton equations";
 
@@ -45,7 +45,7 @@ private:
                slack.is_integral(m.lower(r) / gone.coefficient);
     }
 
-    /// Of what is divided by `factor`, as that is off.
+    /// Error of a quotient that comes from the error of its divisor `factor`, for the larger of the two dividends.
     static double relative_noise(const rounded& factor, const rounded& below, const rounded& above) {
         const auto finite = [](double v) { return std::isfinite(v) ? std::abs(v) : 0.0; };
         return factor.noise / std::abs(factor.value) * std::max(finite(below.value), finite(above.value));

@@ -10,11 +10,11 @@
 
 namespace optpipe::milp::presolving {
 
-/// What a row says about x when its other columns are at their best: [lower, upper].
+/// The interval of x that a row implies when its other columns are at their most favourable bounds.
 struct implied_interval {
     double lower = -infinity;
     double upper = infinity;
-    double noise = 0.0; ///< of both
+    double noise = 0.0; ///< of either end
 };
 
 [[nodiscard]] inline implied_interval implied_by(const reducible& m, row r, const activity_range& range,
@@ -29,8 +29,8 @@ struct implied_interval {
                                : implied_interval{at_most.value, at_least.value, noise};
 }
 
-/// Bounds of columns that follow from one row and the bounds of its other columns. Those of continuous columns are only
-/// tightened where the model has integers, and by something that is worth it.
+/// Tightens bounds of columns that follow from one row and the bounds of its other columns. Bounds of continuous
+/// columns are tightened only if the model has integers and the gain is worth it (`margins::is_worth`).
 struct implied_bounds {
     static constexpr std::string_view name = "implied bounds";
 

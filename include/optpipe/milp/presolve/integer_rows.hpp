@@ -11,7 +11,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// A row of integers whose coefficients have a common divisor takes only multiples of it: its bounds can be rounded.
+/// A row of integers whose coefficients have a common divisor only takes multiples of it, so its bounds can be rounded.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 
@@ -31,7 +31,7 @@ struct integer_rows {
     }
 
 private:
-    /// 0 where a column is not an integer, or a coefficient is no integral multiple of anything reasonable.
+    /// 0 if a column isn't an integer, or if the coefficients aren't integral multiples of any of the tried units.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double tenth = 0.1;
         constexpr double hundredth = 0.01;

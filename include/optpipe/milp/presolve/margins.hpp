@@ -9,20 +9,20 @@
 
 namespace optpipe::milp::presolving {
 
-/// How computed numbers are told apart.
+/// Tolerances of presolve, to tell computed numbers apart.
 struct margins {
-    milp::feasibility feasible{}; ///< a bound that is missed by more proves that there is no solution
-    tolerance equality{1e-12};    ///< coefficients that differ by less are the same, but for rounding
+    milp::feasibility feasible{}; ///< a bound missed by more than this proves infeasibility
+    tolerance equality{1e-12};    ///< coefficients that differ by less differ only by rounding
 
     [[nodiscard]] static double scale(double a) { return milp::feasibility::scale(a); }
     [[nodiscard]] double excess_at(double a) const { return feasible.slack(a); }
-    /// Of a bound that has just been computed. No more than that: what a column may be off by, times a coefficient, is
-    /// what its rows are off by.
+    /// Rounding error of a bound that has just been computed. It must not be larger: an error in a column, times a
+    /// coefficient, becomes an error in its rows.
     [[nodiscard]] static double noise_at(double a) {
-        constexpr double operations = 4.0; // that round
+        constexpr double operations = 4.0; // rounded operations per bound
         return operations * std::numeric_limits<double>::epsilon() * scale(a);
     }
-    /// Whether a bound is worth having that takes `gain` off the range of a column.
+    /// Whether to take a new bound that reduces the range of a column by `gain`.
     [[nodiscard]] bool is_worth(bool is_integer, double gain, double range, double bound) const {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;

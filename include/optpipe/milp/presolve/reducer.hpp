@@ -18,11 +18,12 @@
 namespace optpipe::milp {
 namespace presolving {
 
-/// The one place where reductions are applied: in the order in which they were proposed, those that still hold.
+/// The only place where reductions are applied: in the order in which they were proposed, and only those that still
+/// hold.
 class reducer {
 public:
     reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {
-        // The bounds of integers are: what lies between them and an integer would be nobody's value.
+        // Round the bounds of integers to integers first: a fractional part would belong to no value.
         for (const variable x : m.all_variables())
             if (m.is_integer(x)) m_.set_bounds(x, slack_.rounded_up(m.lower(x)), slack_.rounded_down(m.upper(x)));
         for (const variable x : m.all_variables())
@@ -34,7 +35,7 @@ public:
     [[nodiscard]] const reducible& state() const { return m_; }
     [[nodiscard]] const std::vector<undo>& undos() const { return undos_; }
     [[nodiscard]] const std::vector<presolve_count>& counts() const { return counts_; }
-    /// By the bounds of a column or a row alone.
+    /// Whether the bounds of a single column or row already contradict each other.
     [[nodiscard]] bool is_infeasible() const { return is_infeasible_; }
 
     template <class Method> verdict run(const Method& method) {
@@ -62,7 +63,7 @@ public:
 private:
     struct method_progress {
         std::string_view name;
-        std::uint32_t seen = 0; ///< changes since then are new to it
+        std::uint32_t seen = 0; ///< later changes are new to the method
         std::size_t count = 0;
     };
     struct gone_counts {
@@ -85,7 +86,7 @@ private:
         if (std::any_of(p.columns.begin(), p.columns.end(), is_lost)) return verdict::unchanged;
         verdict result = verdict::unchanged;
         for (const auto& step : p.steps) {
-            // An earlier step may have fixed what this one is about.
+            // An earlier step may have removed this step's column or row.
             if (!std::visit([&](const auto& r) { return is_possible(r); }, step)) break;
             const auto v = std::visit([&](const auto& r) { return apply(r); }, step);
             if (v == verdict::unchanged) continue;
@@ -119,13 +120,14 @@ private:
         const double lower = std::max(m_.lower(b.x), below);
         const double upper = std::min(m_.upper(b.x), above);
         if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;
-        // However near they are: what lies between them may be all that other rows leave.
+        // Don't merge bounds that are merely close: other rows may need a value between them.
         if (lower >= upper) return apply(fixed(b.x, nearest(b.x, lower, upper)));
         if (lower == m_.lower(b.x) && upper == m_.upper(b.x)) return verdict::unchanged;
         m_.set_bounds(b.x, lower, upper);
         return verdict::applied;
     }
-    /// Bounds keep their digits: what is no more than rounding is left to the rows.
+    /// The noise, unless it is no more than rounding: such noise isn't added to bounds, so that they keep their digits;
+    /// the rows account for it.
     static double beyond_rounding(double bound, double noise) { return noise > margins::noise_at(bound) ? noise : 0.0; }
     static fix_column fixed(variable x, double value) {
         return {x, value, value == std::round(value) ? 0.0 : margins::noise_at(value)};
@@ -156,7 +158,7 @@ private:
     }
     verdict apply(const bound_row& b) {
         if (b.lower > b.upper + slack_.excess_at(b.lower) + m_.noise(b.at) + b.noise) return verdict::infeasible;
-        // Sides that cross by no more than that are those of an equation.
+        // Sides that cross by no more than that make the row an equation.
         const double middle = b.lower + (b.upper - b.lower) / 2.0;
         const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle} : b;
         if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) return verdict::unchanged;

@@ -12,7 +12,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// A row of one column is a bound of that column.
+/// Turns a row of one column into bounds of that column.
 struct singleton_rows {
     static constexpr std::string_view name = "singleton rows";
 
@@ -32,13 +32,13 @@ struct singleton_rows {
     }
 
 private:
-    /// In all rows of x.
+    /// Whether an error of `noise` in x is negligible in all of its rows.
     static bool is_negligible(const reducible& m, variable x, double noise) {
         return std::all_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {
             return std::abs(e.coefficient) * noise <= parameters.negligible_noise;
         });
     }
-    /// To the value of an equation, if that is within the bounds as far as anybody can tell.
+    /// Fixes x at the value of an equation, if that value may lie within the bounds; else proposes bounds.
     static reduction fix(const reducible& m, variable x, double value, double noise) {
         const double nearest = std::clamp(value, m.lower(x), std::max(m.lower(x), m.upper(x)));
         if (std::abs(nearest - value) > noise || !is_negligible(m, x, noise))

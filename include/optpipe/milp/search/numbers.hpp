@@ -6,19 +6,19 @@
 
 namespace optpipe::milp::search {
 
-/// What the search takes for equal; what counts as feasible is said in `feasibility`.
+/// Tolerances of the search; `feasibility` defines what counts as feasible. Not tuned.
 struct numbers {
-    /// How far a row or bound may be missed, times its size (at least 1).
+    /// Largest violation of a row or bound, relative to its size (at least 1); and of integrality, absolute.
     double feasibility = 1e-6;
     double integrality = 1e-6;
     /// Smaller coefficients count as 0.
     double zero = 1e-9;
-    /// Sides of rows, times their size (at least 1), may be off by this much: users compute them. What contradicts
-    /// itself by no more isn't infeasible. What presolve's own arithmetic adds is known row by row.
+    /// Error of the sides of rows, relative to their size (at least 1), because users compute them. A contradiction
+    /// within it isn't infeasible. Errors of presolve's own arithmetic are known row by row.
     double noise = 1e-9;
-    /// A bound of a continuous column moves only by more than this share of the distance to the other bound.
+    /// A bound of a continuous column moves only by more than this share (0 to 1) of the distance to the other bound.
     double least_move = 1e-4;
-    /// Bounds beyond that are not worth having: rows may creep towards them for ever.
+    /// Larger bounds (in magnitude) aren't derived: rows may creep towards them forever.
     double huge = 1e10;
 
     [[nodiscard]] milp::feasibility rule() const { return {{feasibility}}; }

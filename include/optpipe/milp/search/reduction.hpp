@@ -17,10 +17,10 @@
 
 namespace optpipe::milp::search {
 
-/// The model that is searched, and the way back from it to the given one: one step of presolve per restart.
+/// The searched model, and the way back from it to the given one: one presolve step per restart.
 class reduction {
 public:
-    /// Bounds may cross by the tolerance: then both are what lies between them.
+    /// Starts from the given model. Bounds that cross, by at most the tolerance, are both set to their mean.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
@@ -32,8 +32,8 @@ public:
             if (model_.row_lower(r) > model_.row_upper(r))
                 set_both(r, middle(model_.row_lower(r), model_.row_upper(r)));
     }
-    /// Takes over bounds that `implied_integers` found to be integral but for the noise, before presolve carries what
-    /// is off into other rows.
+    /// Rounds the bounds that `implied_integers` found to be integral up to noise, before presolve carries their error
+    /// into other rows.
     void settle_on_grid(const numbers& tolerances) {
         auto with_implied = problem_of(model_, tolerances);
         if (!with_implied.has_integers() || implied_integers{with_implied}.apply() == 0) return;
@@ -45,7 +45,7 @@ public:
         }
     }
     [[nodiscard]] const milp::model& model() const { return model_; }
-    /// What the sides of its rows may be off by; empty: nothing.
+    /// Error of the sides of each row; empty if they are exact.
     [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const {
         auto sum = model_.bytes();
@@ -54,7 +54,7 @@ public:
         return sum;
     }
 
-    /// `keeps_rows`: rows in terms of the original can be translated afterwards, and no feasible point is lost.
+    /// If `keeps_rows`, rows in terms of the original can be translated afterwards, and no feasible point is lost.
     presolve_status reduce(bool keeps_rows, const feasibility& feasible, const control& c) {
         presolve_options options;
         options.dual_reductions = options.many_to_one = !keeps_rows;
@@ -70,7 +70,7 @@ public:
         steps_.push_back(std::move(step));
         return status;
     }
-    /// What a search has found out about the bounds.
+    /// Takes over bounds that a search has derived.
     void tighten(const domains& d, const problem& p) {
         for (std::size_t j = 0; j < p.columns(); ++j) {
             const variable x{j};
@@ -90,7 +90,7 @@ public:
             values = step.project(values);
         return values;
     }
-    /// A row of the original in terms of the model at hand, after steps that keep rows.
+    /// Translates a row of the original to the current model. All steps must have kept rows.
     [[nodiscard]] constraint translate(constraint c) const {
         for (const auto& step : steps_) {
             auto next = step.translate(c);
@@ -99,7 +99,7 @@ public:
         }
         return c;
     }
-    /// Per variable of the model at hand, what is given per variable of the original.
+    /// Maps values per variable of the original to variables of the current model.
     [[nodiscard]] std::vector<int> pick(const std::vector<int>& original) const {
         auto values = original;
         for (const auto& step : steps_) {

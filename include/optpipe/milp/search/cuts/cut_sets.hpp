@@ -17,11 +17,11 @@
 
 namespace optpipe::milp::search {
 
-/// Cut-set inequalities of networks that are hidden in the rows (Magnanti, Mirchandani and Vachani, 1995; found as by
-/// Achterberg and Raack, 2010): what enters a set of nodes must open enough arcs. Rows are nodes, and columns that
-/// aren't integers are arcs between the two rows that they are in, from one whose scaled coefficient is below 0 to one
-/// where it is above; in one row alone, they come from outside. For each node with a demand, the least cut by the
-/// openings at the point; the sum of the rows behind it is then rounded.
+/// Cut-set inequalities of networks hidden in the rows (Magnanti, Mirchandani and Vachani, 1995; detected as by
+/// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes. Columns that aren't
+/// integers are arcs between their two rows, from the row with a negative scaled coefficient to the one with a
+/// positive; a column in only one row comes from outside. For each node with a demand, the separator finds the cut with
+/// the least openings at the point, and rounds the sum of the rows behind it.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)
@@ -66,7 +66,7 @@ private:
         std::uint32_t tail;
         std::uint32_t head;
     };
-    /// An arc along which flow can be sent on, or back, towards another node.
+    /// An arc along which flow can be sent, forwards or back, towards another node.
     struct step {
         std::uint32_t arc;
         bool back;
@@ -84,7 +84,7 @@ private:
         }
         return all;
     }
-    /// So that columns in two rows cancel if both are added up, as far as that goes.
+    /// Scales the rows so that columns in two rows cancel if both are added up, as far as possible.
     void scale_rows(const std::vector<std::vector<occurrence>>& occurrences) {
         std::vector<std::vector<std::uint32_t>> columns_of(problem_.rows());
         for (std::uint32_t j = 0; j < occurrences.size(); ++j)
@@ -106,7 +106,7 @@ private:
             orient(component);
         }
     }
-    /// Fewer nodes should be sources than have a demand.
+    /// Chooses the sign of a component so that at most half of its nodes with a nonzero demand are sources.
     void orient(std::span<const std::uint32_t> component) {
         std::ptrdiff_t surplus = 0;
         for (const auto v : component)
@@ -115,7 +115,7 @@ private:
             for (const auto v : component)
                 scale_[v] = -scale_[v];
     }
-    /// The side of the scaled row that asks for something to enter; below 0 where things may leave.
+    /// The side of the scaled row that requires flow to enter; negative if flow may leave.
     [[nodiscard]] double demand_of(std::size_t i) const {
         const double side = scale_[i] > 0.0 ? problem_.row_lower[i] : problem_.row_upper[i];
         return std::isfinite(side) ? scale_[i] * side : -1.0;
@@ -134,7 +134,8 @@ private:
             around_[v].push_back(static_cast<std::uint32_t>(arcs_.size() - 1));
     }
 
-    /// By how much the integers that open the arcs are above where they close them; below 0 where none does.
+    /// Computes how far the integers that open each arc are above the value that closes it; negative if the arc has no
+    /// such integer.
     void find_openings(const variable_bounds& ends, std::span<const double> point) {
         opening_.assign(arcs_.size(), -1.0);
         for (std::size_t k = 0; k < arcs_.size(); ++k) {
@@ -143,8 +144,8 @@ private:
                 opening_[k] = std::max(0.0, end->at(point) / std::abs(end->coefficient));
         }
     }
-    /// From outside and from all nodes that things may leave. False if its arcs are open enough. `queue_`: the nodes
-    /// from which the target is still reached.
+    /// Finds the least cut between the target and its sources: the outside and all nodes that flow may leave. Returns
+    /// false if the arcs are open enough. Otherwise `queue_` has the nodes from which the target is still reached.
     bool find_least_cut(std::uint32_t target, std::span<const double> point) {
         effort_ += arcs_.size();
         capacity_.assign(2 * arcs_.size(), 0.0);
@@ -159,7 +160,7 @@ private:
         }
         return false;
     }
-    /// A source from which the target is reached, if there is one.
+    /// A source from which the target is reached; `none` if there is none.
     std::uint32_t search_back(std::uint32_t target) {
         for (const auto v : queue_)
             behind_[v] = 0;
@@ -202,9 +203,9 @@ private:
     std::vector<arc> arcs_;
     std::vector<std::vector<std::uint32_t>> around_; ///< arcs of each row, and of the outside
     std::vector<double> opening_;
-    std::vector<double> capacity_;      ///< of each arc, and the way back
-    std::vector<unsigned char> behind_; ///< whether in `queue_`
-    std::vector<step> next_;            ///< of nodes in `queue_`, towards the target
+    std::vector<double> capacity_;      ///< of each arc, forwards and back
+    std::vector<unsigned char> behind_; ///< whether the node is in `queue_`
+    std::vector<step> next_;            ///< the step from each node in `queue_` towards the target
     std::vector<std::uint32_t> queue_;
     std::vector<row_multiplier> rows_;
     std::size_t next_target_ = 0;

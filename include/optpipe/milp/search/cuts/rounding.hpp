@@ -23,35 +23,34 @@ struct row_multiplier {
     double multiplier;
 };
 
-/// What `mixed_integer_rounding` tries for a sum of rows. Chosen when it was written; no comparison with other values
-/// is on record.
+/// Limits of `mixed_integer_rounding` for one sum of rows. Not tuned.
 struct rounding_parameters {
-    /// Distances from the point to cuts: nearer ones are dropped.
+    /// Least distance from the point to a cut; nearer ones are dropped.
     double least_efficacy = 1e-3;
-    /// Coefficients after rounding.
+    /// Coefficients after rounding that are smaller count as 0.
     double zero = 1e-10;
-    /// Coefficients that the sum is divided by; then parts of the best one, as in the paper.
+    /// Number of coefficients that the sum is divided by; and divisors of the best one, as in the paper.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
-    /// Of the integers that are tried from their other bound.
+    /// Number of integers that are also tried from their other bound.
     std::size_t most_flips = 30;
-    /// Of the side after division: near 0 the cut is weak, and its coefficients large.
+    /// Least fraction of the side after division (0 to 0.5): near 0 the cut is weak, and its coefficients are large.
     double least_fraction = 0.01;
 };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
-/// the relaxation: columns and slacks are measured from their nearer bound, which may be one that depends on an
-/// integer; the sum is divided by some coefficient and rounded. With the multipliers of a row of the simplex tableau
-/// that is Gomory's mixed-integer cut, with a node of a network and the capacities of its arcs a flow cover.
+/// the relaxation. Columns and slacks are measured from their nearer bound, which may depend on an integer. The sum is
+/// divided by one of its coefficients and rounded. With the multipliers of a row of the simplex tableau the result is
+/// Gomory's mixed-integer cut; with a node of a network and the capacities of its arcs it is a flow cover.
 class mixed_integer_rounding {
 public:
-    /// Bounds are those of the root.
+    /// `lower` and `upper` are the bounds at the root.
     mixed_integer_rounding(const problem& p, const extra_rows& extra, std::span<const double> lower,
                            std::span<const double> upper, const variable_bounds& ends)
         : problem_{p}, extra_{extra}, lower_{lower}, upper_{upper}, ends_{ends}, sums_{p.columns()},
           integers_{p.columns()}, rounded_{p.columns()} {}
 
-    /// The most effective cut of both directions, if any cuts off the point.
+    /// The most effective cut of both directions; empty if none cuts off the point.
     std::optional<cut> separate(std::span<const row_multiplier> rows, std::span<const double> point) {
         sums_.clear();
         for (const auto& [i, multiplier] : rows)
@@ -72,21 +71,21 @@ public:
         return best;
     }
 
-    /// Of all calls so far, in visits of a term.
+    /// The effort of all calls, in visits of a term.
     [[nodiscard]] std::size_t effort() const { return effort_; }
 
 private:
     static constexpr rounding_parameters with_{};
 
-    /// A column, or the activity of a row, as a distance from one of its bounds: at least 0.
+    /// A column, or the activity of a row, as its nonnegative distance from one of its bounds.
     struct part {
         std::uint32_t index = 0;
         bool is_row = false;
         bool integral = false;
         bool from_upper = false;
         const variable_bound* end = nullptr; ///< null: the bound is a number
-        double coefficient = 0.0;            ///< of the distance
-        double value = 0.0;                  ///< of the distance, at the point
+        double coefficient = 0.0;            ///< coefficient of the distance
+        double value = 0.0;                  ///< value of the distance at the point
         double width = infinity;
     };
 
@@ -101,8 +100,8 @@ private:
         return i < problem_.rows() ? problem_.row_upper[i] : extra_[i - problem_.rows()].upper;
     }
 
-    /// sum of multiplier · (row - its activity) = 0 in terms of distances: parts_ = right_. False without finite
-    /// bounds.
+    /// Writes the sum of multiplier · (row - its activity) = 0 in terms of distances, as parts_ = right_. Returns false
+    /// if a bound is infinite.
     bool measure(std::span<const row_multiplier> rows, std::span<const double> point, double sign) {
         parts_.clear();
         integers_.clear();
@@ -141,7 +140,8 @@ private:
         }
         return add({.index = i, .is_row = true, .integral = integral}, -multiplier, activity, low, up);
     }
-    /// From the nearer of its ends; of two that are level, from the one that leaves an integer or nothing in the cut.
+    /// Measures a column from the nearer of its ends. If both are equally near, it takes the end that leaves an integer
+    /// or nothing in the cut.
     bool measure_column(std::uint32_t j, double coefficient, std::span<const double> point) {
         const auto *low = ends_.greatest_lower(j, point), *up = ends_.least_upper(j, point);
         const double value = point[j], level = problem_.tolerances.feasibility;
@@ -164,7 +164,7 @@ private:
                           .value = std::max(0.0, from_upper ? above : below)});
         return true;
     }
-    /// What is left of terms that cancel each other, at its least. False if there is no least.
+    /// Replaces the remainder of terms that cancel each other by its least value. Returns false if it has none.
     bool leave_out(std::size_t j, double coefficient) {
         if (coefficient == 0.0) return true;
         const double bound = coefficient > 0.0 ? lower_[j] : upper_[j];
@@ -188,7 +188,8 @@ private:
         return p.integral && p.value > near && p.value < p.width - near;
     }
 
-    /// That of the most effective rounding; integers that are better measured from their other bound are.
+    /// The divisor with the most effective rounding. Integers that are better measured from their other bound are
+    /// flipped.
     std::optional<double> best_divisor() {
         double best = 0.0, quality = 0.0;
         const auto consider = [&](double divisor) {
@@ -210,7 +211,7 @@ private:
         }
         return best;
     }
-    /// 1, and coefficients of integral terms that are between their bounds.
+    /// The divisors to try: 1, and the coefficients of integral terms that are between their bounds.
     [[nodiscard]] std::vector<double> divisors() const {
         std::vector<double> result{1.0};
         for (const auto& p : parts_) {
@@ -222,7 +223,7 @@ private:
         }
         return result;
     }
-    /// Those nearest to the middle of their bounds first.
+    /// The parts that may be flipped, those nearest to the middle of their bounds first.
     [[nodiscard]] std::vector<std::size_t> flippable() const {
         std::vector<std::pair<double, std::size_t>> found;
         for (std::size_t k = 0; k < parts_.size(); ++k)
@@ -241,7 +242,7 @@ private:
         p.value = p.width - p.value;
         p.from_upper = !p.from_upper;
     }
-    /// About the efficacy of the rounding: the distance is measured in terms of the parts.
+    /// The approximate efficacy of a rounding, with distances measured in terms of the parts.
     double quality_of(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         if (!is_usable(fraction)) return 0.0;
@@ -258,7 +259,7 @@ private:
         return fraction >= with_.least_fraction && fraction <= 1.0 - with_.least_fraction;
     }
 
-    /// The parts are at least 0, so parts_ <= right_ may be rounded; then back to columns.
+    /// Rounds parts_ <= right_, which is valid because the parts are nonnegative, and converts it back to columns.
     std::optional<cut> round(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         rounded_.clear();
@@ -270,7 +271,7 @@ private:
         if (rounded_.touched().size() > longest()) return std::nullopt;
         return normalized(rounded_, limit, lower_, upper_);
     }
-    /// What goes to the limit.
+    /// Adds a part to the cut, and returns the constant that goes to the limit.
     double add_back(const part& p, double weight) {
         if (p.is_row) {
             for (const auto& e : entries(p.index))
