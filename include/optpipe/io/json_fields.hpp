@@ -33,7 +33,8 @@ private:
     std::vector<violation> found_;
 };
 
-/// Adds what validation found, but for objects with a field that couldn't be read: there it judged a stand-in.
+/// Adds violations found by validation, except of objects with a field that couldn't be read, because validation saw a
+/// stand-in there.
 inline void add_validated(violation_list& found, const std::vector<violation>& wrong) {
     std::vector<std::string> unread;
     for (const auto& v : found.found()) {

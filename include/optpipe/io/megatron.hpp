@@ -18,7 +18,8 @@ struct megatron_options {
     std::vector<std::size_t> layers{};
     /// Modules whose inputs are offloaded, such as `core_attn`.
     std::vector<std::string> offload_modules{};
-    /// Layers of multi-token prediction of each stage, beside `layers`; empty: none. Contract: else one per stage.
+    /// Layers of multi-token prediction of each stage, in addition to `layers`; empty if there are none. Contract:
+    /// empty, or one number per stage.
     std::vector<std::size_t> prediction_layers{};
 };
 
@@ -37,9 +38,10 @@ struct megatron_settings {
 /// schedule of Narayanan et al. has groups of R.
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
-/// Settings of Megatron-Core for a schedule, as far as it has some, and what they don't express. Refused where stages
-/// aren't in loop placement, which is all that Megatron has, several stages are on a single rank, there are too few
-/// microbatches to interleave, or layers of multi-token prediction are where Megatron doesn't take them.
+/// The settings of Megatron-Core that express a schedule as far as possible, and the parts that they don't express.
+/// Refused if the stages aren't in loop placement, Megatron's only one; if several stages are on a single rank; if
+/// there are too few microbatches to interleave; or if layers of multi-token prediction are in a place that Megatron
+/// doesn't allow.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 
@@ -195,7 +197,7 @@ private:
         return options_.prediction_layers.empty() ? 0 : options_.prediction_layers[s];
     }
 
-    /// What Megatron says of layers of multi-token prediction elsewhere.
+    /// The refusal if layers of multi-token prediction are in a place that Megatron doesn't allow.
     [[nodiscard]] std::optional<refusal> refused_layers() const {
         const auto stages = options_.layers.size();
         std::optional<std::size_t> found;

@@ -26,7 +26,7 @@ struct colour {
     [[nodiscard]] bool is_dark() const { return 299 * red + 587 * green + 114 * blue < 150'000; }
 };
 
-/// `share` of the way from one to the other.
+/// The colour at `share` (0 to 1) of the way from one to the other.
 inline colour mix(const colour& from, const colour& to, double share) {
     const auto part = [&](int a, int b) { return static_cast<int>(std::lround(a + share * (b - a))); };
     return {part(from.red, to.red), part(from.green, to.green), part(from.blue, to.blue)};
@@ -55,18 +55,18 @@ inline colour shade_of(operation_kind kind, std::size_t position, std::size_t co
     return mix(light, dark, share);
 }
 
-/// What is written on a colour.
+/// The colour of text on a background.
 [[nodiscard]] inline std::string_view text_colour_on(const colour& background) {
     return background.is_dark() ? "#fff" : "#111";
 }
 
-/// Of storage options, apart from each other also for those who don't tell red from green. A page that has more options
+/// The colours of storage options, distinct also for people who can't tell red from green. A page with more options
 /// draws bars over them.
 inline constexpr std::array option_colours{
     colour{78, 121, 167}, colour{242, 142, 43},  colour{225, 87, 89},  colour{118, 183, 178}, colour{89, 161, 79},
     colour{237, 201, 72}, colour{176, 122, 161}, colour{156, 117, 95}, colour{120, 120, 120}, colour{34, 58, 110}};
 
-/// Variables of a style sheet: each kind's colour, and that of text on it.
+/// Variables of a style sheet: the colour of each kind, and of text on it.
 inline std::string kind_variables(double darkening) {
     std::string css;
     for (const auto kind : all_operation_kinds) {
@@ -78,7 +78,7 @@ inline std::string kind_variables(double darkening) {
     return css;
 }
 
-/// For both themes of the page.
+/// The variables for both themes of the page.
 inline std::string palette_style() {
     constexpr double dark_theme = 0.15;
     return ":root {\n" + kind_variables(0.0) + "}\n:root[data-theme=\"dark\"] {\n" + kind_variables(dark_theme) + "}\n";

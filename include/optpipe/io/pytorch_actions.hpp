@@ -103,9 +103,9 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 /// `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch; both are refused here.
 [[nodiscard]] std::optional<pytorch_action> parse_pytorch_action(std::string_view text);
 
-/// Reads a schedule file of PyTorch, of either format; cells may be in quotes, and a UTF-8 byte order mark is skipped.
-/// Where every backward B has a W, B is what PyTorch calls I, as in the papers. Throws `input_error` with the first
-/// cell of each row that is no action, and where only some B have a W.
+/// Reads a schedule file of PyTorch, of either format. Cells may be in quotes, and a UTF-8 byte order mark is skipped.
+/// If every backward B has a W, B means PyTorch's I, as in the papers. Throws `input_error` with the first cell of each
+/// row that isn't an action, and if only some B have a W.
 [[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
 
 /// The file as PyTorch's `_dump_csv` writes it, including line ends.
@@ -189,7 +189,7 @@ OPTPIPE_INLINE std::optional<pytorch_action> parse_pytorch_action(std::string_vi
 
 namespace detail {
 
-/// Without the quotes around it, which some programs write.
+/// A cell without the quotes that some programs write.
 [[nodiscard]] inline std::string_view unquoted(std::string_view cell) {
     cell = stripped(cell);
     const bool is_quoted = cell.size() > 1 && cell.front() == '"' && cell.back() == '"';
@@ -200,7 +200,7 @@ namespace detail {
     return "row " + std::to_string(row) + ", cell " + std::to_string(cell);
 }
 
-/// One line, and the first of its cells that is no action.
+/// Reads one line; reports the first of its cells that isn't an action.
 [[nodiscard]] inline pytorch_schedule::row parse_row(std::string_view line, std::size_t number,
                                                      std::vector<violation>& found) {
     pytorch_schedule::row row;
@@ -211,7 +211,7 @@ namespace detail {
         if (more) line.remove_prefix(comma + 1);
         row.push_back(parse_pytorch_action(cell));
         if (row.back() || cell.empty()) continue;
-        // In the files of zero-bubble.
+        // The files of zero-bubble spell the full backward BW.
         const bool is_whole = cell.find("BW") != std::string_view::npos;
         found.push_back({place_of_cell(number, row.size()),
                          printable(cell) + " is no action of PyTorch's, as 2F0 is" +
@@ -221,8 +221,8 @@ namespace detail {
     return row;
 }
 
-/// The papers and zero-bubble's own files call the gradient of the input B, which is the whole backward in PyTorch.
-/// A stage and microbatch with both B and W can only mean that.
+/// The letters of the papers and of zero-bubble's own files: B is the gradient of the input, which in PyTorch is the
+/// whole backward. A stage and microbatch with both B and W can only mean that.
 class old_letters {
 public:
     explicit old_letters(const pytorch_schedule& file) {
@@ -238,7 +238,7 @@ public:
         return std::any_of(backwards_.begin(), backwards_.end(), [&](const auto& each) { return has_weight(each); });
     }
 
-    /// Replaces them, or says what is B in one place and can't be in another.
+    /// Replaces them, or reports the first B that can't have that meaning.
     void replace(pytorch_schedule& file, std::vector<violation>& found) const {
         for (std::size_t r = 0; r < file.rows.size(); ++r)
             for (std::size_t c = 0; c < file.rows[r].size(); ++c)

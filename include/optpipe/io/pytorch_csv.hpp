@@ -39,10 +39,10 @@ struct pytorch_options {
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
-/// The order of what a schedule file computes on a problem, for `simulate`; the two actions of an overlap follow each
-/// other. Everything is kept on the device. Throws `input_error` where the file doesn't fit the problem (other ranks,
-/// stages elsewhere, other microbatches), and for what is wrong with the messages of `compute_comms`
-/// (`message_violations`). Refused if its rows wait for each other, even where no send waits for its receive.
+/// The order of a schedule file's computations on a problem, for `simulate`; the two actions of an overlap follow each
+/// other. All activations are kept on the device. Throws `input_error` if the file doesn't fit the problem (other
+/// ranks, stages elsewhere, other microbatches), or if messages of `compute_comms` are wrong (`message_violations`).
+/// Refused if its rows wait for each other even when no send waits for its receive.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe

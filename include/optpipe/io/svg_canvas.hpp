@@ -92,7 +92,7 @@ inline std::vector<std::string> words_of(std::string_view text) {
     return words;
 }
 
-/// How wide a line of text may be, whichever sans-serif font a viewer has.
+/// An upper estimate of the width of a line of text, for any sans-serif font of a viewer.
 inline double text_width(std::string_view text, double size) {
     constexpr double narrow = 0.36;
     constexpr double usual = 0.64;
@@ -108,7 +108,7 @@ inline double text_width(std::string_view text, double size) {
     return width * size;
 }
 
-/// What fits, and an ellipsis for the rest.
+/// The part of a text that fits, with an ellipsis for the rest.
 inline std::string cut_to_width(std::string_view text, double width, double size) {
     constexpr std::string_view ellipsis = "…";
     if (text_width(text, size) <= width) return std::string{text};
@@ -120,7 +120,7 @@ inline std::string cut_to_width(std::string_view text, double width, double size
     return result.append(ellipsis);
 }
 
-/// The pieces in lines, as many as fit into each. One that is too long for a line is broken at its spaces.
+/// Puts the pieces into lines, as many as fit into each. A piece that is too long for a line is broken at its spaces.
 inline std::vector<std::string> lines_of(const std::vector<std::string>& pieces, std::string_view between, double width,
                                          double size) {
     std::vector<std::string> lines;

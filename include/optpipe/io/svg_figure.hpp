@@ -78,7 +78,7 @@ private:
         canvas_.rectangle("page", 0, 0, layout_.page_width(), layout_.page_height());
     }
 
-    /// Beside the lanes for what stands there, and above them for the header.
+    /// Makes room for the texts at both sides of the lanes, and for the header above them.
     void make_room(const svg_options& options) {
         constexpr double space = 16.0;
         double left = layout_.left;
@@ -95,9 +95,9 @@ private:
         layout_.top = header(unseen) + space_below_header;
     }
 
-    /// Title, measures and legend. Returns the last base line.
+    /// Draws title, measures and legend. Returns the last base line.
     double header(svg_canvas& canvas) const {
-        constexpr double title_size = 17.5; // 16, but bold
+        constexpr double title_size = 17.5; // 16 in bold
         constexpr double facts_size = 12.0;
         const double right = layout_.page_width() - 8.0;
         const double width = right - layout_.left;

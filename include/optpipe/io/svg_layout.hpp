@@ -31,16 +31,16 @@ struct svg_layout {
     std::size_t ranks = 0;
     std::size_t first_rank = 0;
     duration begin{};
-    /// Of the plot, if nobody asks for another one.
+    /// Width of the plot if no width is requested.
     double wanted_width = 0.0;
     double time = 0.0;
 
-    /// `width`: of the whole page, or 0.
+    /// `width` is that of the whole page; 0 if none is requested.
     void widen(double new_left, double new_right, double width) {
         left = new_left;
         right = new_right;
         plot_width = width > 0.0 ? std::max(100.0, width - left - right) : wanted_width;
-        constexpr double shortest = 1e-300; // the inverse of what is below may be infinite
+        constexpr double shortest = 1e-300; // the inverse of a smaller number may be infinite
         if (time > shortest) pixels_per_time = plot_width / time;
     }
 

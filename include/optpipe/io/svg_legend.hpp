@@ -12,13 +12,13 @@
 
 namespace optpipe::detail {
 
-/// What the colours mean, below the title, from left to right in as many rows as it takes.
+/// The explanation of the colours below the title, written from left to right in as many rows as needed.
 class svg_legend {
 public:
     static constexpr double row_height = 16.0;
     static constexpr double font_size = 11.0;
 
-    /// `y`: the base line of the first row.
+    /// `y` is the base line of the first row.
     svg_legend(svg_canvas& canvas, double left, double right, double y, std::size_t shades)
         : canvas_{&canvas}, left_{left}, right_{right}, x_{left}, y_{y}, shades_{shades} {}
 
@@ -61,7 +61,7 @@ private:
         x_ = left_;
         y_ += row_height;
     }
-    /// `indent` to the right of what stands in front of it; in several rows where the words don't fit into one.
+    /// Writes text, `indent` to the right of the box before it; in several rows if the words don't fit into one.
     void text(double indent, std::string_view words) {
         const auto lines = lines_of({std::string{words}}, "", right_ - x_ - indent, font_size);
         for (std::size_t i = 0; i < lines.size(); ++i) {

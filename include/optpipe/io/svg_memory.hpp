@@ -65,7 +65,7 @@ public:
         std::string_view style;
         std::string text;
     };
-    /// What stands beside the curve of a rank, in one line or two.
+    /// The text next to a rank's curve, in one or two lines.
     [[nodiscard]] std::vector<styled_text> numbers(const svg_layout& layout, rank r) const {
         constexpr int digits = 4;
         const auto limit = p_->memory_limit[r];

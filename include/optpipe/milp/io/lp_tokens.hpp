@@ -39,7 +39,7 @@ enum class lp_section : unsigned char {
 
 struct lp_keyword {
     lp_section section;
-    std::size_t length; ///< in the text
+    std::size_t length; ///< number of characters in the text
 };
 
 struct lp_spelling {
@@ -86,7 +86,8 @@ inline constexpr lp_spelling lp_spellings[] = {
     {"end", lp_section::end},
 };
 
-/// How many characters of `text` spell `keyword`, whose blanks stand for any number of them; 0 if it begins otherwise.
+/// The number of characters at the start of `text` that spell `keyword`, whose blanks match any number of blanks; 0 if
+/// it starts otherwise.
 [[nodiscard]] inline std::size_t length_of_keyword(std::string_view text, std::string_view keyword) {
     std::size_t at = 0;
     for (const char c : keyword) {
@@ -101,7 +102,7 @@ inline constexpr lp_spelling lp_spellings[] = {
     return is_whole ? at : 0;
 }
 
-/// The keyword that a line begins with: the longest, as "general constraints" isn't "general".
+/// The longest keyword at the start of a line, because "general constraints" isn't "general".
 [[nodiscard]] inline std::optional<lp_keyword> lp_keyword_of(std::string_view text) {
     std::optional<lp_keyword> found;
     for (const auto& each : lp_spellings) {
@@ -111,7 +112,8 @@ inline constexpr lp_spelling lp_spellings[] = {
     return found;
 }
 
-/// `arrow`: of an indicator constraint. `bracket` and `other` (power and division) occur only in what isn't linear.
+/// `arrow` belongs to an indicator constraint. `bracket` and `other` (power and division) occur only in nonlinear
+/// expressions.
 enum class lp_token_kind : unsigned char {
     end_of_text,
     keyword,
@@ -138,7 +140,8 @@ struct lp_token {
     bool begins_line = false;
 };
 
-/// Cuts a text into tokens. A keyword of a section is one only where it begins a line and no colon follows it.
+/// Splits a text into tokens. The keyword of a section counts as one only at the start of a line and without a colon
+/// after it.
 class lp_tokens {
 public:
     lp_tokens(std::string_view text, const std::string& source) : rest_{text}, source_{&source} {}

@@ -71,7 +71,7 @@ struct mps_column {
     bool is_integer = false;
     stated_bounds bounds{};
 
-    /// As old as MPS: a negative upper bound alone means that there is no lower bound of 0.
+    /// A convention as old as MPS: a negative upper bound alone removes the lower bound of 0.
     [[nodiscard]] double lower() const { return bounds.upper < 0.0 && !bounds.has_lower ? -infinity : bounds.lower; }
     /// A column without bounds in the file is between 0 and infinity; if it is an integer, between 0 and 1, which is
     /// the convention since there have been markers.

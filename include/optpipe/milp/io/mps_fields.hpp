@@ -38,10 +38,10 @@ struct mps_fields {
     } pairs[2];
 };
 
-/// What `$` begins at the place of a name is a comment.
+/// `$` in the place of a name starts a comment.
 inline constexpr char comment_mark = '$';
 
-/// Fields by their columns. Refuses text outside of them, which would be lost.
+/// Reads the fields at their columns. Refuses text outside of them, which would be lost.
 [[nodiscard]] inline mps_fields fixed_fields(std::string_view line, const text_place& place) {
     constexpr struct {
         std::size_t first;

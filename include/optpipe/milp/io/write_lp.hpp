@@ -7,8 +7,8 @@
 
 namespace optpipe::milp {
 
-/// In the LP format that most solvers read, for people and for second opinions. `parse_lp` gives the same model, but
-/// for the model's name, names that the format can't spell, and the order of columns.
+/// The model in the LP format that most solvers read, for people and for comparisons. `parse_lp` reads the same model
+/// back, except for the model's name, names that the format can't spell, and the order of columns.
 [[nodiscard]] std::string model_to_lp(const model& m);
 
 } // namespace optpipe::milp
