@@ -42,6 +42,11 @@ public:
     void contradict() { contradiction_ = true; }
     /// Then the orders aren't all that are implied.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
+    /// Asks whether to stop.
+    bool must_stop() {
+        is_stopped_ = is_stopped_ || (stop_ && stop_());
+        return is_stopped_;
+    }
     [[nodiscard]] const std::vector<arc>& arcs() const { return arcs_; }
     [[nodiscard]] const std::vector<operation_id>& computations_on(rank r) const { return on_rank_[r.position()]; }
     [[nodiscard]] double earliest_start(operation_id a) const { return earliest_[a]; }
@@ -61,11 +66,7 @@ public:
     }
     /// a before b. True if that is new.
     bool order(operation_id a, operation_id b) {
-        if (is_stopped_ || precedes(a, b)) return false;
-        if (stop_ && stop_()) {
-            is_stopped_ = true;
-            return false;
-        }
+        if (is_stopped_ || precedes(a, b) || must_stop()) return false;
         if (a == b || precedes(b, a)) {
             contradiction_ = true;
             return false;
@@ -116,17 +117,19 @@ public:
                 }
         return changed;
     }
-    /// a → b with nothing between them on their rank.
+    /// a → b with nothing between them on their rank. Not all where it has to stop.
     [[nodiscard]] std::vector<arc> covering_pairs(rank r) const {
         const auto& own = on_rank_[r.position()];
         std::vector<arc> found;
-        for (const auto a : own)
+        for (const auto a : own) {
+            if (stop_ && stop_()) break;
             for (const auto b : own) {
                 if (!precedes(a, b)) continue;
                 const bool is_between = std::any_of(own.begin(), own.end(),
                                                     [&](operation_id z) { return precedes(a, z) && precedes(z, b); });
                 if (!is_between) found.push_back({a, b, 0.0});
             }
+        }
         return found;
     }
 

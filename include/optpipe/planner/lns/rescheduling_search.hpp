@@ -35,15 +35,15 @@ struct rescheduling_parameters {
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
     /// The most operations that are usually looked at to choose the next one, on average; where it is a multiple, the
-    /// schedule counts for as many more. 1 to 18 on problem files; 30 to 55 with 16 ranks of four stages, 64 microbatches
-    /// and transfers, where a plan of fixed effort otherwise takes twice as long.
+    /// schedule counts for as many more. 1 to 18 on problem files; 30 to 55 with 16 ranks of four stages, 64
+    /// microbatches and transfers, where a plan of fixed effort otherwise takes twice as long.
     std::size_t usual_visits = 20;
 };
 
 struct rescheduling_options {
     std::uint64_t seed = 1;
-    /// How many schedules are made at most, some of which count for several (`usual_visits`). If this ends the search and no other strategy offers anything, the result
-    /// is determined by problem, start and seed.
+    /// How many schedules are made at most, some of which count for several (`usual_visits`). If this ends the search
+    /// and no other strategy offers anything, the result is determined by problem, start and seed.
     std::size_t trials = std::numeric_limits<std::size_t>::max();
     rescheduling_parameters with{};
 };

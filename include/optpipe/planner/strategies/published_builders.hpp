@@ -35,24 +35,34 @@ struct built_schedules {
     std::vector<search_start> best{};
 };
 
+/// What else is done between the builders.
+struct between_builders {
+    /// Where none of those fits that write a schedule down: to find any.
+    std::function<void()> if_none_fits{};
+    /// To run the constructive planner.
+    std::function<void()> run_constructive{};
+};
+
 namespace detail {
 
 /// When builders are left out, and when they are stopped.
 struct builder_parameters {
-    /// Of the time that is left, what those that can be stopped and don't search may take together. Half: of 59 problems
-    /// with up to 4096 stages times microbatches, they take up to 0.3 s on 56, and so have ended within 3 s on a machine
-    /// three times slower; the longest takes 1 s (po-f, 16 ranks with four stages each).
+    /// Of the time that is left, what those that can be stopped and don't search may take together. Half: of 59
+    /// problems with up to 4096 stages times microbatches, they take up to 0.3 s on 56, and so have ended within 3 s on
+    /// a machine three times slower; the longest takes 1 s (po-f, 16 ranks with four stages each).
     double slice = 0.5;
-    /// The same of the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
+    /// Then of what is left, the same of the constructive planner with all its effort: 0.3 to 0.6 s on these problems.
     double slice_of_constructive = 0.75;
-    /// The same of those that search, and of all that can be stopped where there are lists of storage options: a
-    /// quarter, so that most is left for other searches, however many options each is run with. At 64 ranks x 512
-    /// microbatches v-auto takes 1.9 s; when its time is up, it returns the best so far.
-    double slice_of_searches = 0.25;
-    /// Of that last one, what the constructive planner may take with all storage options, before the others: its few trials tell
-    /// which options are promising where memory is so little that no other builder has a schedule. Sixty models drawn
-    /// at random and a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse,
-    /// 0.1 %. The part is chosen, not tuned.
+    /// And of those that search, beside it. At 64 ranks x 512 microbatches v-auto takes 1.9 s; when its time is up, it
+    /// returns the best so far.
+    double slice_of_searches = 0.5;
+    /// Of the time that is left, what all that can be stopped may take where there are lists of storage options: a
+    /// quarter, so that most is left for searches, however many options each is run with.
+    double slice_with_options = 0.25;
+    /// Of that last one, what the constructive planner may take with all storage options, before the others: its few
+    /// trials tell which options are promising where memory is so little that no other builder has a schedule. Sixty
+    /// models drawn at random and a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better,
+    /// 4 worse, 0.1 %. The part is chosen, not tuned.
     double slice_of_quick = 0.5;
     /// Passes through the problem that remain to be made: to offer the best schedule, and where there is none to build
     /// one too.
@@ -61,8 +71,8 @@ struct builder_parameters {
     /// Those that can't be stopped run in the last moment too: in all but the largest problems they take less. In
     /// seconds, chosen, not tuned.
     std::chrono::duration<double> moment{0.1};
-    /// A pass of a builder before the first was measured, in seconds for each stage and microbatch: at a million of them
-    /// none but the schedule that is needed is made without time. Half of what 250 x 4000 takes.
+    /// A pass of a builder before the first was measured, in seconds for each stage and microbatch: at a million of
+    /// them none but the schedule that is needed is made without time. Half of what 250 x 4000 takes.
     double pass_seconds_per_cell = 5e-7;
     /// Without a deadline and with lists of storage options: with how many of them those that search run, the ones with
     /// which the others did best. Each run takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
@@ -109,9 +119,7 @@ struct builder_job {
 };
 
 template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<std::decay_t<Build>>;
-template <class Build> inline constexpr bool is_search = requires(const Build& build) {
-    build.effort;
-};
+template <class Build> inline constexpr bool is_search = requires(const Build& build) { build.effort; };
 
 inline std::vector<builder_job> published_builders(const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
@@ -157,21 +165,22 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
 }
 
 /// Runs builders on several threads and keeps the best schedule: of equal ones (`is_better`) that of the first builder,
-/// whichever finishes first. With lists of storage options local search begins with several, as the best of one option for all
-/// often isn't the best to start from.
+/// whichever finishes first. With lists of storage options local search begins with several, as the best of one option
+/// for all often isn't the best to start from.
 class builder_runner {
 public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
-        : state_{state}, jobs_{std::move(jobs)}, log_{log}, results_(jobs_.size()),
-          pass_{with_.pass_seconds_per_cell * static_cast<double>(state.problem().graph.cells())} {}
+        : state_{state}, jobs_{std::move(jobs)}, log_{log},
+          results_(jobs_.size()), pass_{with_.pass_seconds_per_cell *
+                                        static_cast<double>(state.problem().graph.cells())} {}
 
-    built_schedules run(std::size_t threads, const std::function<void()>& run_constructive) {
+    built_schedules run(std::size_t threads, const between_builders& between) {
         run_those(jobs_that([](const builder_job& j) { return !j.stoppable; }), state_.limits().deadline, threads);
-        if (!state_.incumbent()) run_constructive();
+        if (!state_.incumbent()) between.if_none_fits();
         if (state_.problem().has_storage_options())
             run_with_options(threads);
         else
-            run_stoppable(threads, run_constructive);
+            run_stoppable(threads, between.run_constructive);
         return {std::move(results_), starts()};
     }
 
@@ -198,8 +207,8 @@ private:
                   has_deadline() ? run_constructive : std::function<void()>{});
     }
     void run_with_options(std::size_t threads) {
-        const auto until = builder_deadline(state_.limits(), with_.slice_of_searches);
-        const auto until_quick = builder_deadline(state_.limits(), with_.slice_of_searches * with_.slice_of_quick);
+        const auto until = builder_deadline(state_.limits(), with_.slice_with_options);
+        const auto until_quick = builder_deadline(state_.limits(), with_.slice_with_options * with_.slice_of_quick);
         const auto most_quick = with_.most_cells / state_.problem().graph.cells();
         run_those(promising(jobs_that([](const builder_job& j) { return j.quick; }),
                             std::max(with_.most_options_searched, most_quick)),
@@ -223,8 +232,7 @@ private:
         if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;
         const auto& best = best_.front();
         const auto& name = jobs_[best.job].name;
-        if (state_.is_improvement(best.value))
-            state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
+        if (state_.is_improvement(best.value)) state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
     }
     /// The constructive planner, with the options that are the most promising after all others.
     void build_further(std::size_t threads) {
@@ -233,7 +241,7 @@ private:
         which.resize(std::min(which.size(), with_.options_built_further));
         for (const auto k : which)
             jobs_[k].build = jobs_[k].build_further;
-        run_those(which, builder_deadline(state_.limits(), with_.slice_of_searches), threads);
+        run_those(which, builder_deadline(state_.limits(), with_.slice_with_options), threads);
     }
     [[nodiscard]] bool may_recompute() const {
         const auto& lists = state_.problem().storage;
@@ -351,9 +359,8 @@ private:
 } // namespace detail
 
 /// Runs the published builders concurrently and offers the best schedule: first those that write one down, then those
-/// that take longer, and last those that search; they are stopped after a part of the time that is left. Calls
-/// `run_constructive` beside these, or before all that take longer where there is no schedule yet. Builders that would
-/// exceed the deadline are skipped.
+/// that take longer, and last those that search, beside the constructive planner; they are stopped after a part of the
+/// time that is left. Builders that would exceed the deadline are skipped.
 ///
 /// With lists of storage options, each builder with each option that all stages have; of those that differ in nothing
 /// but a transfer on which the builder decides, with the first. Of those that search, the constructive planner is
@@ -361,11 +368,10 @@ private:
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
-                                              std::size_t threads, run_log& log,
-                                              const std::function<void()>& run_constructive) {
+                                              std::size_t threads, run_log& log, const between_builders& between) {
     auto jobs = state.problem().has_storage_options() ? detail::uniform_storage_builders(state.problem(), without)
                                                       : detail::published_builders(without);
-    return detail::builder_runner{state, std::move(jobs), log}.run(threads, run_constructive);
+    return detail::builder_runner{state, std::move(jobs), log}.run(threads, between);
 }
 
 } // namespace optpipe
