@@ -76,7 +76,7 @@ function storage() {
   const all = [...new Set(data.options.flat())];
   const counts = new Map(all.map((name) => [name, 0]));
   const stages = data.stageRank.length;
-  const step = Math.max(3, Math.min(16, 720 / data.microbatches));
+  const step = Math.max(3, Math.min(16, (section.clientWidth - 66) / data.microbatches));
   const height = Math.max(step, 11);
   const c = sharp(element("grid"), 66 + step * data.microbatches, height * stages);
   c.font = "10.5px system-ui, sans-serif"; c.textBaseline = "middle";
@@ -173,7 +173,7 @@ if (data.schedules.length > 1)
   });
 theme(system.matches ? "dark" : "light");
 legend(); history(); select(0); draw();
-addEventListener("resize", () => redraw());
+addEventListener("resize", () => { redraw(); storage(); });
 
 window.optpipe = {
   find(text, number = 0) {
