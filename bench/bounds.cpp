@@ -1,6 +1,6 @@
-// How near proven bounds come: for every problem file of a folder, the best of all builders or, where that is better,
-// the reference; the bounds that cost next to nothing; all bounds; which of them is the best, and what it costs. As a
-// Markdown table. Without builders (a third argument), only references are compared with.
+// Quality of proven bounds, as a Markdown table with a row for every problem file of a folder: the best objective of
+// all builders or the reference, whichever is better; the bounds that cost next to nothing; all bounds; the best of
+// them and its cost. Without builders (a third argument) only references are compared.
 //
 //     bench_bounds [FOLDER [REFERENCE.csv [none]]]
 #include "problem_files.hpp"
@@ -28,7 +28,7 @@ template <class Work> double cpu_seconds(Work work) {
     return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-/// Whether the bounds prove what is known.
+/// Whether the bounds prove the known objective.
 bool print_row(const problem& p, double known, bool with_builders) {
     if (with_builders)
         for_each_builder([&](const auto& build) {

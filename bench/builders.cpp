@@ -1,6 +1,6 @@
-// What each builder costs against the size of the problem: unit passes on R ranks in the placement that the builder is
-// made for, half of the memory of 1F1B where it takes that. `x simulate` is against simulating what it built, in the
-// same run.
+// Cost of each builder against the size of the problem: unit passes on R ranks in the builder's placement, with half of
+// the memory of 1F1B if the builder accepts that. `x simulate` is the ratio to simulating its schedule, in the same
+// run.
 #include <optpipe/schedule.hpp>
 
 #include <benchmark/benchmark.h>
@@ -27,7 +27,7 @@ void limit(problem& p, double stashes) {
         each = memory_size{stashes};
 }
 
-/// The first of them that the builder applies to.
+/// The first of three problems to which the builder applies.
 template <class Builder> problem problem_for(const Builder& build, std::size_t ranks, std::size_t microbatches) {
     const auto all = static_cast<double>(ranks);
     auto v = make(ranks, microbatches, placement::v{});

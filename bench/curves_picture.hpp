@@ -1,6 +1,6 @@
 #pragma once
 
-// Some curves over one axis, as a picture.
+// A picture of several curves over one axis.
 
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/svg_canvas.hpp>
@@ -15,7 +15,7 @@
 
 namespace bench {
 
-/// Its values at the places of the axis; none where there is nothing to draw.
+/// A curve with its values at the places of the axis; an empty value isn't drawn.
 struct curve {
     std::string name;
     std::string colour;
@@ -24,7 +24,7 @@ struct curve {
 
 class curves_picture {
 public:
-    /// `places` from left to right; `axis` says what they are, `title` what the curves show.
+    /// `places` are drawn from left to right; `axis` names them, `title` names the values of the curves.
     curves_picture(std::string title, std::string axis, std::vector<double> places, std::vector<curve> curves)
         : title_{std::move(title)}, axis_{std::move(axis)}, places_{std::move(places)}, curves_{std::move(curves)} {
         for (const auto& each : curves_)

@@ -1,5 +1,5 @@
-// What each search strategy reaches beside the published builders, over time: every problem is planned without any,
-// with one alone, and with all.
+// Results of each search strategy together with the published builders, over time: every problem is planned without
+// strategies, with each one alone, and with all.
 #pragma once
 
 #include <optpipe/core/format.hpp>
@@ -27,9 +27,8 @@ struct each_alone_options {
     std::uint64_t seed = 1;
 };
 
-/// Prints one line for each choice of strategies: the mean of how far its schedules are above the best that any choice
-/// found, after a tenth, a third and all of the time; how many are as good as that best; and how many it proved
-/// optimal.
+/// Prints one line for each choice of strategies: the mean excess of its schedules over the best of all choices, after
+/// a tenth, a third and all of the time; the number of schedules as good as that best; and the number of proofs.
 class each_alone {
 public:
     explicit each_alone(const each_alone_options& with) : with_{with} {
@@ -45,7 +44,7 @@ public:
         choices_.push_back({"all", {}});
     }
 
-    /// Problems that no choice can plan count for none.
+    /// Problems that no choice can plan aren't counted.
     void add(const problem& p) {
         std::vector<std::optional<plan_result>> all;
         double best = std::numeric_limits<double>::infinity();
@@ -75,9 +74,9 @@ public:
     }
 
 private:
-    /// Of the time of a plan, where the objective is read.
+    /// Shares of a plan's time at which the objective is read.
     static constexpr double shares[] = {0.1, 1.0 / 3.0, 1.0};
-    /// Counts for a problem of which there is no schedule yet.
+    /// The excess that counts for a problem without a schedule.
     static constexpr double nothing_yet = 1.0;
 
     struct result {
@@ -101,7 +100,7 @@ private:
         }
     };
 
-    /// At most `nothing_yet`, so that one start without memory for it doesn't decide the mean.
+    /// At most `nothing_yet`, so that one start without enough memory doesn't decide the mean.
     static double excess(const plan_result& planned, double best, double seconds) {
         double objective = std::numeric_limits<double>::infinity();
         for (const auto& step : planned.history)

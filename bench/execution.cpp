@@ -1,6 +1,6 @@
-// What running a program costs. `issue`: the interpreter alone, on an executor that does nothing. `chain`: what one
-// operation costs one rank on threads, in processor time of all its threads, at least. `planned`: a step on threads
-// with links as slow as planned and operations of 1 ms, against the same step simulated.
+// Cost of running a program. `issue`: the interpreter alone, on an executor that does nothing. `chain`: the least
+// processor time, over all threads, of one operation on one rank. `planned`: a step on threads, with links as slow as
+// planned and operations of 1 ms, against the same step simulated.
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>
 #include <optpipe/schedule.hpp>
@@ -21,7 +21,7 @@ namespace {
 using namespace optpipe;
 using namespace std::chrono_literals;
 
-// An executor that does nothing: what is left is the interpreter.
+// An executor that does nothing, so that only the interpreter is measured.
 
 struct null_lane {
     struct marker {};
@@ -66,7 +66,7 @@ struct idle_model {
     template <class Lane> void backward_weight(Lane&, const execution::weight_task&) {}
 };
 
-/// Every operation takes 1, a message 0.1; a transfer takes 0.75, with room for half of what 1F1B stashes.
+/// Every operation takes 1, a message 0.1, a transfer 0.75; there is memory for half of the stashes of 1F1B.
 problem make(std::size_t ranks, std::size_t microbatches, bool offloads) {
     const duration one{1};
     const stage_costs costs{one, one, one, memory_size{1}, memory_size{0.5}, transfer_times{0.75 * one, 0.75 * one}};
@@ -119,7 +119,7 @@ void planned(benchmark::State& state) {
     how.messages = threads::planned_messages(p, 1ms);
     how.record_times = true;
     threads::cluster cluster{p.graph.ranks(), how};
-    // Waking up takes the system longer than it should; a kernel on a device ends when it ends.
+    // Waking up takes the system too long; a kernel on a device ends on time.
     std::vector<testing::paced_model<idle_model>> models(p.graph.ranks(), {idle_model{}, p, 1ms, 100us});
     const auto expected = objective_of(p, s).value();
     double best = duration::unlimited().value();
@@ -137,7 +137,7 @@ void planned(benchmark::State& state) {
 } // namespace
 
 BENCHMARK(issue)->Arg(32)->Unit(benchmark::kMicrosecond);
-// The least of several: where other programs use the processors, threads spin for longer.
+// The least of several runs: if other programs use the processors, threads spin for longer.
 BENCHMARK(chain)
     ->Arg(1024)
     ->MeasureProcessCPUTime()

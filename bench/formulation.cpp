@@ -1,10 +1,10 @@
-// What the model of a problem is made of, and the effect of each strengthening: sizes per family, then the time and the
-// conflicts that the proof takes with everything, and with one thing left out, as Markdown tables.
+// Composition of a problem's model, and the effect of each strengthening, as Markdown tables: sizes per family, then
+// the time and conflicts of the proof with all strengthenings, and with each one left out.
 //
 //     bench_formulation [--time-limit SECONDS] [--threads N] [--sizes] [PROBLEM.json]...
 //
-// The horizon is the objective of the model in which microbatches keep their order, so what is measured is the proof
-// that nothing is shorter (for `pooled`: by a model whose bound holds for all schedules). Seconds are of the processor.
+// The horizon is the objective of the model in which microbatches keep their order, so the measured proof is that
+// nothing is shorter (for `pooled`: by a model whose bound holds for all schedules). Seconds are of the processor.
 #include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/formulation/formulate.hpp>

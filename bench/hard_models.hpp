@@ -1,5 +1,5 @@
-// Mixed-integer models of the kinds that solvers are measured with, made from seeds: hard enough that a second thread
-// can show what it does.
+// Mixed-integer models of the kinds used to measure solvers, made from seeds. They are hard enough for a second thread
+// to have an effect.
 #pragma once
 
 #include <optpipe/core/random.hpp>
@@ -14,12 +14,12 @@ namespace bench {
 
 namespace milp = optpipe::milp;
 
-/// From `low` to `high`, whole.
+/// A random integer in [low, high].
 inline double draw(optpipe::random_numbers& random, std::size_t low, std::size_t high) {
     return static_cast<double>(random.between(low, high));
 }
 
-/// Items of correlated worth into several knapsacks at once, each of half the weight of all (Chu and Beasley, 1998).
+/// Items of correlated worth into several knapsacks at once, each of half the weight of all (Chu and Beasley 1998).
 inline milp::model make_knapsacks(std::uint64_t seed, std::size_t items, std::size_t knapsacks) {
     optpipe::random_numbers random{seed};
     milp::model m;
@@ -44,7 +44,7 @@ inline milp::model make_knapsacks(std::uint64_t seed, std::size_t items, std::si
     return m;
 }
 
-/// Each row wants one of the columns that cover it, at costs from 1 to 100 (Balas and Ho, 1980).
+/// Each row needs one of the columns that cover it, at costs from 1 to 100 (Balas and Ho 1980).
 inline milp::model make_covering(std::uint64_t seed, std::size_t rows, std::size_t columns, std::size_t percent) {
     optpipe::random_numbers random{seed};
     milp::model m;
@@ -63,8 +63,8 @@ inline milp::model make_covering(std::uint64_t seed, std::size_t rows, std::size
     return m;
 }
 
-/// Products made in periods on one machine: setups cost money and time, what is made early is stored (Trigeiro, Thomas
-/// and McClain, 1989). The machine has `capacity` times the time that it needs at least.
+/// Products made in periods on one machine: setups cost money and time, and early products are stored (Trigeiro, Thomas
+/// and McClain 1989). The machine has `capacity` times the least time that it needs.
 inline milp::model make_lot_sizing(std::uint64_t seed, std::size_t products, std::size_t periods,
                                    double capacity = 1.02) {
     optpipe::random_numbers random{seed};
@@ -98,14 +98,14 @@ inline milp::model make_lot_sizing(std::uint64_t seed, std::size_t products, std
     double most = 0.0, sum = 0.0;
     for (std::size_t t = 0; t < periods; ++t) {
         sum += needed[t];
-        most = std::max(most, sum / static_cast<double>(t + 1)); // so that all can be made in time
+        most = std::max(most, sum / static_cast<double>(t + 1)); // enough to make everything in time
     }
     for (const auto& row : time)
         m.add_row(-milp::infinity, row, capacity * most);
     return m;
 }
 
-/// Customers served by depots that cost money to open and hold so much (Cornuéjols, Sridharan and Thizy, 1991).
+/// Customers served by depots that cost money to open and have a capacity (Cornuéjols, Sridharan and Thizy 1991).
 inline milp::model make_facilities(std::uint64_t seed, std::size_t depots, std::size_t customers) {
     optpipe::random_numbers random{seed};
     milp::model m;
@@ -136,7 +136,7 @@ inline milp::model make_facilities(std::uint64_t seed, std::size_t depots, std::
     return m;
 }
 
-/// Jobs to agents of limited time; what takes long costs little (type D; Chu and Beasley, 1997).
+/// Jobs for agents with limited time; long jobs cost little (type D; Chu and Beasley 1997).
 inline milp::model make_assignment(std::uint64_t seed, std::size_t agents, std::size_t jobs) {
     optpipe::random_numbers random{seed};
     milp::model m;

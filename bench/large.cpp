@@ -1,9 +1,9 @@
-// Large problems, one thread: what the bound and the builders cost, what modulo scheduling makes of many microbatches,
-// and that M = 1024 costs it hardly more than M = 64.
+// Large problems on one thread: the cost of the bound and of the builders, the result of modulo scheduling for many
+// microbatches, and its cost for M = 1024, which is hardly more than for M = 64.
 //
 //     bench_large [RANKS [SECONDS]]
 //
-// Equal stages with unit passes, or with those of a GPT on A100s and unequal stages, at 1, 0.75 and 0.5 times the
+// Equal stages with unit passes, or unequal stages with the passes of a GPT on A100s, at 1, 0.75 and 0.5 times the
 // memory of 1F1B, without and with offloading (a round trip takes half as long as the passes).
 #include "large_problem.hpp"
 #include <optpipe/planner/lns/window_search.hpp>
@@ -22,7 +22,7 @@
 namespace {
 
 using namespace optpipe;
-/// Of this process: others may be at work on the machine.
+/// Processor time of this process, because other programs may be running.
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 void run(const bench::large_setting& how, std::size_t ranks, std::size_t microbatches, double seconds) {

@@ -13,8 +13,8 @@ namespace bench {
 using namespace optpipe;
 
 /// Equal stages with unit passes, or stages with the passes of a GPT on A100s that differ by up to a tenth; a limit
-/// that is this share of 1F1B's memory on its first rank; transfers whose round trip takes half as long as the passes,
-/// or none.
+/// that is this share of 1F1B's memory on its first rank; and transfers whose round trip takes half as long as the
+/// passes, or none.
 struct large_setting {
     bool unit;
     double memory;
@@ -28,7 +28,7 @@ inline problem make_large(const large_setting& how, std::size_t ranks, std::size
     for (const stage s : costs.indices()) {
         auto& c = costs[s];
         if (!how.unit) {
-            // Up to a tenth more, in no order.
+            // Up to a tenth more, in no particular order.
             const double factor = 1.0 + 0.01 * static_cast<double>(s.position() * 7 % 11);
             c.forward = factor * c.forward;
             c.backward_input = factor * c.backward_input;

@@ -1,6 +1,5 @@
-// What a move of the local search costs: drawing, checking and following an edit, and taking it back, against placing
-// the same order by `simulate`; both in the same run. "x simulate" above 1: so many moves in the time of one
-// simulation.
+// Cost of a move of the local search: drawing, checking, propagating and rolling back an edit, compared with placing
+// the same order by `simulate` in the same run. "x simulate" is the number of moves in the time of one simulation.
 #include <optpipe/planner/local_search/local_search.hpp>
 #include <optpipe/schedule.hpp>
 
@@ -15,7 +14,7 @@ namespace {
 
 using namespace optpipe;
 
-/// R ranks in a line, three quarters of the memory that 1F1B takes, with offloading over own links if asked.
+/// R ranks in a line, three quarters of the memory of 1F1B, optionally with offloading over own links.
 problem make(std::size_t ranks, std::size_t microbatches, bool offloading) {
     stage_costs costs;
     costs.forward = duration{18.5};

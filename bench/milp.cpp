@@ -1,17 +1,16 @@
-// How fast models are solved: each through this library and, where they are installed, through the programs cbc and
-// glpsol, one after the other in the same run, as Markdown tables.
+// Speed of solving models, as Markdown tables: each model is solved by this library and, where they are installed, by
+// the programs cbc and glpsol, one after the other in the same run.
 //
 //     bench_milp [--time-limit SECONDS] [--threads N] [--only-ours | --scaling] [--seeded] [MODEL.mps[.gz] | FOLDER]...
 //     bench_milp --write FOLDER
 //     bench_milp --answer [--processor-limit SECONDS] MODEL.mps[.gz]
 //
-// By default the folders lp, mip and pipeline of the tests' models. A ratio above 1 is how often longer we take. Times
-// are those of the processor, of all threads together, from the model in memory to the solution in memory, so that
-// what else the machine does counts little; what a program needs for a model without a choice (to start, and to write
-// and read files) is taken off its times. With --scaling, our own times and nodes on one thread and on N, and the
-// speed-up; by default of the folder mip and of models that are made from seeds. --seeded takes the sixty models of
-// seeded_models.hpp, and --write writes them for other solvers (beside_others.py); --answer gives what that script
-// reads.
+// By default the folders lp, mip and pipeline of the tests' models. A ratio above 1 means that we take longer. Times
+// are processor times of all threads together, from the model in memory to the solution in memory, so that other load
+// on the machine matters little. The time of a program for a model without a choice (to start, and to read and write
+// files) is subtracted. --scaling reports our own times and nodes on one thread and on N, and the speed-up; by default
+// for the folder mip and for models made from seeds. --seeded takes the sixty models of seeded_models.hpp, and --write
+// writes them for other solvers (beside_others.py); --answer prints the input of that script.
 #include "hard_models.hpp"
 #include "problem_files.hpp"
 #include "seeded_models.hpp"
@@ -45,7 +44,7 @@ namespace {
 namespace milp = optpipe::milp;
 using clock_type = std::chrono::steady_clock;
 
-/// Of this process and of those that it has waited for, user and system together.
+/// User and system time of this process and of the children that it has waited for.
 double processor_seconds() {
     double sum = 0.0;
     for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
@@ -69,7 +68,7 @@ struct settings {
     std::vector<std::string> places;
 };
 
-/// A solver, and what it needs for nothing.
+/// A solver, and its time for a model without a choice.
 struct contestant {
     std::string name;
     std::function<milp::result(const milp::model&, const milp::solve_options&)> solve;
@@ -78,7 +77,7 @@ struct contestant {
 
 struct measurement {
     milp::result result;
-    double seconds = 0.0; ///< of the processor
+    double seconds = 0.0; ///< processor time
     double wall = 0.0;
 };
 
@@ -92,7 +91,7 @@ struct comparison {
     std::size_t only_theirs = 0;
 };
 
-/// Below this, times are noise: it is added to both before they are compared.
+/// Times below this are noise: it is added to both before they are compared.
 constexpr double shift = 0.01;
 
 milp::solve_options options_of(const settings& s) {
@@ -149,14 +148,14 @@ bool agree(const milp::model& m, const milp::result& a, const milp::result& b) {
     constexpr double tolerance = 1e-5;
     if (!is_finished(a) || !is_finished(b)) {
         if (!a.incumbent || !b.incumbent) return true;
-        // Nobody's bound excludes what the other has.
+        // Neither bound excludes the other's objective.
         const double sign = m.direction() == milp::sense::minimize ? 1.0 : -1.0;
         const auto excludes = [&](double bound, double objective) {
             return sign * (bound - objective) > tolerance * std::max(1.0, std::abs(objective));
         };
         return !excludes(a.bound, b.objective) && !excludes(b.bound, a.objective);
     }
-    // Not everybody tells apart what is infeasible and what is unbounded.
+    // Some solvers don't distinguish infeasible from unbounded.
     const bool has_optimum = std::holds_alternative<milp::optimal>(a.why);
     if (has_optimum != std::holds_alternative<milp::optimal>(b.why)) return false;
     if (!has_optimum) return true;
@@ -252,7 +251,7 @@ void bench_beside_others(const std::string& title, const std::vector<named_model
     print_sums(all, sums);
 }
 
-/// What takes 0.4 to 6 s on one thread.
+/// Models that take 0.4 to 6 s on one thread.
 std::vector<named_model> made_models() {
     std::vector<named_model> all;
     const auto add = [&](const std::string& kind, std::uint64_t seed, milp::model m) {
@@ -274,7 +273,7 @@ std::string text_of(const measurement& m) {
            std::to_string(m.result.stats.nodes);
 }
 
-/// Our own times on one thread and on several, of models that take long enough to tell.
+/// Our own times on one thread and on several, for models that take long enough to measure.
 void bench_scaling(const std::string& title, const std::vector<named_model>& models, const contestant& ours,
                    const settings& s) {
     constexpr double least_seconds = 0.25;
@@ -315,7 +314,7 @@ void write_models(const std::string& folder) {
         std::ofstream{std::filesystem::path{folder} / (name + ".mps")} << milp::model_to_mps(m);
 }
 
-/// One line of JSON; a number that isn't finite is missing.
+/// Prints one line of JSON; numbers that aren't finite are left out.
 void print_answer(const milp::model& m, const settings& s) {
     auto options = options_of(s);
     std::stop_source source;

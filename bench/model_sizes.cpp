@@ -1,17 +1,17 @@
-// What the size of a microbatch does to a step, and how large a model fits the memory: a transformer by arithmetic
-// (optpipe/pipeline/transformer.hpp) on 8 devices of 80 GB. Then models as published
-// (optpipe/pipeline/model_shapes.hpp) on as many devices as such models are trained on, also with layers divided among
-// stages by plan_partition. Markdown tables on standard output.
+// Effect of the size of a microbatch on a step, and the largest model that fits the memory: a transformer by arithmetic
+// (optpipe/pipeline/transformer.hpp) on 8 devices of 80 GB. Then published models (optpipe/pipeline/model_shapes.hpp)
+// on typical numbers of devices, also with layers divided among stages by plan_partition. Markdown tables on standard
+// output.
 //
 //     bench_model_sizes [--time SECONDS] [--threads N]
 //
 // By default 5 seconds and 2 threads for each plan. Columns: `keep`: the best published schedule that neither offloads
 // nor recomputes, or "no room"; `one option`: the best published schedule, with the best single storage option for all
-// microbatches; `plan`: with all options, and its bound. All as ms for a sequence; `work`: of the busiest device
+// microbatches; `plan`: with all options, and its bound. All are in ms per sequence. `work`: of the busiest device
 // without recomputation; `weights` and `stash`: the largest of a device; `tensor`, `experts`: ranks that share layers,
-// or experts. In the last table `even`: the plan with layers divided evenly; `partition`: that of
-// plan_partition; `any placement`: where it also chooses between one stage per rank and two, in a loop or a v; `bound`:
-// no schedule of any partition is shorter. Kernels are as efficient at every size here: on a device small ones are
+// or experts. In the last table `even`: the plan with layers divided evenly; `partition`: the plan of plan_partition;
+// `any placement`: its plan if it also chooses between one stage per rank and two, in a loop or a v; `bound`: no
+// schedule of any partition is shorter. Kernels are equally efficient at every size here; on a device small ones are
 // slower.
 #include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
@@ -58,7 +58,7 @@ constexpr transformer<> model_of(std::size_t layers, std::size_t microbatch_size
             .rank_link_rate = device_link};
 }
 
-/// A published model, and how it is laid out.
+/// A published model and its layout.
 struct layout {
     const char* name;
     decoder model;
@@ -91,7 +91,7 @@ const layout published_models[] = {
 
 constexpr auto all_options = storage::keep | storage::offload | storage::selective | storage::full;
 
-/// Empty where a device hasn't the memory for weights and one microbatch.
+/// Empty if a device lacks the memory for weights and one microbatch.
 template <class Model, class Policy>
 std::optional<problem> problem_of(const Model& model, std::size_t ranks, std::size_t microbatches,
                                   const Policy& policy) {
@@ -113,7 +113,7 @@ std::optional<plan_result> planned(const std::optional<problem>& p, const settin
     return found ? std::optional{*found} : std::nullopt;
 }
 
-/// Unlimited if none has room.
+/// Unlimited if none fits.
 duration published(const std::optional<plan_result>& of) {
     const auto* best = of ? best_published(*of) : nullptr;
     return best ? best->objective.value_or(duration::unlimited()) : duration::unlimited();
@@ -156,8 +156,8 @@ void write_divided(const outcome<partition_plan>& divided, const std::optional<p
     std::cout << " | ";
 }
 
-/// Beside `even`, the plan with layers divided evenly, those with the layers divided by the planner: among one
-/// stage per rank, and in any of the usual placements.
+/// Writes `even`, the plan with layers divided evenly, and the plans with layers divided by the planner: with one stage
+/// per rank, and in any of the usual placements.
 void write_partition(const layout& l, const std::optional<plan_result>& even, const settings& s) {
     const auto model = l.laid_out();
     problem p{to_any_graph(graph<dynamic, dynamic>{l.ranks, l.microbatches}), per_stage<stage_costs>(l.ranks)};

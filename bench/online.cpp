@@ -1,12 +1,12 @@
-// Training that plans again while it goes on: what it finds, what it brings, and what it costs. The language model is
-// trained on four ranks that are threads; operations sleep as long as their planned time says, host links carry so many
-// bytes per second. Writes FOLDER/online.md and a picture for each run; progress on standard error.
+// Training that replans while it runs: its plans, their gain, and their cost. The language model is trained on four
+// ranks that are threads; operations sleep for their planned time, and host links have a limited rate. Writes
+// FOLDER/online.md and a picture for each run; progress on standard error.
 //
 //     bench_online [--out FOLDER] [--unit MS] [--only SECTION] [--share SHARE] [--offline SECONDS]
 //
-// A unit of the problem's time, about a forward, is 2 ms, so that a step takes some 70 ms and all runs about seven
-// minutes. Sections: train, link, rank, probe, noise, profile. `--share` shortens all runs to a share of their steps,
-// to try it out: 1 is all.
+// A unit of the problem's time, about a forward, is 2 ms, so a step takes about 70 ms and all runs about seven minutes.
+// Sections: train, link, rank, probe, noise, profile. `--share` shortens all runs to a share of their steps, for
+// trials: 1 is all.
 #include "online_picture.hpp"
 #include "online_training.hpp"
 #include <optpipe/core/format.hpp>
@@ -71,10 +71,10 @@ settings parse(int count, char** arguments) {
 // takes as long as two forwards.
 
 constexpr double transfer_time = 2.0;
-/// So much slower than the others is a link over which nothing is worth a transfer.
+/// A link that is this factor slower than the others isn't worth any transfer.
 constexpr double avoided_link = 8.0;
 
-/// What is believed before the first step: all operations take as long.
+/// The costs assumed before the first step: all operations take equally long.
 problem guess() {
     const auto stages = language_model::make_stages<float>(model_shape, 4, 4, 1);
     auto p = language_model::problem_of(stages, to_any_graph(graph<4, 8>{}), duration{transfer_time});
@@ -82,7 +82,7 @@ problem guess() {
         p.memory_limit[p.rank_of(s)] = 2.0 * p.costs[s].activation;
     return p;
 }
-/// What they take; on rank 2 `rank_factor` times as long, transfers of rank 1 `link_factor` times.
+/// The real costs: on rank 2 `rank_factor` times as long, transfers of rank 1 `link_factor` times.
 phase real_costs(std::string name, std::size_t from, double link_factor = 1.0, double rank_factor = 1.0) {
     phase made{std::move(name), from, guess(), {}};
     auto& p = made.costs;
@@ -105,7 +105,7 @@ phase real_costs(std::string name, std::size_t from, double link_factor = 1.0, d
 
 online_options online(std::size_t steps) {
     online_options made;
-    // A search that finds the offline plan; it may take half of one processor.
+    // This search finds the offline plan; it may use half of one processor.
     made.planning.how.time_limit = std::chrono::duration<double>{10.0};
     made.planning.threads = 1;
     made.planning.share = 0.5;
@@ -165,7 +165,7 @@ private:
     std::string text_{};
 };
 
-/// How much later than it should a thread wakes up: what else runs on the machine shows here.
+/// Reports the delay with which a thread wakes up, which shows other load on the machine.
 void describe_machine(page& to, const settings& s) {
     std::vector<double> late;
     threads::sleep_precisely();
@@ -188,7 +188,7 @@ void describe_machine(page& to, const settings& s) {
            format_number(s.offline_seconds), " s with two threads, for the costs as they are.\n");
 }
 
-/// What a plan takes on these ranks, without planning beside it.
+/// The step time of a plan on these ranks without planning at the same time.
 double measured_step(const training& how, const phase& costs, const schedule& plan, std::size_t steps) {
     auto alone = how;
     alone.phases = {costs};
@@ -202,8 +202,8 @@ double measured_step(const training& how, const phase& costs, const schedule& pl
 
 struct switch_cost {
     std::uint64_t step = 0;
-    /// Of each rank, in seconds: what the steps from publication to exchange took beside the program, above what they
-    /// usually take; and the same at the exchange alone.
+    /// Per rank, in seconds: the time of the steps from publication to exchange outside the program, in excess of their
+    /// usual time; and the same for the exchange alone.
     double all = 0.0;
     double exchange = 0.0;
 };
@@ -303,7 +303,7 @@ void train_section(page& to, const settings& s) {
     to.log(seen);
 }
 
-/// How many of a schedule's operations are transfers of this rank.
+/// The number of transfers of this rank in a schedule.
 std::size_t transfers_of(const problem& p, const schedule& plan, rank r) {
     std::size_t count = 0;
     for (const auto& each : plan.operations)
@@ -376,8 +376,8 @@ void noise_section(page& to, const settings& s) {
     to.log(seen);
 }
 
-/// The largest and the median relative error of the medians of one profile against another; of messages relative to a
-/// forward, which is 1.
+/// The largest and the median relative error of the medians of one profile against another. Errors of messages are
+/// relative to a forward, which is 1.
 struct profile_error {
     double most = 0.0;
     double median = 0.0;

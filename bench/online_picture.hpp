@@ -1,6 +1,6 @@
 #pragma once
 
-// Step time over steps, as a picture.
+// A picture of the step time over steps.
 
 #include "online_training.hpp"
 #include <optpipe/core/format.hpp>
@@ -14,7 +14,7 @@
 
 namespace online_bench {
 
-/// What a plan that was made beforehand for the costs of a phase takes.
+/// The step time of an offline plan for the costs of a phase.
 struct offline_step {
     std::size_t from = 0;
     std::size_t to = 0;
@@ -25,7 +25,7 @@ class step_picture {
 public:
     step_picture(const record& seen, const std::vector<offline_step>& offline)
         : seen_{seen}, offline_{offline},
-          // A step that the machine held up isn't worth the height of all others.
+          // A step delayed by the machine shouldn't determine the height of the picture.
           most_{1.25 * percentile(seen.seconds, 0.98)}, steps_{static_cast<double>(seen.seconds.size())} {}
 
     std::string draw() && {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Training of the language model for bench_online, on ranks that are threads: operations sleep until their planned time
-// is over, and host links carry so many bytes per second, so that what is measured is the plan and not the processor.
+// Training of the language model for bench_online, on ranks that are threads. Operations sleep until their planned time
+// is over, and host links have a limited rate, so the plan is measured and not the processor.
 
 #include "language_model/pipeline_model.hpp"
 #include <optpipe/execution.hpp>
@@ -31,12 +31,12 @@ using clock = std::chrono::steady_clock;
 inline constexpr language_model::shape model_shape{.hidden = 16, .heads = 2, .sequence = 16, .sequences = 1};
 using model_type = language_model::pipeline_model<float>;
 
-/// What operations really take, from a step on.
+/// The real costs of operations, from a step on.
 struct phase {
     std::string name;
     std::size_t from = 0;
     problem costs;
-    /// What the host link of each rank carries in a unit of the problem's time, in bytes.
+    /// Bytes that the host link of each rank transfers in a unit of the problem's time.
     per_rank<double> link_bytes{};
 };
 
@@ -44,7 +44,7 @@ struct training {
     std::vector<phase> phases;
     std::size_t steps = 0;
     noise_model noise{};
-    /// What a unit of the problem's time is on the clock; 0: nothing takes time but the model itself.
+    /// A unit of the problem's time on the clock; 0 if only the model itself takes time.
     clock_time unit{};
     std::string text{};
 
@@ -68,11 +68,11 @@ struct training {
     }
 };
 
-/// The stages of one rank, as slow as the training says.
+/// The stages of one rank, slowed down to the times of the training.
 class paced_stages {
 public:
     paced_stages(model_type& of, const training& how) : model_{of}, how_{how} {}
-    /// Between two steps.
+    /// To be called between two steps.
     void begin_step(std::size_t step) { step_ = step; }
 
     template <class Lane> void forward(Lane& on, const execution::forward_task& t) {
@@ -120,7 +120,7 @@ private:
             .update = true};
 }
 
-/// Ranks that are threads, with the model's stages, and links as the training says.
+/// Ranks that are threads, with the model's stages and the training's links.
 class training_cluster {
 public:
     explicit training_cluster(const training& how)
@@ -135,7 +135,7 @@ public:
     [[nodiscard]] threads::cluster& ranks() { return cluster_; }
     [[nodiscard]] model_type& model(rank r) { return *models_[r.position()]; }
     [[nodiscard]] const std::vector<double>& losses() const { return models_.back()->losses(); }
-    /// By the thread of the rank, between two of its steps.
+    /// To be called by the thread of the rank, between two of its steps.
     void begin_step(rank r, std::size_t step) { step_of_[r.position()].store(step); }
 
 private:
@@ -158,18 +158,18 @@ private:
     threads::cluster cluster_;
 };
 
-/// What a rank's thread does in a step beside the program, in seconds.
+/// Work of a rank's thread in a step outside the program, in seconds.
 struct beside_the_step {
     /// Before the first instruction: a plan is loaded.
     double before = 0.0;
-    /// For the minimum over all ranks, after the last one.
+    /// After the last one: the wait for the minimum over all ranks.
     double wait = 0.0;
-    /// After it: programs are exchanged; on rank 0 costs are compared and plans are published.
+    /// After that: programs are exchanged; on rank 0, costs are compared and plans are published.
     double after = 0.0;
     [[nodiscard]] double sum() const { return before + wait + after; }
 };
 
-/// A control channel that sees when a step begins and ends.
+/// A control channel that records when a step begins and ends.
 template <execution::control_channel Channel> class timed_channel {
 public:
     explicit timed_channel(Channel& of) : of_{of} {}
@@ -191,7 +191,7 @@ public:
     }
     void cancel(std::string_view what_it_did, std::string_view reason) { of_.cancel(what_it_did, reason); }
 
-    /// Of the last step, which began and ended then.
+    /// Times of the last step, which began and ended at these times.
     [[nodiscard]] beside_the_step times(clock::time_point begin, clock::time_point end) const {
         const auto seconds = [](clock::duration d) { return std::chrono::duration<double>{d}.count(); };
         return {seconds(voted_ - begin), seconds(agreed_ - asked_), seconds(end - agreed_)};
@@ -202,29 +202,29 @@ private:
     clock::time_point voted_{}, asked_{}, agreed_{};
 };
 
-/// When the planner had how good a plan, in seconds since it was given the problem.
+/// A plan of the planner, in seconds since it was given the problem.
 struct planner_step {
     double seconds = 0.0;
     duration objective{};
 };
 
-/// What was seen of a run.
+/// The record of a run.
 struct record {
-    /// Of each step, on rank 0.
+    /// Per step, on rank 0.
     std::vector<double> seconds{};
     /// By rank and step.
     std::vector<std::vector<beside_the_step>> beside{};
     std::vector<double> losses{};
     std::vector<online_event> log{};
     double planner_seconds = 0.0;
-    /// Of the last problem that was planned with.
+    /// For the last problem that was planned.
     std::vector<planner_step> planning{};
     problem planned{};
-    /// In use at the end of each phase.
+    /// The schedule in use at the end of each phase.
     std::vector<schedule> in_use{};
 };
 
-/// Training that plans again while it goes on.
+/// Training that replans while it runs.
 inline record train_online(const training& how, const problem& guess, const schedule& first, online_options options) {
     training_cluster all{how};
     record seen;
@@ -268,7 +268,7 @@ inline record train_online(const training& how, const problem& guess, const sche
 struct fixed_record {
     std::vector<double> seconds{};
     std::vector<double> losses{};
-    /// By step: when the instructions of all ranks ran.
+    /// By step: the times of the instructions of all ranks.
     std::vector<std::vector<rank_times>> times{};
 };
 

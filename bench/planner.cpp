@@ -1,24 +1,24 @@
-// What the planner reaches, and when: every problem file of a folder is planned once, and the acceptance points of the
-// planner are read off the history of its search. Markdown tables on standard output.
+// Results of the planner over time: every problem file of a folder is planned once, and the acceptance points of the
+// planner are read from the history of its search. Markdown tables on standard output.
 //
 //     bench_planner [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--without STRATEGY]... [--large]
 //                   [--csv FILE] [--json FILE] [--svg FILE] [--reference FILE.csv] [FOLDER | PROBLEM.json]...
 //     bench_planner --each-alone [--time SECONDS] [--random N] ...
 //     bench_planner --without-each [--time SECONDS] [--seeds N] [--random N] ...
 //
-// By default the problems of the tests, 10 seconds and 2 threads. `--only` keeps the problems whose names hold the
-// text. The first table: the published schedule and the best value known, `adaptive` alone, the best after 1, 3, 10, 30
-// and 100 seconds, the bound in the end. The second: time in which the busiest rank is idle, beside PipeOffload's
-// within the same memory. Then how many problems are as good as they should be, and which aren't. CSV and JSON hold
-// every step. `--large` takes problems with 64 ranks and 1024 microbatches instead of files, and 60 seconds each, and
-// says how much memory the process had in use at most.
+// By default the problems of the tests, 10 seconds and 2 threads. `--only` selects the problems whose names contain the
+// text. The first table: the published schedule and the best known value, `adaptive` alone, the best after 1, 3, 10, 30
+// and 100 seconds, the bound at the end. The second: time in which the busiest rank is idle, compared with
+// PipeOffload's within the same memory. Then the number of problems that are as good as required, and those that
+// aren't. CSV and JSON contain every step. `--large` takes problems with 64 ranks and 1024 microbatches instead of
+// files, with 60 seconds each, and reports the peak memory of the process.
 //
-// `--each-alone` plans every problem by the published builders, with each strategy beside them, and with all, and says
-// how far each is above the best of them over time.
+// `--each-alone` plans every problem with the published builders only, with each strategy in addition to them, and with
+// all, and reports how far each is above the best of them over time.
 //
-// `--without-each` plans every problem with all strategies, and with each left out, for so many seeds (3), and says
-// what got worse by more than the seeds differ. `--random` adds problems drawn at random from `--seed` on. Without
-// `--time` every plan gets the same deterministic work, about a second of it.
+// `--without-each` plans every problem with all strategies, and with each one left out, for several seeds (3), and
+// reports results that got worse by more than the seeds differ. `--random` adds random problems, with seeds from
+// `--seed` on. Without `--time` every plan gets the same deterministic work, about a second of it.
 #include "each_alone.hpp"
 #include "large_problem.hpp"
 #include "problem_files.hpp"
@@ -74,7 +74,7 @@ struct settings {
     [[nodiscard]] double seconds() const { return given_seconds.value_or(large ? 60.0 : 10.0); }
 };
 
-/// What one problem came to.
+/// The results for one problem.
 struct row {
     problem of{};
     std::optional<bench::known_objective> known{};
@@ -83,7 +83,7 @@ struct row {
     double adaptive = 0.0;
     double adaptive_seconds = 0.0;
     std::optional<double> pipe_offload{};
-    /// Of the whole process, while this was planned; 0 where the system doesn't say.
+    /// Peak of the whole process while this was planned; 0 if the system doesn't report it.
     double peak_mib = 0.0;
 
     [[nodiscard]] double objective() const { return planned.objective.value(); }
@@ -104,7 +104,7 @@ constexpr double times[] = {1.0, 3.0, 10.0, 30.0, 100.0};
 
 bool not_above(double value, double limit) { return value <= limit * (1.0 + tolerance{}.relative); }
 
-/// The last step that was made within so many seconds.
+/// The last step within `seconds` seconds.
 const search_step* step_at(const row& r, double seconds) {
     const search_step* last = nullptr;
     for (const auto& step : r.planned.history)
@@ -161,7 +161,7 @@ std::vector<problem> large_problems(const settings& s) {
 
 // Planning.
 
-/// Linux: begins to look for the peak anew, and what it has been since.
+/// Linux: resets the peak memory, and returns the peak since then.
 void forget_peak() { std::ofstream{"/proc/self/clear_refs"} << "5"; }
 double peak_mib() {
     std::ifstream status{"/proc/self/status"};
@@ -252,7 +252,7 @@ void print_idle(const std::vector<row>& rows) {
 
 // Acceptance.
 
-/// One thing that is asked of some problems.
+/// A requirement for some problems.
 struct demand {
     const char* what;
     std::function<bool(const row&)> concerns;
@@ -379,8 +379,8 @@ nlohmann::ordered_json json_of(const row& r) {
     return entry;
 }
 
-/// The mean gap of a group of problems over time, one line per group. Both axes from the left and bottom edge; time as
-/// a logarithm, from a hundredth of a second.
+/// The mean gap of a group of problems over time, one line per group. Both axes start at the left and bottom edge; time
+/// is logarithmic, from a hundredth of a second.
 class gap_plot {
 public:
     gap_plot(const std::vector<row>& rows, double seconds) : rows_{rows}, last_{std::max(seconds, 1.0)} {
@@ -441,7 +441,7 @@ private:
         return left + (right - left) * std::log(seconds / first) / std::log(last_ / first);
     }
     [[nodiscard]] double y(double gap) const { return bottom - (bottom - top) * std::min(gap / scale(), 1.0); }
-    /// Before the first schedule the gap is everything: that isn't worth most of the picture.
+    /// Before the first schedule the gap is 1; that shouldn't take most of the picture.
     [[nodiscard]] double scale() const { return std::min(highest_, 0.4) + 1e-9; }
     static std::string at(double value) { return format_number(value, 5); }
     [[nodiscard]] std::string axes() const {
@@ -495,7 +495,7 @@ void write_files(const settings& s, const std::vector<row>& rows) {
     write_file(s.json, all.dump(1) + '\n');
 }
 
-/// All problems that are asked for, one after the other.
+/// Calls `take` for all requested problems, one after the other.
 template <class Take> void for_each_problem(const settings& s, const Take& take) {
     if (s.large)
         for (const auto& p : large_problems(s))

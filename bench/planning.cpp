@@ -1,4 +1,4 @@
-// What planning costs: each step on the same problem in the same run, per operation and as a multiple of `simulate`.
+// Cost of planning: each step on the same problem in the same run, per operation and as a multiple of `simulate`.
 #include <optpipe/schedule.hpp>
 
 #include <benchmark/benchmark.h>
@@ -11,7 +11,7 @@ namespace {
 
 using namespace optpipe;
 
-/// Unit passes on R ranks, a v placement, and half of the memory that a zero bubble takes, with offloading if asked.
+/// Unit passes on R ranks, a v placement, and half of the memory of a zero bubble, optionally with offloading.
 problem make(std::size_t ranks, std::size_t microbatches, bool offloading) {
     auto p = to_problem(make_problem(graph<dynamic, dynamic, placement::v>{ranks, microbatches}, unit_memory{1.0}));
     for (auto& limit : p.memory_limit)

@@ -1,9 +1,9 @@
-// How good plans are: for every problem file of a folder, the objective of `adaptive` and of the best of all methods,
-// the proven bound, and the best that the authors' own published schedulers reach, as a Markdown table.
+// Quality of plans, as a Markdown table with a row for every problem file of a folder: the objective of `adaptive` and
+// of the best of all methods, the proven bound, and the best result of the authors' own published schedulers.
 //
 //     bench_plans [FOLDER [REFERENCE.csv]]
 //
-// By default the problems of the tests. In the last columns, what is above 1 is worse than the reference.
+// By default the problems of the tests. In the last columns, values above 1 are worse than the reference.
 #include "problem_files.hpp"
 #include <optpipe/io/json.hpp>
 #include <optpipe/schedule.hpp>
@@ -23,7 +23,7 @@ namespace {
 
 using namespace optpipe;
 
-/// What the methods reach within the memory: the best of all, and the constructive planner alone.
+/// Results of the methods within the memory: the best of all, and the constructive planner alone.
 struct planned {
     std::string method{};
     duration best = duration::unlimited();

@@ -14,13 +14,13 @@
 #include <string_view>
 #include <vector>
 
-/// What benchmarks of problems have in common: their files, what is known of them, the command line.
+/// Common parts of the benchmarks on problems: files, known objectives, and the command line.
 namespace bench {
 
 inline constexpr std::string_view test_problems = OPTPIPE_SOURCE_DIR "/tests/data/problems";
 inline constexpr std::string_view known_objectives = OPTPIPE_SOURCE_DIR "/tests/data/reference_objectives.csv";
 
-/// All problems of folders, and single files; those whose names hold one of the texts, where there are any.
+/// All problems of folders, and single files; only those whose names contain one of the texts, if there are any.
 inline std::vector<std::filesystem::path> problem_files(const std::vector<std::string>& places,
                                                         const std::vector<std::string>& only = {}) {
     std::vector<std::filesystem::path> files;
@@ -41,7 +41,7 @@ inline std::vector<std::filesystem::path> problem_files(const std::vector<std::s
     return files;
 }
 
-/// What is known of a problem: the best published schedule, and the best of all.
+/// The known objectives of a problem: the best published schedule, and the best of all.
 struct known_objective {
     std::string method{};
     double published = 0.0;
@@ -66,8 +66,8 @@ inline std::map<std::string, known_objective> read_known_objectives(const std::s
     return known;
 }
 
-/// Calls what a word of the command line stands for with the word behind it, and returns the words that are no options.
-/// Ends the program where an option is unknown or lacks its value.
+/// Calls the function of each option on the command line with the word after it, and returns the words that aren't
+/// options. Ends the program if an option is unknown or lacks its value.
 inline std::vector<std::string>
 read_options(int count, char** arguments, std::string_view program,
              const std::map<std::string, std::function<void(const std::string&)>>& options,

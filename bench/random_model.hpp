@@ -1,4 +1,4 @@
-// Problems of models that are trained, with ranks, memory and links drawn at random: none was chosen for a file.
+// Problems of models as they are trained, with random ranks, memory and links; none was chosen for a file.
 #pragma once
 
 #include <optpipe/core/random.hpp>
@@ -18,10 +18,10 @@ namespace bench {
 
 using namespace optpipe;
 
-/// A model of `model_shapes` on 4 to 16 ranks with one stage each or, one in three, two in a v; two to four times as
-/// many microbatches; all usual storage options; in 0.2 to 0.8 of the memory that one microbatch takes on all ranks,
-/// which is what the first rank holds under 1F1B; every host link its rank's own or shared by two, with one copy engine
-/// or two.
+/// A model of `model_shapes` on 4 to 16 ranks with one stage each or, one in three, two in a v. It has two to four
+/// times as many microbatches as ranks, and all usual storage options. The memory is 0.2 to 0.8 of that of one
+/// microbatch on all ranks, which the first rank holds under 1F1B. Every host link belongs to one rank or is shared by
+/// two, with one or two copy engines.
 class random_model {
 public:
     explicit random_model(std::uint64_t seed) : random_{seed}, seed_{seed} {}

@@ -1,4 +1,4 @@
-// Problems drawn at random, of sizes and features that no problem file was chosen for.
+// Random problems, of sizes and features that no problem file was chosen for.
 #pragma once
 
 #include <optpipe/core/random.hpp>
@@ -14,9 +14,9 @@ namespace bench {
 
 using namespace optpipe;
 
-/// 2 to 16 ranks and up to four times as many microbatches, at least 4: one or two stages each, even or uneven, with or
-/// without hops, transfers (over own or shared links), storage options and full backwards, in 0.3 to 1 of the memory
-/// that 1F1B needs with all stashes kept. Times are multiples of 1/10 of a mean pass.
+/// 2 to 16 ranks and up to four times as many microbatches, at least 4; one or two stages per rank, even or uneven,
+/// with or without hops, transfers (over own or shared links), storage options and full backwards, in 0.3 to 1 of the
+/// memory that 1F1B needs with all stashes kept. Times are multiples of 1/10 of a mean pass.
 class random_problem {
 public:
     explicit random_problem(std::uint64_t seed) : random_{seed}, seed_{seed} {}
@@ -68,7 +68,7 @@ private:
         }
         return c;
     }
-    /// Keep, recompute everything, recompute a part inside the backward, and what could be offloaded.
+    /// Adds four options: keep, recompute everything, recompute a part inside the backward, and, if possible, offload.
     void add_options(problem& p, stage s) {
         auto& c = p.costs[s];
         auto& list = p.storage[s];

@@ -1,6 +1,6 @@
-// What it costs and brings to plan for noise: each problem is planned without regard to noise, then for a percentile of
-// the step time from that plan on, and both are run in random steps that played no part in planning. A Markdown table
-// on standard output.
+// Cost and gain of planning for noise: each problem is planned without noise, then for a percentile of the step time,
+// starting from that plan; both plans are run in random steps that weren't used in planning. A Markdown table on
+// standard output.
 //
 //     bench_robust [--time SECONDS] [--threads N] [--seed N] [--noise SHARE] [--correlation SHARE] [--percentile P]
 //                  [--steps N] [--only TEXT]... [FOLDER | PROBLEM.json]...
@@ -36,7 +36,7 @@ struct settings {
     std::vector<std::string> places{};
 };
 
-/// Small and large, with and without transfers, chunks and shared links, and with storage options.
+/// Small and large problems, with and without transfers, chunks and shared links, and with storage options.
 std::vector<std::string> usual_problems() {
     std::vector<std::string> paths;
     for (const auto* name :
@@ -75,14 +75,14 @@ struct numbers {
 
 numbers numbers_of(const problem& p, const plan_result& made, const settings& s) {
     auto noise = s.robust.noise;
-    noise.seed += 1'000'000; // none of the planner's
+    noise.seed += 1'000'000; // not used by the planner
     const auto times = step_times(p, order_of(made.schedule), noise, s.steps);
     return {made.objective, mean_of(times), percentile_of(times, s.robust.percentile)};
 }
 
 std::string percent(double share) { return format_number(100.0 * share, 3) + " %"; }
 
-/// The relative gain; empty where there is no plan.
+/// The relative gain; empty if there is no plan.
 std::vector<double> write_row(const std::string& path, const settings& s) {
     const auto p = read_problem(path);
     plan_options how;

@@ -1,4 +1,4 @@
-// Sixty mixed-integer models made from seeds, to be solved beside other solvers: networks with fixed charges, facility
+// Sixty mixed-integer models made from seeds, for comparisons with other solvers: networks with fixed charges, facility
 // location, lot sizing, set covering, knapsacks with side rows.
 #pragma once
 
@@ -19,8 +19,8 @@
 namespace bench {
 
 /// Goods from one source to some of the nodes, over arcs that cost money to open, between points of the plane that are
-/// near each other. Either what flows is free and every arc holds all of it, which is a Steiner tree in a directed
-/// network, or flow costs money and arcs are narrow but for those of one tree (Magnanti and Wong, 1984).
+/// near each other. Either flow is free and every arc can carry all of it (a Steiner tree in a directed network), or
+/// flow costs money and all arcs except those of one tree are narrow (Magnanti and Wong 1984).
 inline milp::model make_network(std::uint64_t seed, std::size_t nodes, std::size_t neighbours, bool is_steiner) {
     optpipe::random_numbers random{seed};
     std::vector<std::pair<double, double>> at(nodes);
@@ -71,7 +71,7 @@ inline milp::model make_network(std::uint64_t seed, std::size_t nodes, std::size
     return m;
 }
 
-/// Items into one knapsack; some exclude each other, some need another one, of some groups few may be taken.
+/// Items for one knapsack; some exclude each other, some need another one, and of some groups only a few may be taken.
 inline milp::model make_knapsack_with_sides(std::uint64_t seed, std::size_t items) {
     optpipe::random_numbers random{seed};
     milp::model m;
@@ -106,7 +106,7 @@ inline milp::model make_knapsack_with_sides(std::uint64_t seed, std::size_t item
     return m;
 }
 
-/// Each customer served by one depot alone (Holmberg, Ronnqvist and Yuan, 1999): only binaries.
+/// Each customer is served by only one depot (Holmberg, Rönnqvist and Yuan 1999): only binaries.
 inline milp::model make_single_source(std::uint64_t seed, std::size_t depots, std::size_t customers) {
     optpipe::random_numbers random{seed};
     milp::model m;
@@ -138,7 +138,7 @@ struct named_model {
     milp::model model;
 };
 
-/// Twelve of each of five families, with about 50 to 1,000 binaries in equal ratios from one to the next.
+/// Twelve of each of five families, with about 50 to 1,000 binaries in a geometric sequence.
 inline std::vector<named_model> seeded_models() {
     std::vector<named_model> all;
     constexpr std::size_t sizes = 12;

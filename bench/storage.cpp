@@ -1,4 +1,4 @@
-// Keep, offload or recompute: what it is worth to decide the three together. Every problem is planned with parts of its
+// The gain of deciding on keeping, offloading and recomputing together. Every problem is planned with parts of its
 // storage options and with all of them. A Markdown table on standard output.
 //
 //     bench_storage [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--sweep POINTS] [--svg FOLDER]
@@ -7,9 +7,10 @@
 // By default the problems with storage options of the tests, 10 seconds and 2 threads. Columns: the work of the busiest
 // rank without any recomputation; the best published schedule with one option for all microbatches; the plans without
 // recomputation, without transfers, and with all options; the bound of the last one. `idle`: objective less work, as a
-// share of the better of `uniform` and `offload only`. `--sweep` plans each problem with so many memory limits from
-// 0.15 to 1 of what 1F1B holds, and gives these four objectives over the work. `--svg` draws the last plans,
-// or the curves of each sweep. `--drawn` takes so many models (`random_model`) in place of files, drawn from `--seed`.
+// share of the better of `uniform` and `offload only`. `--sweep` plans each problem with POINTS memory limits from 0.15
+// to 1 of the memory of 1F1B, and prints these four objectives over the work. `--svg` draws the last plans, or the
+// curves of each sweep. `--drawn` takes MODELS random models (`random_model`) instead of files, with seeds from
+// `--seed` on.
 #include "curves_picture.hpp"
 #include "problem_files.hpp"
 #include "random_model.hpp"
@@ -49,7 +50,7 @@ struct settings {
     std::vector<std::string> places{};
 };
 
-/// The problem with those options that `keeps` wants; empty where that leaves a stage without one, or a rank without
+/// The problem with the options that `keeps` accepts; empty if that leaves a stage without an option, or a rank without
 /// the memory for one microbatch.
 std::optional<problem> with_options(problem p, const std::function<bool(const storage_option&)>& keeps) {
     for (auto& list : p.storage) {
@@ -103,7 +104,7 @@ std::optional<double> least(const std::optional<double>& a, const std::optional<
     return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
-/// How many stages and microbatches are kept, offloaded, recomputed, or both of these.
+/// Numbers of stashes that are kept, offloaded, recomputed, or both of the latter.
 std::string mix_of(const problem& p, const schedule& s) {
     std::size_t kept = 0, offloaded = 0, recomputed = 0, both = 0;
     for (const auto& timed : s.operations) {
@@ -149,7 +150,7 @@ void compare(const std::vector<problem>& problems, const settings& s) {
               << ", `uniform` takes " << percent(median(gains)) << " longer.\n";
 }
 
-/// Every rank may hold this share of what it holds under 1F1B, where stage s of S keeps S − s stashes.
+/// Every rank may hold this share of its memory under 1F1B, in which stage s of S keeps S − s stashes.
 problem with_memory(problem p, double share) {
     per_rank<memory_size> held(p.graph.ranks());
     for (const stage s : p.graph.all_stages()) {
@@ -186,7 +187,7 @@ public:
         }
         std::cout << std::endl;
     }
-    /// Nothing to draw with fewer than two points.
+    /// Draws nothing if there are fewer than two points.
     void draw(const std::string& folder) && {
         if (shares_.size() < 2) return;
         bench::curves_picture picture{name_ + ": objective over work", "memory limit, as a share of 1F1B's peak",
@@ -217,7 +218,7 @@ void sweep(const std::vector<problem>& problems, const settings& s) {
     }
 }
 
-/// Those that can be planned at all.
+/// Random models that can be planned at all.
 std::vector<problem> draw_models(std::size_t count, std::uint64_t seed) {
     std::vector<problem> result;
     for (; result.size() < count; ++seed) {

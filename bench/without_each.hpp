@@ -1,4 +1,4 @@
-// What each search strategy is worth: every problem is planned with all of them, and with each left out.
+// The value of each search strategy: every problem is planned with all of them, and with each one left out.
 #pragma once
 
 #include <optpipe/core/format.hpp>
@@ -40,15 +40,16 @@ private:
 };
 
 struct without_each_options {
-    /// None: the deterministic second of work that `plan` does without a limit, whatever else the machine does.
+    /// None: the deterministic second of work that `plan` does without a limit, independent of other load on the
+    /// machine.
     std::optional<double> seconds{};
     std::size_t threads = 2;
     std::uint64_t first_seed = 1;
     std::size_t seeds = 3;
 };
 
-/// Prints one line for each strategy: on how many problems the plan got worse, or better, by more than all seeds with
-/// all strategies differ, the mean and greatest loss, the loss of the bound, and proofs lost.
+/// Prints one line for each strategy: the numbers of problems on which the plan got worse, or better, by more than all
+/// seeds with all strategies differ; the mean and greatest loss; the loss of the bound; and lost proofs.
 class without_each {
 public:
     explicit without_each(const without_each_options& with) : with_{with} {
@@ -103,7 +104,7 @@ private:
         }
     };
 
-    /// None where there is no schedule.
+    /// Empty if there is no schedule.
     [[nodiscard]] std::optional<seeded_plans> plans(const problem& p, const std::string& left_out) const {
         seeded_plans found;
         for (std::size_t i = 0; i < with_.seeds; ++i) {

@@ -10,7 +10,7 @@
 
 namespace gpu_bench {
 
-/// What a program was called with: `--name value`, of those names that have a default.
+/// The arguments of a program: `--name value`, for each name that has a default.
 class arguments {
 public:
     arguments(int count, const char* const* given, std::map<std::string, std::string> defaults)

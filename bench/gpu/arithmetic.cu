@@ -1,4 +1,4 @@
-// Whether a stage of the language model computes on this GPU what it computes on the host in double.
+// Compares a stage of the language model on this GPU with the same stage on the host in double precision.
 //
 //     gpu_arithmetic [--out PREFIX]
 #include "../../examples/language_model/cuda/comparison.hpp"
@@ -21,19 +21,19 @@ using namespace language_model;
 struct kind {
     precision how;
     const char* name;
-    /// Small parts are held against themselves in float alone: where terms cancel, rounded factors leave nothing else.
+    /// Small parts are only compared in float: where terms cancel, the error of rounded factors is all that is left.
     bool is_exact;
-    /// Three times and more what rounding did where it was tried on the host.
+    /// Largest accepted difference: at least three times the rounding error measured on the host.
     double most;
 };
 constexpr std::array kinds{kind{precision::single, "float", true, 1e-4}, kind{precision::tf32, "tf32", false, 1e-2}};
 
-/// Whether all are alike.
+/// Whether all parts agree.
 bool compare(gpu_bench::report& out, const kind& k, const shape& s, const stage_place& place) {
     stream_device device{k.how};
     const auto found = stage_comparison<stream_device>{device, s, place, k.is_exact ? s.hidden : 0}.run();
     const std::string where = place.first ? (place.last ? "only" : "first") : (place.last ? "last" : "middle");
-    // What isn't a number is worst.
+    // A value that isn't a number is the worst.
     const auto worst = *std::ranges::max_element(found, [](const auto& a, const auto& b) {
         return !std::isnan(a.relative) && (std::isnan(b.relative) || a.relative < b.relative);
     });

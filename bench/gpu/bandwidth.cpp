@@ -1,5 +1,5 @@
-// What the GPU and its link to the host can do: copies each way and both at once, what pinning costs, and how its
-// multiprocessors can be divided.
+// Rates of the GPU and its link to the host: copies in each direction and in both at once, the cost of pinning, and the
+// possible divisions of its multiprocessors.
 //
 //     gpu_bandwidth [--out PREFIX]
 #include "arguments.hpp"

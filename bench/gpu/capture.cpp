@@ -1,5 +1,5 @@
-// Whether a step over virtual ranks is captured as one graph on this GPU, on streams and on green contexts, and brings
-// each microbatch by when it is launched.
+// Whether a step over virtual ranks is captured as one graph on this GPU, on streams and on green contexts, and whether
+// each launch delivers every microbatch.
 //
 //     gpu_capture [--out PREFIX]
 #include "arguments.hpp"
@@ -22,7 +22,7 @@ namespace {
 
 using namespace optpipe;
 
-/// One step that is captured, launched three times. What is wrong; nothing: empty.
+/// Captures one step and launches it three times. Returns the fault; empty if there is none.
 std::string capture(std::size_t ranks, bool is_divided) {
     const gpu_bench::partition parts{ranks, is_divided};
     const auto programs = gpu_bench::relay_programs(ranks);

@@ -1,4 +1,4 @@
-// Whether the executor of CUDA streams does on this GPU what the concepts say: the suite that every executor passes.
+// Whether the executor of CUDA streams meets the concepts on this GPU: the suite that every executor passes.
 //
 //     gpu_conformance [--out PREFIX]
 #include "arguments.hpp"
@@ -19,7 +19,7 @@ namespace {
 
 using namespace optpipe;
 
-/// What the ranks find, all together.
+/// The violations of all ranks.
 std::vector<violation> check_ranks(cuda::cluster& ranks) {
     std::vector<std::vector<violation>> found(ranks.ranks());
     std::vector<std::jthread> threads;
@@ -38,7 +38,7 @@ std::vector<violation> check_ranks(cuda::cluster& ranks) {
     return all;
 }
 
-/// Whether all is well.
+/// Whether there was no violation.
 bool run(gpu_bench::report& out, std::size_t ranks, bool is_divided) {
     const std::string streams = is_divided ? "green contexts" : "streams";
     const auto count = static_cast<double>(ranks);

@@ -8,7 +8,7 @@
 
 namespace gpu_bench {
 
-/// GB/s of copies between a GPU and pinned memory, one way at a time and both at once.
+/// GB/s of copies between a GPU and pinned memory, in one direction at a time and in both at once.
 struct copy_rates {
     double out = 0.0;
     double in = 0.0;
@@ -16,12 +16,12 @@ struct copy_rates {
     double in_beside_out = 0.0;
 };
 
-/// Copies of this many bytes, one after the other in a stream per direction.
+/// Measures copies of this many bytes, one after the other in one stream per direction.
 class copy_meter {
 public:
     explicit copy_meter(std::size_t bytes) : bytes_{bytes}, device_{2 * bytes}, host_{2 * bytes} {}
 
-    /// `repetitions` copies each way, after one that doesn't count.
+    /// `repetitions` copies in each direction, after one that isn't counted.
     [[nodiscard]] copy_rates rates(std::size_t repetitions) {
         copy_rates r;
         static_cast<void>(milliseconds(true, true, 1));
@@ -32,7 +32,7 @@ public:
         r.in_beside_out = rate(both.in, repetitions);
         return r;
     }
-    /// Of one copy from device memory to device memory, after one that doesn't count.
+    /// Time of one copy from device memory to device memory, after one that isn't counted.
     [[nodiscard]] double milliseconds_within(std::size_t repetitions) {
         optpipe::cuda::timed_event begin, end;
         const auto [from, to] = halves(device_.memory());
@@ -59,7 +59,7 @@ private:
     [[nodiscard]] double rate(double milliseconds, std::size_t copies) const {
         return static_cast<double>(bytes_ * copies) / (milliseconds * 1e6);
     }
-    /// From a common start to the last copy of each way.
+    /// Time from a common start to the last copy of each direction.
     ways milliseconds(bool outwards, bool inwards, std::size_t copies) {
         optpipe::cuda::timed_event begin, out_end, in_end;
         const auto here = halves(device_.memory());

@@ -14,11 +14,11 @@
 
 namespace gpu_bench {
 
-/// Where a stash begins in memory: at multiples of this many bytes.
+/// Stashes begin in memory at multiples of this many bytes.
 inline constexpr std::size_t alignment = 256;
 
-/// What the trainer runs, each computation and each way of a whole stash taking 1: memory in bytes, as it is, and all
-/// ranks on the link of the one GPU.
+/// The problem of the trainer with unit costs: each computation, and each transfer of a whole stash, takes 1. Memory is
+/// the real one, in bytes, and all ranks are on the link of the one GPU.
 [[nodiscard]] inline optpipe::problem first_guess(const trainer& model, const training_setup& how) {
     using namespace optpipe;
     const auto rounded = [](std::size_t bytes) {
@@ -43,8 +43,8 @@ inline constexpr std::size_t alignment = 256;
     return p;
 }
 
-/// Puts what copies of stashes and messages take into a problem, in milliseconds, with copies under way in both
-/// directions.
+/// Sets the times of copies of stashes and messages in a problem, in milliseconds, measured with copies in both
+/// directions at once.
 inline void set_copy_times(optpipe::problem& p, std::size_t message_bytes) {
     using namespace optpipe;
     memory_size largest{};

@@ -1,4 +1,4 @@
-// What a group of NCCL costs: one rank sends to itself, which NCCL carries by a kernel as it does between ranks.
+// Cost of a group of NCCL: one rank sends to itself, for which NCCL uses a kernel, as between ranks.
 //
 //     gpu_groups [--repetitions N] [--out PREFIX]
 #include "arguments.hpp"
@@ -20,9 +20,9 @@ namespace {
 using namespace optpipe;
 
 struct group_times {
-    /// On the host, from the beginning of a group until its work is in the stream.
+    /// Time on the host, from the start of a group until its work is in the stream.
     double issue_microseconds = 0.0;
-    /// Per group, of many in a stream one after the other.
+    /// Time per group, for many groups in a stream one after the other.
     double device_microseconds = 0.0;
 };
 

@@ -1,5 +1,5 @@
-// Two processes run steps over NCCL and sockets, until one of them is killed: the other has to end with a sentence, not
-// much later than its patience says.
+// Two processes run steps over NCCL and sockets until one of them is killed. The other one must end with an error
+// message, not much later than its patience.
 //
 //     gpu_lost_rank [--steps N] [--patience SECONDS] [--out PREFIX]
 #include "arguments.hpp"
@@ -22,7 +22,7 @@ using namespace optpipe;
 using clock_type = std::chrono::steady_clock;
 using relay_runner = runner<cuda::executor, relay_stage>;
 
-/// Kills rank 1 after some steps and goes on. Whether that ended well.
+/// Kills rank 1 after some steps and continues. Whether that ended well.
 bool survive(relay_runner& runs, gpu_bench::two_processes& both, const gpu_bench::arguments& options,
              gpu_bench::report& out) {
     for (std::size_t i = 0; i < options.number("--steps"); ++i)
@@ -34,11 +34,11 @@ bool survive(relay_runner& runs, gpu_bench::two_processes& both, const gpu_bench
     std::string sentence = "nothing was noticed";
     bool is_well = false;
     try {
-        while (passed() < 2.0 * patience) // what was on its way may carry one more step
+        while (passed() < 2.0 * patience) // data in transit may allow one more step
             runs.step();
     } catch (const execution_error& e) {
         sentence = e.what();
-        is_well = passed() < 2.0 * patience; // with the end of what was under way
+        is_well = passed() < 2.0 * patience; // including the end of work in progress
     }
     out.row({static_cast<double>(options.number("--steps")), patience, passed(), sentence});
     return is_well;

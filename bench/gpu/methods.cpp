@@ -14,13 +14,13 @@ using namespace optpipe;
 template <class Builder> method method_of(const Builder& builder) {
     return {std::string{builder.name}, [builder](const problem& p) { return build_schedule(p, builder); }};
 }
-/// With this storage option for all stages and microbatches.
+/// The builder with this storage option for all stages and microbatches.
 template <class Builder> method uniform_method(const Builder& builder, const std::string& option) {
     return {std::string{builder.name} + ", " + option, [builder, option](const problem& p) {
                 return build_uniform_schedule(p, builder, *find_common_option(p, option));
             }};
 }
-/// With the one that is best.
+/// The builder with the best such option.
 template <class Builder> method best_uniform_method(const Builder& builder) {
     return {std::string{builder.name} + ", best option",
             [builder](const problem& p) { return build_best_uniform_schedule(p, builder).result; }};
@@ -38,7 +38,7 @@ std::vector<method> methods(const problem& p) {
     std::vector<method> all;
     if (p.has_storage_options()) {
         for (const auto& option : p.storage[stage{0}])
-            if (!option.offloads()) // 1F1B doesn't
+            if (!option.offloads()) // 1F1B doesn't offload
                 all.push_back(uniform_method(one_forward_one_backward, std::string{option.name.view()}));
         for (const auto& each : {best_uniform_method(zero_bubble_h1), best_uniform_method(zero_bubble_auto),
                                  best_uniform_method(pipe_offload), method_of(adapipe), method_of(mario)})

@@ -10,15 +10,15 @@
 
 namespace gpu_bench {
 
-/// Something that makes a schedule, or says why there is none.
+/// A method that makes a schedule, or gives the reason why there is none.
 struct method {
     std::string name;
     std::function<optpipe::outcome<optpipe::schedule>(const optpipe::problem&)> build;
 };
 
-/// The published schedules that one stage per rank has, the constructive planner, and the search for the best plan, for
-/// five seconds. Where the problem has storage options: published schedules with one for all, those that choose among
-/// them by stage, and the same two. In a file of their own, as they take long to compile.
+/// The published schedules for one stage per rank, the constructive planner, and the search for the best plan, for five
+/// seconds. If the problem has storage options: published schedules with one option for all stages, those that choose
+/// among them by stage, and the same two. They have their own source file, because they take long to compile.
 [[nodiscard]] std::vector<method> methods(const optpipe::problem& p);
 
 } // namespace gpu_bench

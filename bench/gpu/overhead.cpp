@@ -1,5 +1,5 @@
-// What an instruction of a program costs the host, on streams and as a part of a graph, where kernels take next to
-// nothing: beside a bare copy on the device, issued as often.
+// Cost of an instruction of a program on the host, on streams and as part of a graph, with kernels that take next to no
+// time; compared with the same number of bare copies on the device.
 //
 //     gpu_overhead [--steps N] [--out PREFIX]
 #include "arguments.hpp"
@@ -25,13 +25,13 @@ using clock_type = std::chrono::steady_clock;
 
 constexpr std::size_t bytes = 256;
 
-/// Microseconds, each of so many steps: until all is issued, and until it is over.
+/// Microseconds per step: until everything is issued, and until it has finished.
 struct step_times {
     double issue = 0.0;
     double all = 0.0;
 };
 
-/// The first one doesn't count.
+/// The first step isn't counted.
 template <class Issue, class Finish> step_times measure(std::size_t steps, const Issue& issue, const Finish& finish) {
     using microseconds = std::chrono::duration<double, std::micro>;
     step_times sum;

@@ -15,13 +15,13 @@
 
 namespace gpu_bench {
 
-/// What virtual ranks compute on: all multiprocessors, or a part of them each, by green contexts.
+/// The multiprocessors of virtual ranks: all of them for each rank, or a part for each, by green contexts.
 class partition {
 public:
     partition(std::size_t ranks, bool is_divided) {
         if (!is_divided) return;
         const int all = optpipe::cuda::attribute(0, cudaDevAttrMultiProcessorCount);
-        // On Hopper parts are multiples of 8.
+        // On Hopper, parts are multiples of 8.
         const auto least = static_cast<unsigned>(all) / static_cast<unsigned>(ranks) / 8U * 8U;
         if (least == 0)
             throw optpipe::error{std::to_string(all) + " multiprocessors can't be divided among " +
@@ -31,7 +31,7 @@ public:
             compute_.push_back(contexts_->make_stream(r));
     }
 
-    /// Of each rank; 0: all.
+    /// Number per rank; 0 means all.
     [[nodiscard]] int multiprocessors() const {
         return contexts_ ? static_cast<int>(contexts_->multiprocessors(0)) : 0;
     }
@@ -43,7 +43,7 @@ public:
     }
 
 private:
-    // Streams go before the contexts that they are of.
+    // Streams are destroyed before their contexts.
     std::unique_ptr<optpipe::cuda::green_contexts> contexts_;
     std::vector<optpipe::cuda::stream> compute_;
 };

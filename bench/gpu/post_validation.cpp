@@ -1,5 +1,5 @@
-// Training the language model on virtual ranks of one GPU without a barrier at the optimizer's step, against training
-// with one: parameters have to be the same, bit for bit, whether gradients are scaled down or not.
+// Trains the language model on virtual ranks of one GPU without a barrier at the optimizer's step, and with one. The
+// parameters must be equal bit for bit, whether gradients are scaled down or not.
 //
 //     gpu_post_validation [--ranks N] [--on streams|green-contexts] [--steps N] [--text FILE] [--out PREFIX]
 #include "arguments.hpp"
@@ -36,7 +36,7 @@ public:
     experiment(const gpu_bench::training_setup& how, std::size_t steps, const std::string& out)
         : steps_{steps}, model_{how}, p_{gpu_bench::first_guess(model_, how)}, out_{out} {}
 
-    /// Whether all went well.
+    /// Whether all comparisons succeeded.
     bool run() {
         out_.table("Without a barrier at the optimizer's step, and with one: " + p_.name,
                    {"schedule", "norm at most", "barrier", "steps", "void", "step [ms]", "first loss", "last loss",
@@ -46,7 +46,7 @@ public:
     }
 
 private:
-    /// Scaled down: nothing, then all but the half of the steps with the smallest gradients.
+    /// Compares without scaling down, then with all steps scaled down except the half with the smallest gradients.
     template <class Builder> bool compare(const Builder& build) {
         const auto s = build_schedule(p_, build);
         if (!s) throw error{"no schedule: " + describe(s.why())};

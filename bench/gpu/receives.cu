@@ -1,8 +1,8 @@
-// What computations lose to receives that wait on the multiprocessors beside them, and what is left of that loss where
-// a receive is issued behind the computation that precedes its message (`receive_issue::when_due`).
+// Loss of computations to receives that wait on the multiprocessors at the same time, and the remaining loss if a
+// receive is issued after the computation that precedes its message (`receive_issue::when_due`).
 //
-// Rank 0 computes while it waits for messages; rank 1, another process on the same GPU, does nothing until it sends, so
-// that the device isn't shared meanwhile.
+// Rank 0 computes while it waits for messages. Rank 1, another process on the same GPU, does nothing until it sends, so
+// it doesn't share the device before that.
 //
 //     gpu_receives [--bytes N] [--repetitions N] [--out PREFIX]
 #include "arguments.hpp"
@@ -29,11 +29,11 @@ namespace {
 
 using namespace optpipe;
 
-/// Longer than rank 0 takes to begin its receives and to compute beside them.
+/// Longer than rank 0 takes to start its receives and to compute at the same time.
 constexpr std::chrono::milliseconds before_send{400};
-/// Until receives are on the device.
+/// Time until receives are on the device.
 constexpr std::chrono::milliseconds before_computing{50};
-/// Of a computation alone; a small part of `before_send`.
+/// Time of a computation alone; a small part of `before_send`.
 constexpr double least_milliseconds = 20.0;
 constexpr std::size_t most_receives = 2; // activations and gradients
 
@@ -41,10 +41,10 @@ __global__ void multiply_and_add(float* out, int rounds) {
     float x = static_cast<float>(threadIdx.x);
     for (int i = 0; i < rounds; ++i)
         x = fmaf(x, 0.999F, 0.5F);
-    if (x < 0.0F) *out = x; // never; so that it isn't left out
+    if (x < 0.0F) *out = x; // never true; keeps the compiler from removing x
 }
 
-/// The same work in many blocks: the fewer multiprocessors there are for them, the longer they take.
+/// The same work in many blocks, which takes longer on fewer multiprocessors.
 class computation {
 public:
     computation() {
@@ -126,7 +126,7 @@ private:
     std::vector<cuda::stream> streams_;
 };
 
-/// Of rank 0's computation, in milliseconds.
+/// Time of rank 0's computation, in milliseconds.
 double measure(links& by, computation& work, const measurement& m) {
     if (m.how == issued::early) {
         by.exchange(m.receives);
@@ -156,7 +156,7 @@ std::string name_of(issued how) {
     }
     return "?";
 }
-/// With each measurement as often as asked for, the middle one. `out`: of rank 0.
+/// Runs each measurement `repetitions` times and reports the median. `out` is null except on rank 0.
 void measure_all(links& by, const std::string& blocks, std::size_t repetitions, gpu_bench::report* out) {
     std::optional<computation> work;
     if (out) work.emplace();

@@ -17,7 +17,7 @@ namespace gpu_bench {
 inline constexpr std::size_t relay_microbatches = 8;
 inline constexpr std::size_t relay_bytes = std::size_t{1} << 20U;
 
-/// ZB-H1 of stages that hand on what they get, so many bytes, one on each rank.
+/// ZB-H1 of stages that pass on their input of `bytes` bytes, one on each rank.
 [[nodiscard]] inline optpipe::per_rank<optpipe::rank_program> relay_programs(std::size_t ranks,
                                                                              std::size_t bytes = relay_bytes) {
     using namespace optpipe;

@@ -15,11 +15,11 @@
 
 namespace gpu_bench {
 
-/// Text, or a number; what there is none of is an empty text.
+/// Text or a number; an empty text for a missing value.
 using cell = std::variant<std::string, double>;
 
 /// Tables, written twice: PREFIX.md, and PREFIX.jsonl with an object per row. Each row is in the files when `row`
-/// returns, so that what comes after it can't take it away.
+/// returns, so a later failure doesn't lose it.
 class report {
 public:
     explicit report(const std::string& prefix) : markdown_{prefix + ".md"}, json_{prefix + ".jsonl"} {

@@ -1,5 +1,5 @@
-// Gradients of two pipelines of one rank each, processes on this GPU, that NCCL adds up: whether the sum is right on
-// both, and what it takes over sockets of this host.
+// NCCL sums the gradients of two pipelines of one rank each, in two processes on this GPU: whether the sum is right in
+// both, and its time over sockets of this host.
 //
 //     gpu_sums [--repetitions N] [--out PREFIX]
 #include "arguments.hpp"
@@ -25,10 +25,10 @@ std::span<float> numbers(std::span<std::byte> slab) {
     return {reinterpret_cast<float*>(slab.data()), slab.size() / sizeof(float)};
 }
 
-/// Numbers repeat after so many: small enough that they, and their sums, are exact in float.
+/// Numbers repeat after this many: few enough that they and their sums are exact in float.
 constexpr std::size_t period = 1000;
 
-/// Of replica r, (r + 1) · (i mod period).
+/// The gradients of replica r: (r + 1) · (i mod period).
 class gradients {
 public:
     gradients(std::size_t bytes, int replica) : host_{bytes}, device_{bytes} {

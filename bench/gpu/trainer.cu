@@ -37,7 +37,7 @@ double milliseconds_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Calls `body(i)` for all, each on a thread of its own, and throws the first error.
+/// Calls `body(i)` for all i, each on its own thread, and throws the first error.
 template <class Body> void side_by_side(std::size_t count, const Body& body) {
     std::vector<std::exception_ptr> errors(count);
     std::vector<std::thread> threads;
@@ -66,7 +66,7 @@ double relative_norm(const std::vector<float>& is, const std::vector<float>& exp
     return std::sqrt(apart / all);
 }
 
-/// The ranks of one process, and what they run.
+/// The ranks of one process, and their programs.
 class session {
 public:
     session(std::vector<std::unique_ptr<stream_device>>& devices, std::vector<stage_type>& stages,
@@ -116,14 +116,14 @@ private:
     std::vector<std::unique_ptr<runner_type>> runners_;
 };
 
-/// Takes down the squares of gradients.
+/// Records the squares of gradients.
 class noting_model : public language_model::reversible_device_pipeline<stream_device> {
 public:
     using reversible_device_pipeline::reversible_device_pipeline;
     template <class Lane> double gradient_squares(Lane& lane, optpipe::stage s) {
         return squares_.emplace_back(reversible_device_pipeline::gradient_squares(lane, s));
     }
-    /// Of every step that wasn't void.
+    /// One per step that wasn't void.
     [[nodiscard]] const std::vector<double>& squares() const { return squares_; }
 
 private:
@@ -264,7 +264,7 @@ private:
     [[nodiscard]] cuda::options options_with(bool times) const {
         return {.patience = patience, .streams = parts_.streams(), .record_times = times};
     }
-    /// First parameters, no gradients, no losses, the first batch.
+    /// Resets to the initial parameters, no gradients, no losses and the first batch.
     void begin_anew() {
         for (std::size_t i = 0; i < stages_.size(); ++i) {
             devices_[i]->use_own();
@@ -275,7 +275,7 @@ private:
         batches_->load(0);
         static_cast<void>(stages_.back().take_loss());
     }
-    /// The gradients without a pipeline, in one stream.
+    /// Computes the gradients without a pipeline, in one stream.
     void compute_reference() {
         begin_anew();
         for (auto& each : devices_)

@@ -27,58 +27,58 @@ struct training_setup {
     std::size_t layers_per_stage = 2;
     std::size_t microbatches = 8;
     language_model::precision products = language_model::precision::single;
-    /// What a plan may choose among for each stash; empty: it is kept, or offloaded.
+    /// The storage options of a plan for each stash; empty if it is kept or offloaded.
     std::vector<language_model::stash_storage> storage{};
-    /// Whether each rank has multiprocessors of its own.
+    /// Whether each rank has its own multiprocessors.
     bool is_divided = false;
-    /// Longer than a sequence.
+    /// Must be longer than a sequence.
     std::string text;
 };
 
-/// One step on the device, by its events.
+/// One step on the device, timed by its events.
 struct timeline {
     /// In milliseconds.
     optpipe::schedule measured;
-    /// The most that any rank's stashes took at once.
+    /// Largest total size of any rank's stashes at one time.
     std::size_t most_bytes = 0;
 };
 
 struct training_result {
-    /// Against the model without a pipeline, relative: the worst of all stages.
+    /// Relative to the model without a pipeline; the worst of all stages.
     double gradient_difference = 0.0;
     bool has_same_gradients = false;
-    /// Of every step, in nats per token: those that were issued, then those that were launched as a graph.
+    /// For every step, in nats per token: first the issued steps, then those launched as a graph.
     std::vector<double> losses;
     /// From the first call to the end of the last kernel.
     std::vector<double> milliseconds;
     std::vector<double> graph_milliseconds;
-    /// Why there are none of the latter.
+    /// Why there are no steps of a graph.
     std::string graph_failure;
 };
 
-/// Training that plans again meanwhile.
+/// Training that replans at the same time.
 struct online_result {
-    /// Of every step.
+    /// For every step.
     std::vector<double> losses;
     std::vector<double> milliseconds;
     std::vector<optpipe::online_event> log;
-    /// What it planned with, and ran, in the end.
+    /// The problem and the schedule in use at the end.
     optpipe::problem problem;
     optpipe::schedule schedule;
 };
 
 /// Training whose updates depend on the gradients of all ranks.
 struct validated_result {
-    /// Of every step, and the norm of all gradients.
+    /// For every step: its loss, and the norm of all gradients.
     std::vector<double> losses, norms;
-    /// Of every run of a step: some are void.
+    /// For every run of a step; some are void.
     std::vector<double> milliseconds;
     std::size_t voids = 0;
-    /// In the end, by stage.
+    /// At the end, by stage.
     std::vector<std::vector<float>> parameters;
 };
 
-/// The language model on virtual ranks of one GPU. Throws what CUDA, cuBLAS and the executor throw.
+/// The language model on virtual ranks of one GPU. Throws the errors of CUDA, cuBLAS and the executor.
 class trainer {
 public:
     explicit trainer(const training_setup& how);
@@ -86,24 +86,25 @@ public:
     trainer& operator=(const trainer&) = delete;
     ~trainer();
 
-    /// Of a stash: what the weight gradient needs too, and the rest.
+    /// Bytes of a stash: the part that the weight gradient also needs, and the rest.
     [[nodiscard]] std::size_t kept_bytes(optpipe::stage s) const;
     [[nodiscard]] std::size_t freed_bytes(optpipe::stage s) const;
     [[nodiscard]] std::size_t message_bytes() const;
-    /// Gives the problem the storage options, at costs in proportion to its forwards: `transfer` for a whole stash.
+    /// Gives the problem the storage options, with costs in proportion to its forwards; `transfer` is for a whole
+    /// stash.
     void set_storage(optpipe::problem& p, optpipe::duration transfer) const;
-    /// That each rank computes on.
+    /// Number of multiprocessors of each rank.
     [[nodiscard]] int multiprocessors() const;
 
-    /// Some steps that change nothing, the last of which is told about. The programs have updates.
+    /// Runs some steps that change nothing, and reports the last one. Contract: the programs have updates.
     [[nodiscard]] timeline record(const optpipe::any_graph& graph, std::span<const optpipe::rank_program> programs);
-    /// Begins anew: one step whose gradients are compared, `steps` that learn, and as many more by a graph.
+    /// Starts anew: one step whose gradients are compared, `steps` that learn, and the same number by a graph.
     [[nodiscard]] training_result train(std::span<const optpipe::rank_program> programs, std::size_t steps);
-    /// Begins anew, with `first`, a schedule of the problem. Steps are those of `train`.
+    /// Starts anew with `first`, a schedule of the problem. Steps are as in `train`.
     [[nodiscard]] online_result train_online(const optpipe::problem& p, const optpipe::schedule& first,
                                              const optpipe::online_setting& setting,
                                              const optpipe::online_options& options, std::size_t steps);
-    /// Begins anew. Without storage options. Steps are those of `train`.
+    /// Starts anew, without storage options. Steps are as in `train`.
     [[nodiscard]] validated_result train_validated(std::span<const optpipe::rank_program> programs,
                                                    const optpipe::execution::post_validation_options& how,
                                                    std::size_t steps);

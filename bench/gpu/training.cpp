@@ -1,18 +1,18 @@
 // Training steps of the language model on virtual ranks of one GPU, by schedules of the literature and by plans.
 //
-// First the costs are measured (a step by ZB-H1, each computation between two events, and another with each way to
-// recompute; copies of stashes both ways at once) and written as a problem. Then every method plans for them, within
-// what 1F1B needs and within half of it, and what it planned is run: against the plan by events, by the clock, as a
-// graph; with gradients that have to be those of the model without a pipeline, and a loss that has to fall. How long the
-// operations of each kind took is told beside what was planned.
+// First the costs are measured and written as a problem: a step by ZB-H1 with each computation between two events,
+// another step for each way to recompute, and copies of stashes in both directions at once. Then every method plans for
+// these costs, within the memory of 1F1B and within half of it, and its plan is run: compared with the plan by events
+// and by the clock, and as a graph. Gradients must be those of the model without a pipeline, and the loss must fall.
+// The measured times of each kind of operation are reported next to the planned ones.
 //
 //     gpu_training [--ranks N] [--on streams|green-contexts] [--products single|tf32] [--microbatches N]
 //                  [--layers N] [--hidden N] [--sequence N] [--sequences N] [--steps N] [--seconds N]
 //                  [--storage transfers|options] [--online none|STEPS] [--text FILE] [--out PREFIX]
 //
-// With `--storage options` a stash may be kept, offloaded, or recomputed, in four ways that are measured, too; within
-// half of what 1F1B needs and within 0.3 of it. With `--online` there are as many steps more, that begin by what is
-// known of no costs, and plan again meanwhile.
+// With `--storage options` a stash may be kept, offloaded, or recomputed in four ways, which are also measured; the
+// memory is then half and 0.3 of that of 1F1B. `--online` adds this number of steps, which start without known costs
+// and replan during training.
 #include "arguments.hpp"
 #include "costs.hpp"
 #include "methods.hpp"
@@ -64,7 +64,7 @@ public:
           out_{prefix_}, deadline_{clock_type::now() + std::chrono::seconds{options.number("--seconds")}},
           tolerance_{tolerance_of(how.products)}, model_{how}, p_{gpu_bench::first_guess(model_, how)} {}
 
-    /// Whether all went well.
+    /// Whether all runs succeeded.
     bool run() {
         const auto guess = p_;
         measure_costs();
@@ -72,7 +72,7 @@ public:
         const auto needed = *std::max_element(peaks.begin(), peaks.end());
         bool is_well = true;
         for (const double share : how_.storage.empty() ? std::vector{1.0, 0.5} : std::vector{0.5, 0.3}) {
-            // One microbatch at a time has to fit.
+            // One microbatch at a time must fit.
             for (const stage s : p_.graph.all_stages())
                 p_.memory_limit[p_.rank_of(s)] = std::max(share * needed, p_.costs[s].activation);
             begin_table(share);
@@ -85,12 +85,12 @@ public:
 
 private:
     static double gigabytes(double bytes) { return bytes / 1e9; }
-    /// For gradients whose sums were taken in another order; where factors are rounded, that decides where to.
+    /// For gradients summed in another order; with rounded factors, the order decides their rounding.
     static double tolerance_of(language_model::precision products) {
         return products == language_model::precision::single ? 1e-4 : 2e-2;
     }
 
-    /// With every stash kept as a whole.
+    /// The builder's schedule with every stash kept as a whole.
     template <class Builder> schedule keeping(const Builder& builder) const {
         return p_.has_storage_options() ? uniform(builder, how_.storage.front().name)
                                         : valid(build_schedule(p_, builder));
@@ -103,17 +103,17 @@ private:
         return *built;
     }
 
-    /// As it ran.
+    /// The schedule with its measured times.
     schedule recorded(const schedule& s) { return model_.record(p_.graph, programs_of(s)).measured; }
     void measure_costs() {
         cost_profile profile;
-        profile.set_warm_up(0); // that was before the step that is told about
+        profile.set_warm_up(0); // already before the reported step
         const auto add = [&](const schedule& measured) { profile.add(p_, profile.steps(), measured, {}); };
         add(recorded(keeping(zero_bubble_h1)));
         for (const auto& option : how_.storage) {
             if (option.again == language_model::recomputation::none) continue;
             auto measured = recorded(uniform(zero_bubble_h1, option.name));
-            // What all options share was measured where everything is kept.
+            // The operations common to all options were measured with everything kept.
             const auto own = option.inside ? operation_kind::backward_input : operation_kind::recompute;
             std::erase_if(measured.operations, [&](const auto& timed) { return timed.op.kind != own; });
             add(measured);
@@ -155,7 +155,7 @@ private:
                     "same bits", "first loss", "last loss", "verdict"});
     }
 
-    /// How much longer the operations of each kind took in each method's step than planned.
+    /// Reports how much longer than planned the operations of each kind took in each method's step.
     void tell_operation_times() {
         std::vector<std::string> columns{"method"};
         for (const auto kind : all_operation_kinds)
@@ -170,7 +170,7 @@ private:
         }
     }
 
-    /// Buffers lie in one piece each, where nothing packs them; what is lost to gaps comes on top of the limit.
+    /// Each buffer is in one piece if nothing packs them; the memory lost to gaps is added to the limit.
     lowering_options lowering() const {
         return {.bytes_per_unit = 1.0,
                 .alignment = gpu_bench::alignment,
@@ -229,7 +229,7 @@ private:
                   verdict.value_or("")});
         return !verdict;
     }
-    /// What is wrong.
+    /// The fault, if there is one.
     [[nodiscard]] std::optional<std::string> verdict_on(const gpu_bench::training_result& r) const {
         if (!(r.gradient_difference <= tolerance_)) return "gradients differ";
         if (!(r.losses.back() < r.losses.front())) return "the loss doesn't fall";
@@ -237,8 +237,8 @@ private:
         return std::nullopt;
     }
 
-    /// Training by what is known before the first step: 1F1B with the option that holds least, in half the memory that
-    /// keeping takes.
+    /// Training with the knowledge before the first step: 1F1B with the option that holds least, in half of the memory
+    /// for keeping all stashes.
     bool plan_again(problem p) {
         for (const rank r : p.graph.all_ranks())
             p.memory_limit[r] = 0.5 * static_cast<double>(how_.ranks) * p.costs[stage{0}].activation;
@@ -270,7 +270,7 @@ private:
     gpu_bench::report out_;
     clock_type::time_point deadline_;
     double tolerance_;
-    std::vector<std::pair<std::string, std::vector<kind_difference>>> operation_times_; ///< of each method
+    std::vector<std::pair<std::string, std::vector<kind_difference>>> operation_times_; ///< per method
     gpu_bench::trainer model_;
     problem p_;
 };

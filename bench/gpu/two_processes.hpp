@@ -15,9 +15,9 @@
 
 namespace gpu_bench {
 
-/// Two ranks of NCCL on one GPU: processes that it takes for two hosts with nothing but sockets between them, as it
-/// refuses two ranks of one host on a device. Rank 1 is a child of rank 0 and ends with it. Made before the first call
-/// of CUDA or NCCL, of which a fork takes nothing along, and before any thread.
+/// Two ranks of NCCL on one GPU. NCCL refuses two ranks of one host on a device, so these processes look like two hosts
+/// with only sockets between them. Rank 1 is a child of rank 0 and ends with it. Must be made before any thread and
+/// before the first call of CUDA or NCCL, whose state doesn't survive a fork.
 class two_processes {
 public:
     two_processes() {
@@ -38,7 +38,7 @@ public:
     }
 
     [[nodiscard]] int self() const { return child_ == 0 ? 1 : 0; }
-    /// What rank 0 makes, on both.
+    /// Returns the value that rank 0 makes, on both ranks.
     template <class Make> auto share(const Make& make) const {
         auto what = self() == 0 ? make() : decltype(make()){};
         static_assert(std::is_trivially_copyable_v<decltype(what)> && sizeof what < PIPE_BUF);
@@ -46,13 +46,13 @@ public:
         if (moved != static_cast<ssize_t>(sizeof what)) throw optpipe::error{"the other process is gone"};
         return what;
     }
-    /// By rank 0.
+    /// To be called by rank 0.
     void kill_other() {
         if (std::exchange(is_over_, true)) return;
         kill(child_, SIGKILL);
         waitpid(child_, nullptr, 0);
     }
-    /// By rank 0: waits until rank 1 has ended; whether all was well with it.
+    /// To be called by rank 0: waits until rank 1 has ended, and returns whether it succeeded.
     [[nodiscard]] bool other_ends_well() {
         is_over_ = true;
         int status = 0;
