@@ -12,7 +12,8 @@ struct presolve_parameters {
     /// Bounds of columns: of a finite range, the part that a better bound must take off a column that isn't an integer.
     /// Two rows can tighten each other's columns for ever, by less each time.
     double least_gain = 0.02;
-    /// A bound beyond this, where there was none, tells a relaxation nothing and scales it badly.
+    /// A bound beyond this, where there was none, tells a relaxation nothing and scales it badly. One that was given is
+    /// a row instead.
     double largest_bound = 1e7;
 
     /// Coefficients: the least part that tightening must take off one; more where probing finds it, after which a row
