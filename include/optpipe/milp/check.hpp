@@ -29,8 +29,8 @@ struct infeasibility {
 /// The objective in the model's own direction, including the offset.
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
-/// All violations by `values`, which has one value per variable; empty for a feasible point. Independent of how the
-/// values were found. `feasibility` defines what may be violated, and by how much.
+/// All that `values`, one per variable, violate: empty for a feasible point. Knows nothing of how they were found.
+/// What may be missed, and by how much, is said in `feasibility`; rows are checked with integers rounded.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
 
@@ -46,6 +46,7 @@ struct infeasibility {
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace optpipe::milp {
 namespace detail {
@@ -54,16 +55,47 @@ namespace detail {
 struct interval_check {
     double lower;
     double upper;
-    feasibility feasible;
 
     [[nodiscard]] double distance(double value) const {
         if (std::isnan(value)) return value;
         return std::max({lower - value, value - upper, 0.0});
     }
-    [[nodiscard]] bool accepts(double value) const {
-        return feasible.is_above(value, lower) && feasible.is_below(value, upper) && std::isfinite(value);
+    /// By no more than the slack and `noise`.
+    [[nodiscard]] bool accepts(double value, const feasibility& feasible, double noise = 0.0) const {
+        return std::isfinite(value) && value >= lower - feasible.slack(lower) - noise &&
+               value <= upper + feasible.slack(upper) + noise;
     }
 };
+
+[[nodiscard]] inline std::vector<double> with_rounded_integers(const model& m, std::span<const double> values,
+                                                               const feasibility& feasible) {
+    std::vector<double> rounded{values.begin(), values.end()};
+    for (const variable x : m.all_variables()) {
+        double& value = rounded[x.position()];
+        if (m.is_integer(x) && std::abs(value - std::round(value)) <= feasible.integrality())
+            value = std::round(value);
+    }
+    return rounded;
+}
+
+/// The largest term at a point.
+[[nodiscard]] inline double largest_term(std::span<const term> terms, std::span<const double> values) {
+    double largest = 0.0;
+    for (const auto& t : terms)
+        largest = std::max(largest, std::abs(t.coefficient * values[t.column.position()]));
+    return largest;
+}
+/// Whether a row accepts its activity at a point with rounded integers.
+[[nodiscard]] inline bool accepts(const model& m, row r, double activity, std::span<const double> values,
+                                  const feasibility& feasible) {
+    const auto terms = m.terms(r);
+    const double largest = largest_term(terms, values);
+    const double lower = m.row_lower(r), upper = m.row_upper(r);
+    const bool is_exact = static_cast<double>(terms.size()) * largest < largest_exact_integer && is_whole(activity);
+    if (is_exact && is_integral(m, r))
+        return activity >= feasible.rounded_up(lower) && activity <= feasible.rounded_down(upper);
+    return interval_check{lower, upper}.accepts(activity, feasible, noise_of_sum(largest));
+}
 
 } // namespace detail
 
@@ -86,21 +118,23 @@ OPTPIPE_INLINE double objective_value(const model& m, std::span<const double> va
 OPTPIPE_INLINE std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                 optpipe::tolerance tolerance) {
     OPTPIPE_EXPECT(values.size() == m.variables(), "check: one value per variable");
+    const feasibility feasible{tolerance};
     std::vector<infeasibility> found;
     for (const variable x : m.all_variables()) {
         const double value = values[x.position()];
-        const detail::interval_check bounds{m.lower(x), m.upper(x), {tolerance}};
-        if (!bounds.accepts(value))
+        const detail::interval_check bounds{m.lower(x), m.upper(x)};
+        if (!bounds.accepts(value, feasible))
             found.push_back({infeasibility_kind::bounds, x.position(), value, bounds.distance(value)});
         const double fraction = std::abs(value - std::round(value));
-        if (m.is_integer(x) && fraction > tolerance.at(1.0))
+        if (m.is_integer(x) && fraction > feasible.integrality())
             found.push_back({infeasibility_kind::integrality, x.position(), value, fraction});
     }
+    const auto point = detail::with_rounded_integers(m, values, feasible);
     for (const row r : m.all_rows()) {
-        const double value = activity(m.terms(r), values);
-        const detail::interval_check bounds{m.row_lower(r), m.row_upper(r), {tolerance}};
-        if (!bounds.accepts(value))
-            found.push_back({infeasibility_kind::rows, r.position(), value, bounds.distance(value)});
+        const double value = activity(m.terms(r), point);
+        const detail::interval_check sides{m.row_lower(r), m.row_upper(r)};
+        if (!detail::accepts(m, r, value, point, feasible))
+            found.push_back({infeasibility_kind::rows, r.position(), value, sides.distance(value)});
     }
     return found;
 }

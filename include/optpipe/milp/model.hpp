@@ -107,6 +107,9 @@ private:
     std::string name_;
 };
 
+/// Whether all of its columns are integers, with integral coefficients.
+[[nodiscard]] bool is_integral(const model& m, row r);
+
 /// The variable's name, or x7 if it has none.
 [[nodiscard]] std::string name_of(const model& m, variable x);
 /// The row's name, or r3 if it has none.
@@ -200,6 +203,13 @@ OPTPIPE_INLINE const model::column_data& model::at(variable x) const {
 OPTPIPE_INLINE const model::row_data& model::at(row r) const {
     OPTPIPE_EXPECT(r.position() < rows_.size(), "model: there is no such row");
     return rows_[r.position()];
+}
+
+OPTPIPE_INLINE bool is_integral(const model& m, row r) {
+    const auto terms = m.terms(r);
+    return std::all_of(terms.begin(), terms.end(), [&](const term& t) {
+        return m.is_integer(t.column) && t.coefficient == std::round(t.coefficient);
+    });
 }
 
 OPTPIPE_INLINE std::string name_of(const model& m, variable x) {

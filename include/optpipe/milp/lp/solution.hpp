@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/lp/linear_program.hpp"
 
 #include <algorithm>
@@ -55,7 +56,8 @@ inline void complete(const linear_program& program, solution& s) {
 }
 
 [[nodiscard]] inline bool is_within(double v, double lower, double upper, double tolerance) {
-    return v >= lower - tolerance * (1.0 + std::abs(lower)) && v <= upper + tolerance * (1.0 + std::abs(upper));
+    const feasibility feasible{{tolerance}};
+    return feasible.is_above(v, lower) && feasible.is_below(v, upper);
 }
 
 [[nodiscard]] inline bool is_primal_feasible(const linear_program& program, const solution& s, double tolerance) {

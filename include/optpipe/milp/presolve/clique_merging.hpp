@@ -70,7 +70,7 @@ private:
                     clique.literals.push_back(2 * t.column.position() + (is_negated ? 1 : 0));
                     capacity += is_negated ? 1.0 : 0.0;
                 }
-                if (slack.rounded_down(capacity) != 1.0) continue;
+                if (slack.feasible.rounded_down(capacity) != 1.0) continue;
                 for (const auto literal : clique.literals)
                     of_literal_[literal].push_back(cliques_.size());
                 return cliques_.push_back(std::move(clique));

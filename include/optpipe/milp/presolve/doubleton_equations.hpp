@@ -27,9 +27,9 @@ struct doubleton_equations {
             const auto& first = shorter_first ? a : b;
             const auto& second = shorter_first ? b : a;
             if (can_go(m, r, first, second, slack))
-                found.add(substitution(m, r, first, second));
+                found.add(substitution(m, r, first, second, slack));
             else if (can_go(m, r, second, first, slack))
-                found.add(substitution(m, r, second, first));
+                found.add(substitution(m, r, second, first, slack));
         }
     }
 
@@ -51,7 +51,7 @@ private:
         return factor.noise / std::abs(factor.value) * std::max(finite(below.value), finite(above.value));
     }
 
-    static proposal substitution(const reducible& m, row r, const term& gone, const term& kept) {
+    static proposal substitution(const reducible& m, row r, const term& gone, const term& kept, const margins& slack) {
         const auto constant = quotient(m.lower(r), gone.coefficient);
         const auto factor = quotient(-kept.coefficient, gone.coefficient);
         const auto below = difference(m.lower(gone.column), constant.value);
@@ -63,7 +63,8 @@ private:
         const double of_bounds =
             of_constant + std::max(below.noise, above.noise) + relative_noise(factor, below, above);
         const double noise = of_bounds / std::abs(factor.value) + std::max(lower.noise, upper.noise);
-        return {{bound_column{kept.column, lower.value, upper.value, noise},
+        const double grace = slack.grace(m.lower(gone.column), m.upper(gone.column), factor.value, noise);
+        return {{bound_column{kept.column, lower.value, upper.value, noise, grace},
                  substitute_column{gone.column,
                                    {{kept.column, factor.value}},
                                    constant.value,

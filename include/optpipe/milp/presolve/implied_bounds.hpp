@@ -44,15 +44,17 @@ struct implied_bounds {
             const auto range = m.activity(r);
             if (range.open_below > 1 && range.open_above > 1) continue;
             for (const auto& t : m.terms(r))
-                tighten(m, t.column, implied_by(m, r, range, t), slack, found);
+                tighten(m, r, t, implied_by(m, r, range, t), slack, found);
         }
     }
 
 private:
-    static void tighten(const reducible& m, variable x, const implied_interval& implied, const margins& slack,
-                        proposal_list& found) {
-        const double lower = m.is_integer(x) ? slack.rounded_up(implied.lower, implied.noise) : implied.lower;
-        const double upper = m.is_integer(x) ? slack.rounded_down(implied.upper, implied.noise) : implied.upper;
+    static void tighten(const reducible& m, row r, const term& t, const implied_interval& implied,
+                        const margins& slack, proposal_list& found) {
+        const variable x = t.column;
+        const double off = slack.grace(m.lower(r), m.upper(r), t.coefficient, implied.noise);
+        const double lower = m.is_integer(x) ? margins::rounded_up(implied.lower, off) : implied.lower;
+        const double upper = m.is_integer(x) ? margins::rounded_down(implied.upper, off) : implied.upper;
         const double range = m.upper(x) - m.lower(x);
         const bool better_lower = slack.is_worth(m.is_integer(x), lower - m.lower(x), range, lower);
         const bool better_upper = slack.is_worth(m.is_integer(x), m.upper(x) - upper, range, upper);

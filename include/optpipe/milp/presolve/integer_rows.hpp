@@ -20,9 +20,9 @@ struct integer_rows {
             if (!m.has(r) || !m.has_changed(r, since) || m.terms(r).empty()) continue;
             const double divisor = common_divisor(m, r, slack);
             if (divisor == 0.0) continue;
-            const double noise = m.noise(r) / divisor;
-            const double lower = divisor * slack.rounded_up(m.lower(r) / divisor, noise);
-            const double upper = divisor * slack.rounded_down(m.upper(r) / divisor, noise);
+            const double off = slack.grace(m.lower(r), m.upper(r), divisor, m.noise(r) / divisor);
+            const double lower = divisor * margins::rounded_up(m.lower(r) / divisor, off);
+            const double upper = divisor * margins::rounded_down(m.upper(r) / divisor, off);
             if (lower > upper)
                 found.add({{give_up{verdict::infeasible}}, {r}, {}});
             else if (lower > m.lower(r) + slack.excess_at(lower) || upper < m.upper(r) - slack.excess_at(upper))

@@ -28,8 +28,19 @@ struct margins {
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
     [[nodiscard]] bool is_integral(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
-    [[nodiscard]] double rounded_up(double a, double noise = 0.0) const { return feasible.rounded_up(a, noise); }
-    [[nodiscard]] double rounded_down(double a, double noise = 0.0) const { return feasible.rounded_down(a, noise); }
+    /// Bounds of integers, if they may be `off` too tight.
+    [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
+    [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }
+    /// What an integer's bound from a row with these sides may be off by, where `noise` is that of the bound.
+    [[nodiscard]] double grace(double lower, double upper, double coefficient, double noise) const {
+        return std::max(noise, feasible.grace(std::max(feasible.slack(lower), feasible.slack(upper)), coefficient));
+    }
+    /// Whether a bound may be nothing but a large number that stands for none: nothing says that the column is of
+    /// its size.
+    [[nodiscard]] static bool is_far_above(double upper, double lower) {
+        return std::isfinite(upper) && upper > parameters.largest_bound * std::max(1.0, lower);
+    }
+    [[nodiscard]] static bool is_far_below(double lower, double upper) { return is_far_above(-lower, -upper); }
 };
 
 } // namespace optpipe::milp::presolving

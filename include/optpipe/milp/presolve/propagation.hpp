@@ -113,8 +113,9 @@ private:
         double new_lower = t.coefficient > 0.0 ? at_least : at_most;
         double new_upper = t.coefficient > 0.0 ? at_most : at_least;
         if (m_->is_integer(x)) {
-            new_lower = slack_.rounded_up(new_lower, noise);
-            new_upper = slack_.rounded_down(new_upper, noise);
+            const double off = slack_.grace(m_->lower(r), m_->upper(r), t.coefficient, noise);
+            new_lower = margins::rounded_up(new_lower, off);
+            new_upper = margins::rounded_down(new_upper, off);
             if (new_lower > high || new_upper < low) return false;
         } else {
             new_lower -= noise;

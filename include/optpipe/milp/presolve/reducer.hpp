@@ -25,7 +25,8 @@ public:
     reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {
         // Round the bounds of integers to integers first: a fractional part would belong to no value.
         for (const variable x : m.all_variables())
-            if (m.is_integer(x)) m_.set_bounds(x, slack_.rounded_up(m.lower(x)), slack_.rounded_down(m.upper(x)));
+            if (m.is_integer(x))
+                m_.set_bounds(x, slack_.feasible.rounded_up(m.lower(x)), slack_.feasible.rounded_down(m.upper(x)));
         for (const variable x : m.all_variables())
             if (apply(bound_column{x, m_.lower(x), m_.upper(x)}) == verdict::infeasible) is_infeasible_ = true;
         for (const row r : m.all_rows())
@@ -114,9 +115,9 @@ private:
     verdict apply(const bound_column& b) {
         const bool is_integer = m_.is_integer(b.x);
         const double below =
-            is_integer ? slack_.rounded_up(b.lower, b.noise) : b.lower - beyond_rounding(b.lower, b.noise);
+            is_integer ? margins::rounded_up(b.lower, off(b, b.lower)) : b.lower - beyond_rounding(b.lower, b.noise);
         const double above =
-            is_integer ? slack_.rounded_down(b.upper, b.noise) : b.upper + beyond_rounding(b.upper, b.noise);
+            is_integer ? margins::rounded_down(b.upper, off(b, b.upper)) : b.upper + beyond_rounding(b.upper, b.noise);
         const double lower = std::max(m_.lower(b.x), below);
         const double upper = std::min(m_.upper(b.x), above);
         if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;
@@ -125,6 +126,9 @@ private:
         if (lower == m_.lower(b.x) && upper == m_.upper(b.x)) return verdict::unchanged;
         m_.set_bounds(b.x, lower, upper);
         return verdict::applied;
+    }
+    static double off(const bound_column& b, double bound) {
+        return std::max({b.noise, b.grace, std::isfinite(bound) ? margins::noise_at(bound) : 0.0});
     }
     /// The noise, unless it is no more than rounding: such noise isn't added to bounds, so that they keep their digits;
     /// the rows account for it.
@@ -161,7 +165,10 @@ private:
         // Sides that cross by no more than that make the row an equation.
         const double middle = b.lower + (b.upper - b.lower) / 2.0;
         const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle} : b;
-        if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) return verdict::unchanged;
+        if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) {
+            m_.add_noise(b.at, b.noise); // of coefficients
+            return verdict::unchanged;
+        }
         sides.apply(m_);
         return verdict::applied;
     }

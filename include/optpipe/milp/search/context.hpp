@@ -80,7 +80,7 @@ struct context {
     [[nodiscard]] double least_gain(double objective) const {
         constexpr double share = 0.1;
         const double step = instance->objective_step;
-        const double slack = instance->tolerances.slack(objective);
+        const double slack = instance->tolerances.objective_slack(objective);
         return step > slack ? step - 0.5 * slack : share * slack;
     }
     [[nodiscard]] double wanted_gap(double objective) const {

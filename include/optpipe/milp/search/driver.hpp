@@ -52,22 +52,25 @@ public:
         const bool denied = limits_.finished() && !unbounded_ && !best_.exists();
         if (denied && !is_part_ && !crossed_bounds())
             if (auto found = search_relaxed()) return std::move(*found);
+        if (!is_part_ && !limits_.finished() && limits_.reason() == limit::numerics)
+            if (auto found = search_plain()) return std::move(*found);
         return conclude();
     }
 
 private:
-    /// A model is infeasible only if it stays so with its sides moved by their tolerance. So if the first search finds
-    /// it infeasible, a second search moves the sides by half the tolerance, and accepts points within the other half.
-    /// The second search gets no more nodes than the first, and no conflict search, which has no such limit.
+    /// A model is infeasible only if it stays so with its sides moved by a part of their tolerance: what a first search
+    /// denies is searched again with that, for points that are taken with the rest. With no more nodes than the first
+    /// time, and without what has no such limit.
     std::optional<result> search_relaxed() {
-        constexpr double half = 0.5;
-        constexpr double rest = 0.499;
-        const auto m = relaxed_model(*given_, {{half * options_->tolerance.relative}});
+        constexpr double part = 0.1; // as much as others allow in their relaxations
+        constexpr double rest = 0.899;
+        const auto m = relaxed_model(*given_, {{part * options_->tolerance.relative}});
+        if (!m) return std::nullopt;
         auto options = remaining_options();
         options.node_limit = limits_.nodes() + 1;
         options.conflict_search = false;
         options.tolerance = {rest * options_->tolerance.relative};
-        driver second{m, options, {}};
+        driver second{*m, options, {}};
         second.is_part_ = true;
         auto found = second.solve();
         if (!found.incumbent || !best_.offer(*found.incumbent)) return std::nullopt;
@@ -76,17 +79,51 @@ private:
             found.why = stopped{limit::numerics};
         return found;
     }
-    [[nodiscard]] static model relaxed_model(model m, const feasibility& by) {
-        for (const variable x : m.all_variables())
-            if (!m.is_integer(x)) m.set_bounds(x, m.lower(x) - by.slack(m.lower(x)), m.upper(x) + by.slack(m.upper(x)));
+    /// What presolve, or what it left, couldn't settle within the tolerances is searched again as it was given. Nothing
+    /// if that doesn't settle it either; a better point stays.
+    std::optional<result> search_plain() {
+        if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
+        auto options = remaining_options();
+        options.presolve = false;
+        options.on_progress = {};
+        driver second{*given_, options, {}, &limits_};
+        second.is_part_ = false;
+        if (best_.exists()) second.hooks_.first_solution = best_.values();
+        auto found = second.solve();
+        count(found.stats);
+        if (found.incumbent) best_.offer(*found.incumbent);
+        if (std::holds_alternative<stopped>(found.why)) return std::nullopt;
+        found.stats = std::move(conclude().stats);
+        return found;
+    }
+    void count(const statistics& stats) {
+        limits_.count_nodes(stats.nodes);
+        limits_.count_iterations(stats.lp_iterations);
+        limits_.count_conflicts(stats.conflicts);
+    }
+    /// Bounds give way by what a row would forgive. Nothing if all is integral.
+    [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
+        bool is_wider = false;
+        const auto widen = [&](auto at, double lower, double upper, double coefficient) {
+            is_wider = is_wider || std::isfinite(lower) || std::isfinite(upper);
+            m.set_bounds(at, lower - by.slack(lower) / coefficient, upper + by.slack(upper) / coefficient);
+        };
+        std::vector<double> largest(m.variables(), 1.0);
         for (const row r : m.all_rows())
-            m.set_bounds(r, m.row_lower(r) - by.slack(m.row_lower(r)), m.row_upper(r) + by.slack(m.row_upper(r)));
-        return m;
+            for (const auto& t : m.terms(r))
+                largest[t.column.position()] = std::max(largest[t.column.position()], std::abs(t.coefficient));
+        for (const variable x : m.all_variables())
+            if (!m.is_integer(x)) widen(x, m.lower(x), m.upper(x), largest[x.position()]);
+        for (const row r : m.all_rows())
+            if (!is_integral(m, r)) widen(r, m.row_lower(r), m.row_upper(r), 1.0);
+        return is_wider ? std::optional{std::move(m)} : std::nullopt;
     }
     [[nodiscard]] solve_options remaining_options() const {
         auto options = *options_;
         options.time_limit =
             std::chrono::duration<double>{std::max(0.0, options_->time_limit.count() - limits_.seconds())};
+        if (options.node_limit < std::numeric_limits<std::size_t>::max())
+            options.node_limit -= std::min(options.node_limit, limits_.nodes());
         return options;
     }
 
@@ -284,17 +321,13 @@ private:
     [[nodiscard]] result any_solution(model m) {
         m.set_objective({});
         auto options = remaining_options();
-        if (options.node_limit < std::numeric_limits<std::size_t>::max())
-            options.node_limit -= std::min(options.node_limit, limits_.nodes());
         options.on_progress = {};
         options.log = {};
         options.shared = nullptr;
         driver search{m, options, {}, &limits_};
         search.is_part_ = false;
         auto found = search.solve();
-        limits_.count_nodes(found.stats.nodes);
-        limits_.count_iterations(found.stats.lp_iterations);
-        limits_.count_conflicts(found.stats.conflicts);
+        count(found.stats);
         return found;
     }
 

@@ -70,7 +70,9 @@ private:
     const double scaled = side / unit;
     if (!std::isfinite(scaled)) return scaled;
     const double off = std::min((noise + n.noise_at(side)) / unit, most);
-    return std::abs(scaled - std::round(scaled)) <= off ? std::round(scaled) : n.rule().rounded_up(scaled);
+    return std::abs(scaled - std::round(scaled)) <= off
+               ? std::round(scaled)
+               : feasibility::rounded_up(scaled, n.rule().grace(n.slack(side), unit));
 }
 
 } // namespace detail

@@ -39,13 +39,15 @@ public:
     /// value per variable of the given model.
     [[nodiscard]] std::optional<solution> verified(std::vector<double> values) const {
         if (values.size() != given_->variables()) return std::nullopt;
-        auto normalized = values;
         for (const variable x : given_->all_variables())
-            normalized[x.position()] = nudged(x, values[x.position()]);
+            if (given_->is_integer(x)) values[x.position()] = rounded(values[x.position()]);
+        auto within_bounds = values;
+        for (const variable x : given_->all_variables())
+            within_bounds[x.position()] = nudged(x, values[x.position()]);
         // Moving a value onto its bound may violate a row with a large coefficient, so the values as given are tried
         // too.
-        if (check(*given_, normalized, tolerance_).empty())
-            values = std::move(normalized);
+        if (check(*given_, within_bounds, tolerance_).empty())
+            values = std::move(within_bounds);
         else if (!check(*given_, values, tolerance_).empty())
             return std::nullopt;
         const double objective = sign_ * (objective_value(*given_, values) - given_->offset());
@@ -66,10 +68,12 @@ public:
     }
 
 private:
-    /// The value rounded to an integer, or moved onto its bound, if that changes it within the tolerance.
+    [[nodiscard]] double rounded(double value) const {
+        return std::abs(value - std::round(value)) <= tolerance_.at(1.0) ? std::round(value) : value;
+    }
+    /// Within its bounds, where that is within the tolerance.
     [[nodiscard]] double nudged(variable x, double value) const {
         const double slack = tolerance_.at(1.0);
-        if (given_->is_integer(x) && std::abs(value - std::round(value)) <= slack) return std::round(value);
         if (value < given_->lower(x) && value >= given_->lower(x) - slack) value = given_->lower(x);
         if (value > given_->upper(x) && value <= given_->upper(x) + slack) value = given_->upper(x);
         return value;

@@ -4,12 +4,14 @@
 #include "optpipe/milp/expression.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/presolve.hpp"
+#include "optpipe/milp/presolve/margins.hpp"
 #include "optpipe/milp/search/control.hpp"
 #include "optpipe/milp/search/implied_integers.hpp"
 #include "optpipe/milp/search/problem.hpp"
 #include "optpipe/milp/search/propagation/domains.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -20,7 +22,8 @@ namespace optpipe::milp::search {
 /// The searched model, and the way back from it to the given one: one presolve step per restart.
 class reduction {
 public:
-    /// Starts from the given model. Bounds that cross, by at most the tolerance, are both set to their mean.
+    /// Bounds may cross by the tolerance: then both are what lies between them. Bounds that may be nothing but large
+    /// numbers become rows: those enter no arithmetic but their own, until something makes them tight.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
@@ -31,6 +34,9 @@ public:
         for (const row r : model_.all_rows())
             if (model_.row_lower(r) > model_.row_upper(r))
                 set_both(r, middle(model_.row_lower(r), model_.row_upper(r)));
+        forget_endless_sides();
+        for (const variable x : model_.all_variables())
+            move_far_bounds(x);
     }
     /// Rounds the bounds that `implied_integers` found to be integral up to noise, before presolve carries their error
     /// into other rows.
@@ -112,6 +118,26 @@ public:
     }
 
 private:
+    /// What other solvers read as infinity.
+    static double without_endless(double bound) {
+        constexpr double endless = 1e20;
+        return std::abs(bound) < endless ? bound : std::copysign(infinity, bound);
+    }
+    void forget_endless_sides() {
+        for (const row r : model_.all_rows()) {
+            const double low = without_endless(model_.row_lower(r)), up = without_endless(model_.row_upper(r));
+            if (low < infinity && up > -infinity) model_.set_bounds(r, low, up);
+        }
+    }
+    void move_far_bounds(variable x) {
+        using presolving::margins;
+        const double lower = model_.lower(x), upper = model_.upper(x);
+        const bool below = margins::is_far_below(lower, upper), above = margins::is_far_above(upper, lower);
+        if (!below && !above) return;
+        model_.set_bounds(x, below ? -infinity : lower, above ? infinity : upper);
+        const double low = below ? without_endless(lower) : -infinity, up = above ? without_endless(upper) : infinity;
+        if (low > -infinity || up < infinity) model_.add_row(low, {{x, 1.0}}, up);
+    }
     template <class Place> void set_both(Place at, double value) { model_.set_bounds(at, value, value); }
 
     milp::model model_;

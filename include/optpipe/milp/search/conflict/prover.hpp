@@ -31,7 +31,7 @@ struct problem_with_objective {
         constexpr double widest = 1e9;
         unit = p.objective_step > 0.0 ? p.objective_step : (high - low) / marks;
         const double span = std::max(std::abs(low), std::abs(high));
-        if (!(unit > p.tolerances.slack(span)) || !(span < widest * unit)) {
+        if (!(unit > p.tolerances.objective_slack(span)) || !(span < widest * unit)) {
             if (!(p.objective_step > 0.0 && span < widest * unit)) unit = 0.0;
         }
         const bool measured = unit > 0.0;
@@ -213,7 +213,7 @@ private:
         const double least = search_.engine().bounds().at_root(lower_of(scaled_->objective));
         const double exact = context_->instance->objective_step > 0.0 ? least : least - 1.0;
         const double reached = exact * scaled_->unit;
-        if (!(reached > bound_ + context_->instance->tolerances.slack(bound_))) return;
+        if (!(reached > bound_ + context_->instance->tolerances.objective_slack(bound_))) return;
         bound_ = reached;
         note_success();
     }

@@ -71,7 +71,7 @@ public:
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
-        rows_.set_limit(objective_row_, limit, n.zero * n.slack(limit), n); // the cutoff includes a distance already
+        rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n); // the cutoff includes a distance already
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
     /// The least objective that the bounds allow.
@@ -151,8 +151,8 @@ public:
         const row_sum sum{terms, [&](bound_index b) { return domains_[b]; }};
         if (sum.infinite > 0) return true;
         const double room = limit - sum.finite;
-        const double slack =
-            problem_->tolerances.slack(limit) + noise_of(terms, limit, [&](bound_index b) { return domains_[b]; });
+        const double slack = problem_->tolerances.objective_slack(limit) +
+                             noise_of(terms, limit, [&](bound_index b) { return domains_[b]; });
         row_explanation explanation{domains_, rows_, problem_->tolerances};
         if (room < -slack) {
             conflict_.clear();
@@ -162,7 +162,7 @@ public:
         }
         std::vector<literal> because;
         for (const auto& t : terms) {
-            const auto target = risen(t, room + slack, domains_[t.bound]);
+            const auto target = risen(t, room + slack, domains_[t.bound], problem_->tolerances.integrality);
             if (!target) continue;
             because.clear();
             // At the root no reasons are needed.
@@ -342,16 +342,17 @@ private:
     }
     /// Tightens the opposite bound of a term that may rise by `room` above `least · weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
-        const auto target = risen(t, room, least);
+        const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});
     }
-    [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least) const {
+    /// `grace`: how far beyond it an integer may lie.
+    [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least, double grace) const {
         const auto target = opposite(t.bound);
         const double value = -(least + room / t.weight);
         const double old = domains_[target];
         if (std::abs(value) > problem_->tolerances.huge) return std::nullopt;
         if (domains_.is_integral(column_of(target))) {
-            const double rounded = std::ceil(value - problem_->tolerances.integrality);
+            const double rounded = std::ceil(value - grace);
             return rounded > old ? std::optional{literal{target, rounded}} : std::nullopt;
         }
         if (old == -infinity) return literal{target, value};

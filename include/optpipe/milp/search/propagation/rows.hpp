@@ -29,7 +29,7 @@ struct signed_row {
     double slack = 0.0;
     /// Error of the limit.
     double noise = 0.0;
-    /// Whether weights and columns are integral, so that sums are exact.
+    /// Integral weights and columns, whose sums doubles hold exactly.
     bool exact = false;
 };
 
@@ -64,19 +64,28 @@ private:
     std::size_t add(std::span<const entry> entries, double sign, double limit, double noise, const problem& p) {
         signed_row r{static_cast<std::uint32_t>(terms_.size()), 0, limit, 0.0, noise, true};
         const auto id = static_cast<std::uint32_t>(rows_.size());
+        double size = std::abs(limit) < infinity ? std::abs(limit) : 0.0;
         for (const auto& e : entries) {
             const double weight = sign * e.coefficient;
             if (weight == 0.0) continue;
             const auto b = weight > 0.0 ? lower_of(e.column) : upper_of(e.column);
             terms_.push_back({std::abs(weight), b});
             watchers_[b].push_back(id);
-            r.exact = r.exact && p.is_integral(e.column) && weight == std::round(weight);
+            r.exact = r.exact && p.is_integral(e.column) && is_whole(weight);
+            size += std::abs(weight) * size_of(e.column, p);
             ++r.count;
         }
-        r.exact = r.exact && r.count > 0;
+        r.exact = r.exact && r.count > 0 && size < largest_exact_integer;
         rows_.push_back(r);
         set_limit(id, limit, p.tolerances);
         return id;
+    }
+    /// The largest value of a column, as far as its bounds tell.
+    static double size_of(std::size_t j, const problem& p) {
+        double size = 0.0;
+        for (const double bound : {p.lower[j], p.upper[j]})
+            size = std::max(size, std::min(std::abs(bound), p.tolerances.huge));
+        return size;
     }
 
     std::vector<signed_row> rows_;

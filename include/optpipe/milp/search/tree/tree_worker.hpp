@@ -330,9 +330,28 @@ private:
         return false;
     }
 
-    /// Handles an integral point, which is a solution unless it fails the check.
+    /// An integral point: a solution, unless rounding it breaks a row. Then the integer that is farthest from its
+    /// rounded value is branched on.
     void settle(node& n, std::vector<node>& open) {
-        if (!offer_rounded()) branch_without_point(n, open);
+        const auto farthest = farthest_from_integral();
+        if (offer_rounded()) return;
+        if (!farthest) return branch_without_point(n, open);
+        n.start.reset();
+        split(n, *farthest, open);
+    }
+    [[nodiscard]] std::optional<branching_choice> farthest_from_integral() const {
+        std::optional<branching_choice> farthest;
+        double most = 0.0;
+        const auto point = lp_.point();
+        for (std::size_t j = 0; j < point.size(); ++j) {
+            if (!context_->instance->is_integer(j) || engine_.bounds().is_fixed(j)) continue;
+            const double distance = std::abs(point[j] - std::round(point[j]));
+            if (!(distance > most) || !(point[j] > engine_.bounds().lower(j)) || !(point[j] < engine_.bounds().upper(j)))
+                continue;
+            most = distance;
+            farthest = {j, point[j], point[j] > std::round(point[j])};
+        }
+        return farthest;
     }
 
     /// Branches without a point of the relaxation, by halving some open domain. If a domain is infinite, the part
