@@ -15,8 +15,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// A column whose bounds are implied by its rows can be treated as free. An equation that contains it then defines it:
-/// both are eliminated, if the other rows don't get much longer.
+/// A column whose bounds follow from its rows is as good as free: an equation that it is in says what it is, and both
+/// go, if the other rows don't get much longer by it. A column whose bound depends on an integer stays: cuts need that
+/// bound of each column (the capacity of an arc), and would find the sum of several instead.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";
@@ -34,8 +35,8 @@ public:
         double largest = 0.0;
         for (const auto& other : m.terms(r))
             largest = std::max(largest, std::abs(other.coefficient));
-        return m.entries(t.column).size() <= parameters.longest_column && is_pivot(m, t, largest) &&
-               is_free(m, t.column, slack) && fill(m, r, t.column) <= parameters.most_fill;
+        return m.entries(t.column).size() <= parameters.longest_column && !has_variable_bound(m, r, t.column) &&
+               is_pivot(m, t, largest) && is_free(m, t.column, slack) && fill(m, r, t.column) <= parameters.most_fill;
     }
 
     /// Whether (`side` - other terms) / coefficient is always a value that the column may have.
@@ -48,6 +49,15 @@ public:
     }
 
 private:
+    /// Whether another row than `r` bounds the column by a multiple of an integer.
+    static bool has_variable_bound(const reducible& m, row r, variable x) {
+        if (m.is_integer(x)) return false;
+        return std::any_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {
+            const auto& terms = m.terms(e.at);
+            return e.at != r && terms.size() == 2 && (m.is_integer(terms[0].column) || m.is_integer(terms[1].column));
+        });
+    }
+
     /// The shortest column that the row can eliminate; null if there is none.
     static const term* best_column(const reducible& m, row r, const margins& slack) {
         const term* best = nullptr;

@@ -17,11 +17,12 @@
 
 namespace optpipe::milp::search {
 
-/// Cut-set inequalities of networks hidden in the rows (Magnanti, Mirchandani and Vachani, 1995; detected as by
-/// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes. Columns that aren't
-/// integers are arcs between their two rows, from the row with a negative scaled coefficient to the one with a
-/// positive; a column in only one row comes from outside. For each node with a demand, the separator finds the cut with
-/// the least openings at the point, and rounds the sum of the rows behind it.
+/// Cut-set inequalities of networks that are hidden in the rows (Magnanti, Mirchandani and Vachani, 1995; found as by
+/// Achterberg and Raack, 2010): what enters a set of nodes must open enough arcs. Rows are nodes, and columns that
+/// aren't integers are arcs between the two rows that they are in, from one whose scaled coefficient is below 0 to one
+/// where it is above; in one row alone, they come from outside. For each node with a demand, the least cut by the
+/// openings at the point, and then the next ones behind it, with that cut open (the nested cuts and the creep flow of
+/// Koch and Martin, 1998); the sum of the rows behind each is rounded.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)
@@ -45,11 +46,7 @@ public:
             const auto i = static_cast<std::uint32_t>((first + k) % demand_.size());
             next_target_ = i;
             if (demand_[i] <= problem_.tolerances.feasibility || around_[i].empty()) continue;
-            if (!find_least_cut(i, point)) continue;
-            rows_.clear();
-            for (const auto v : queue_)
-                rows_.push_back({v, scale_[v]});
-            if (auto found = rounding.separate(rows_, point)) pool.add(std::move(*found));
+            find_cuts(i, rounding, point, pool);
         }
     }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(scale_, demand_, arcs_) + bytes_of_lists(around_); }
@@ -144,21 +141,49 @@ private:
                 opening_[k] = std::max(0.0, end->at(point) / std::abs(end->coefficient));
         }
     }
-    /// Finds the least cut between the target and its sources: the outside and all nodes that flow may leave. Returns
-    /// false if the arcs are open enough. Otherwise `queue_` has the nodes from which the target is still reached.
-    bool find_least_cut(std::uint32_t target, std::span<const double> point) {
+    void find_cuts(std::uint32_t target, mixed_integer_rounding& rounding, std::span<const double> point,
+                   cut_pool& pool) {
+        start_flow(target, point);
+        while (effort_ < with_.cut_set_effort && find_least_cut(target)) {
+            rows_.clear();
+            for (const auto v : queue_)
+                rows_.push_back({v, scale_[v]});
+            const auto before = rounding.effort();
+            if (auto found = rounding.separate(rows_, point, bound_choice::relaxing)) pool.add(std::move(*found));
+            effort_ += rounding.effort() - before;
+            if (!open_cut()) return;
+        }
+    }
+    /// All in shares of the target's demand.
+    void start_flow(std::uint32_t target, std::span<const double> point) {
         effort_ += arcs_.size();
         capacity_.assign(2 * arcs_.size(), 0.0);
         for (std::size_t k = 0; k < arcs_.size(); ++k)
             capacity_[2 * k] =
-                opening_[k] >= 0.0 ? opening_[k] : std::max(0.0, point[arcs_[k].column] / demand_[target]);
-        double flow = 0.0;
-        while (flow < with_.enough_flow) {
+                with_.creep +
+                (opening_[k] >= 0.0 ? opening_[k] : std::max(0.0, point[arcs_[k].column] / demand_[target]));
+        flow_ = 0.0;
+    }
+    /// From outside and from all nodes that things may leave. False if its arcs are open enough. `queue_`: the nodes
+    /// from which the target is still reached.
+    bool find_least_cut(std::uint32_t target) {
+        while (flow_ < with_.enough_flow) {
             const auto source = search_back(target);
             if (source == none) return true;
-            flow += send(source, target);
+            flow_ += send(source, target);
         }
         return false;
+    }
+    /// False if no arc enters the nodes of `queue_`.
+    bool open_cut() {
+        bool opened = false;
+        for (const auto v : queue_)
+            for (const auto a : around_[v]) {
+                if (arcs_[a].head != v || behind_[arcs_[a].tail] != 0) continue;
+                capacity_[2 * a] += 1.0;
+                opened = true;
+            }
+        return opened;
     }
     /// A source from which the target is reached; `none` if there is none.
     std::uint32_t search_back(std::uint32_t target) {
@@ -203,7 +228,8 @@ private:
     std::vector<arc> arcs_;
     std::vector<std::vector<std::uint32_t>> around_; ///< arcs of each row, and of the outside
     std::vector<double> opening_;
-    std::vector<double> capacity_;      ///< of each arc, forwards and back
+    std::vector<double> capacity_;      ///< remaining capacity of each arc, forwards and back
+    double flow_ = 0.0;                 ///< flow that reaches the target
     std::vector<unsigned char> behind_; ///< whether the node is in `queue_`
     std::vector<step> next_;            ///< the step from each node in `queue_` towards the target
     std::vector<std::uint32_t> queue_;

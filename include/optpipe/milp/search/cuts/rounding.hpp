@@ -34,9 +34,17 @@ struct rounding_parameters {
     std::array<double, 3> shares{2.0, 4.0, 8.0};
     /// Number of integers that are also tried from their other bound.
     std::size_t most_flips = 30;
-    /// Least fraction of the side after division (0 to 0.5): near 0 the cut is weak, and its coefficients are large.
+    /// The side after division is at least this far from the integer below, else the cut is weak, and from the one
+    /// above, else its coefficients are large. They aren't if the side itself is that small, as a demand is beside the
+    /// capacity of an arc; then `least_rest` is enough, ten times the tolerance of integers. (Of 30 networks drawn with
+    /// the total demand as capacity, 29 are proven in 6 s, without this 11.)
     double least_fraction = 0.01;
+    double least_rest = 1e-5;
 };
+
+/// The bound that a column which isn't an integer is measured from: the nearer one at the point; or the one from which
+/// its distance can be left out of the rounded sum, so that only integers stay, as in a cut-set inequality.
+enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
 /// the relaxation. Columns and slacks are measured from their nearer bound, which may depend on an integer. The sum is
@@ -51,7 +59,9 @@ public:
           integers_{p.columns()}, rounded_{p.columns()} {}
 
     /// The most effective cut of both directions; empty if none cuts off the point.
-    std::optional<cut> separate(std::span<const row_multiplier> rows, std::span<const double> point) {
+    std::optional<cut> separate(std::span<const row_multiplier> rows, std::span<const double> point,
+                                bound_choice choice = bound_choice::nearest) {
+        choice_ = choice;
         sums_.clear();
         for (const auto& [i, multiplier] : rows)
             for (const auto& e : entries(i))
@@ -105,7 +115,7 @@ private:
     bool measure(std::span<const row_multiplier> rows, std::span<const double> point, double sign) {
         parts_.clear();
         integers_.clear();
-        right_ = 0.0;
+        right_ = right_size_ = 0.0;
         for (const auto& r : rows)
             if (!measure_row(r.row, sign * r.multiplier, point)) return false;
         for (const auto j : sums_.touched()) {
@@ -129,7 +139,7 @@ private:
     bool measure_row(std::uint32_t i, double multiplier, std::span<const double> point) {
         const double low = row_lower(i), up = row_upper(i);
         if (low == up) {
-            right_ += multiplier * low;
+            move_right(multiplier * low);
             return true;
         }
         double activity = 0.0;
@@ -140,8 +150,7 @@ private:
         }
         return add({.index = i, .is_row = true, .integral = integral}, -multiplier, activity, low, up);
     }
-    /// Measures a column from the nearer of its ends. If both are equally near, it takes the end that leaves an integer
-    /// or nothing in the cut.
+    /// From one of its ends, which may depend on an integer.
     bool measure_column(std::uint32_t j, double coefficient, std::span<const double> point) {
         const auto *low = ends_.greatest_lower(j, point), *up = ends_.least_upper(j, point);
         const double value = point[j], level = problem_.tolerances.feasibility;
@@ -149,26 +158,38 @@ private:
         if (up && up->at(point) > upper_[j] + level) up = nullptr;
         const double below = value - (low ? low->at(point) : lower_[j]);
         const double above = (up ? up->at(point) : upper_[j]) - value;
-        const bool from_upper = std::abs(below - above) <= level ? coefficient < 0.0 : above < below;
+        const bool from_upper = is_from_upper(coefficient, below, above);
         const auto* end = from_upper ? up : low;
-        if (!end)
-            return add({.index = j, .integral = problem_.is_integral(j)}, coefficient, value, lower_[j], upper_[j]);
-        const bool integral = problem_.is_integral(j) && is_integral(end->constant) && is_integral(end->coefficient);
-        right_ -= coefficient * end->constant;
-        integers_.add(end->integer, coefficient * end->coefficient);
+        const double bound = end ? end->constant : from_upper ? upper_[j] : lower_[j];
+        if (!std::isfinite(bound)) return false;
+        move_right(-coefficient * bound);
+        if (end) integers_.add(end->integer, coefficient * end->coefficient);
+        const bool integral =
+            problem_.is_integral(j) && (!end || (is_integral(end->constant) && is_integral(end->coefficient)));
         parts_.push_back({.index = j,
                           .integral = integral,
                           .from_upper = from_upper,
                           .end = end,
                           .coefficient = from_upper ? -coefficient : coefficient,
-                          .value = std::max(0.0, from_upper ? above : below)});
+                          .value = std::max(0.0, from_upper ? above : below),
+                          .width = end ? infinity : upper_[j] - lower_[j]});
         return true;
+    }
+    /// Of two bounds that are level, the one that leaves an integer or nothing in the cut.
+    [[nodiscard]] bool is_from_upper(double coefficient, double below, double above) const {
+        const bool relaxes = coefficient < 0.0;
+        const bool relaxing = choice_ == bound_choice::relaxing && std::isfinite(relaxes ? above : below);
+        return relaxing || std::abs(below - above) <= problem_.tolerances.feasibility ? relaxes : above < below;
+    }
+    void move_right(double by) {
+        right_ += by;
+        right_size_ += std::abs(by);
     }
     /// Replaces the remainder of terms that cancel each other by its least value. Returns false if it has none.
     bool leave_out(std::size_t j, double coefficient) {
         if (coefficient == 0.0) return true;
         const double bound = coefficient > 0.0 ? lower_[j] : upper_[j];
-        right_ -= coefficient * bound;
+        move_right(-coefficient * bound);
         return std::isfinite(bound);
     }
     static bool is_integral(double value) { return !std::isfinite(value) || value == std::round(value); }
@@ -176,7 +197,7 @@ private:
         if (low == -infinity && up == infinity) return false;
         p.from_upper = low == -infinity || up - value < value - low;
         const double bound = p.from_upper ? up : low;
-        right_ -= coefficient * bound;
+        move_right(-coefficient * bound);
         p.coefficient = p.from_upper ? -coefficient : coefficient;
         p.value = std::max(0.0, p.from_upper ? up - value : value - low);
         p.width = up - low;
@@ -245,7 +266,7 @@ private:
     /// The approximate efficacy of a rounding, with distances measured in terms of the parts.
     double quality_of(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
-        if (!is_usable(fraction)) return 0.0;
+        if (!is_usable(divisor)) return 0.0;
         effort_ += parts_.size();
         double violation = -std::floor(right), square = 0.0;
         for (const auto& p : parts_) {
@@ -255,8 +276,15 @@ private:
         }
         return square > 0.0 ? violation / std::sqrt(square) : 0.0;
     }
-    static bool is_usable(double fraction) {
-        return fraction >= with_.least_fraction && fraction <= 1.0 - with_.least_fraction;
+    [[nodiscard]] bool is_usable(double divisor) const {
+        const double right = right_ / divisor, fraction = right - std::floor(right), rest = 1.0 - fraction;
+        if (fraction < with_.least_fraction) return false;
+        return rest >= with_.least_fraction ||
+               (rest >= with_.least_fraction * std::abs(right) && is_demand(divisor, rest));
+    }
+    /// Not what the tolerance of rows explains.
+    [[nodiscard]] bool is_demand(double divisor, double rest) const {
+        return rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }
 
     /// Rounds parts_ <= right_, which is valid because the parts are nonnegative, and converts it back to columns.
@@ -300,6 +328,8 @@ private:
     sparse_sum sums_, integers_, rounded_;
     std::vector<part> parts_;
     double right_ = 0.0;
+    double right_size_ = 0.0; ///< of what it is the sum of
+    bound_choice choice_ = bound_choice::nearest;
     std::size_t effort_ = 0;
 };
 
