@@ -26,7 +26,8 @@ inline constexpr std::size_t roles = 6;
 ///
 /// A full backward is I and, at once, W. Where the split is allowed and `weight_stash` is at most `activation` the
 /// pair is never worse: it takes the same time on the rank, hands the gradient on earlier, and never holds more than
-/// B. Where it is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`).
+/// B. Where it is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`),
+/// unless the problem has no full backwards: then it is fixed that they aren't.
 ///
 /// Stashes of a rank whose memory holds all of them at once never need offloading: without its transfers a schedule is
 /// still valid, and no longer. That isn't said of stages with a list of storage options, whose transfers take place
