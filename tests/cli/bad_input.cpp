@@ -18,8 +18,9 @@ using nlohmann::json;
 
 namespace {
 
-/// What plan, compare, check, run and draw say of a problem file. All must refuse it, alike, and leave the folder as it
-/// was. Each is asked every time, or in turn where a program takes many times as long to start.
+/// The refusal of a problem file by plan, compare, check, run and draw. All must refuse it in the same way and leave
+/// the folder unchanged. Each command is tried every time, or in rotation where a program takes many times as long to
+/// start.
 finished refusal_of(const workplace& place, const std::string& problem) {
     const auto before = place.files();
     const auto first = run({"plan", problem, "--out", place / "out.json", "--svg", place / "out.svg"});

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-/// A plan on which one can try what check makes of changes.
+/// A plan for trying how check judges changes.
 class plan {
 public:
     explicit plan(std::string problem) : problem_{std::move(problem)} {

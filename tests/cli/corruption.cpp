@@ -23,7 +23,7 @@ using namespace optpipe;
 
 namespace {
 
-/// The ways to spoil a schedule, each at a random place. Times change by much more than the tolerance, or not at all.
+/// The ways to corrupt a schedule, each at a random place. Times change by much more than the tolerance, or not at all.
 class vandal {
 public:
     vandal(oracle::random_numbers& random, const problem& p) : random_{random}, p_{p} {}
@@ -81,7 +81,7 @@ private:
             if (t.op.kind == kind && (!last || t.start > last->start)) last = &t;
         return *last;
     }
-    /// Some reload ends only when its gradient starts: what is wrong then is that its host is full, if anything.
+    /// Makes a reload end only when its gradient starts. If that is wrong, it is because the host is full.
     std::string reload_late(operations& ops) {
         const auto from = random_.below(ops.size());
         for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -126,7 +126,7 @@ private:
     const problem& p_;
 };
 
-/// As `optpipe check` judges a file.
+/// Judges a file as `optpipe check` does.
 bool library_accepts(const problem& p, const std::string& text) {
     const auto document = parse_schedule(text, "corrupted");
     if (!document.unreadable.empty()) return false;
@@ -135,7 +135,7 @@ bool library_accepts(const problem& p, const std::string& text) {
            claims_violations(document, measure(p, timed), claim_slacks_of(p, timed)).empty();
 }
 
-/// As the rules are read by the oracle, claims included.
+/// Judges by the oracle's reading of the rules, including the claims.
 bool oracle_accepts(const problem& p, const schedule_report& report) {
     const auto judged = oracle::judge(p, report.schedule);
     if (!judged.valid()) return false;
@@ -156,7 +156,7 @@ schedule_report planned(const problem& p) {
     return make_report(p, "adaptive", *std::move(timed), bounds_of(p).best());
 }
 
-/// Claims what the operations give, if they can be measured, and no bound.
+/// Claims the measures of the operations, if they can be measured, and no bound.
 void claim_truly(const problem& p, schedule_report& report) {
     const operation_numbering<any_graph> number{p.graph};
     for (const auto& timed : report.schedule.operations)
@@ -165,7 +165,7 @@ void claim_truly(const problem& p, schedule_report& report) {
     report.bound.reset();
 }
 
-/// Takes away a tenth of what a rank or its host needs, if it needs any.
+/// Removes a tenth of the memory that a rank or its host needs, if it needs any.
 std::string shrink(problem& p, const schedule_report& plan, oracle::random_numbers& random) {
     const rank r{random.below(p.graph.ranks())};
     if (random.chance(50)) {
@@ -176,14 +176,14 @@ std::string shrink(problem& p, const schedule_report& plan, oracle::random_numbe
     return "shrink the host of rank " + std::to_string(r.value());
 }
 
-/// The problem with as much memory on devices and hosts as its plan needs, so that nothing more fits.
+/// The problem with exactly the memory on devices and hosts that its plan needs, so that nothing more fits.
 problem with_tight_limits(problem p, const schedule_report& plan) {
     p.memory_limit = plan.measures.peak_memory;
     p.host_memory_limit = plan.measures.peak_host_memory;
     return p;
 }
 
-/// Corrupts a plan of `p` and counts what both refuse.
+/// Corrupts a plan of `p` and counts the refusals of both.
 std::size_t refused(const problem& p, const schedule_report& original, oracle::random_numbers& random,
                     std::size_t corruptions) {
     CHECK(library_accepts(p, schedule_to_json(p, original)));
@@ -193,7 +193,7 @@ std::size_t refused(const problem& p, const schedule_report& original, oracle::r
         auto report = original;
         auto changed = p;
         const auto what = random.chance(10) ? shrink(changed, report, random) : vandal{random, p}.spoil(report);
-        // Else what it claims gives most corruptions away, and no rule is put to the test.
+        // Otherwise its claims reveal most corruptions, and no rule is tested.
         if (random.chance(60)) claim_truly(p, report);
         const bool accepted = library_accepts(changed, schedule_to_json(p, report));
         CHECK_MESSAGE(accepted == oracle_accepts(changed, report),
@@ -214,7 +214,7 @@ TEST_CASE("the library and an independent reading of the rules refuse the same c
         total += refused(p, plan, random, 150);
         total += refused(with_tight_limits(p, plan), plan, random, 150);
     }
-    // Some corruptions do no harm; a judge that refused all or none would be none.
+    // Some corruptions do no harm; a judge that refuses all or none would be useless.
     CHECK(total > 900);
     CHECK(total < 1200);
 }

@@ -55,7 +55,7 @@ TEST_CASE("what can't be drawn is refused and leaves no picture") {
 
 namespace {
 
-/// A plan and a measurement of it in which everything takes twice as long.
+/// A plan, and a measurement of it in which everything takes twice as long.
 struct measured_plan {
     workplace place;
     std::string problem = data("two-ranks.json");

@@ -28,7 +28,7 @@ const example offloads{data("problems/offload-p2-m4-mem050-k050.json"), "275.4"}
 const example stores{data("storage/store-p2-m4-k100.json"), "130"};
 const auto& offloading = offloads.problem;
 
-/// The solution file stands for an optimal schedule.
+/// Checks that the solution file represents an optimal schedule.
 void check_import(const workplace& place, const std::string& solution, const example& of = offloads) {
     const auto result = run({"import-solution", of.problem, solution, "--out", place / "schedule.json"});
     REQUIRE_MESSAGE((result.status == 0 && result.err.empty()), result);
@@ -38,7 +38,7 @@ void check_import(const workplace& place, const std::string& solution, const exa
     CHECK(run({"check", of.problem, place / "schedule.json"}).status == 0);
 }
 
-/// Of every variable its name and its value at the optimum, by our own solver.
+/// The name of every variable and its value at the optimum, by our own solver.
 json solved(const workplace& place, const std::vector<std::string>& options = {}, const example& of = offloads) {
     std::vector<std::string> arguments{"export-mps", of.problem, "--out", place / "model.mps"};
     arguments.insert(arguments.end(), options.begin(), options.end());
@@ -102,7 +102,7 @@ TEST_CASE("solution files of other solvers, as they write them") {
         const auto number = value.dump();
         highs += name + ' ' + number + '\n';
         plain += name + ' ' + number + '\n';
-        // These leave out what is 0.
+        // These formats leave out zeros.
         if (value.get<double>() == 0.0) continue;
         scip += name + "        " + number + " \t(obj:0)\n";
         cbc += "    " + std::to_string(column++) + ' ' + name + "       " + number + "          0\n";
@@ -156,7 +156,7 @@ TEST_CASE("bad solutions and options are refused with one line, and nothing is w
         CHECK_MESSAGE((result.status == 2 && result.out.empty() && result.says(c.says)), result);
         CHECK_FALSE(place.has("out"));
     }
-    // Times that no order can have: a gradient before its forward.
+    // Times that are impossible in any order: a gradient before its forward.
     auto values = solved(place);
     values["E.1F3"] = 270.0;
     std::string text;

@@ -1,4 +1,4 @@
-// Forwards alone, from the plan to the run: each command knows them by their file.
+// Forwards alone, from the plan to the run: each command recognizes them by their file.
 #include <doctest/doctest.h>
 
 #if !defined(OPTPIPE_PROGRAM)

@@ -34,7 +34,7 @@ struct prepared {
 
 TEST_CASE("an output that can't be written is found before the search") {
     const workplace place;
-    // A search with this limit would outlast any test.
+    // A search with this limit would last longer than any test.
     for (const std::string option : {"--out", "--svg", "--trace"}) {
         const auto result =
             run({"plan", example("llama2-7b-4k-p4.json"), "--time-limit", "100000", option, place / "none/x"});
@@ -82,7 +82,7 @@ TEST_CASE("two outputs that are one file are refused, however they are spelled")
                 result);
         }
     CHECK(place.files() == before);
-    // What swallows everything may swallow twice.
+    // /dev/null may be given twice.
     CHECK(run({"plan", folder.problem, "--quiet", "--svg", "/dev/null", "--trace", "/dev/null"}).status == 0);
 }
 
@@ -121,7 +121,7 @@ TEST_CASE("- is standard input, and standard output") {
     const auto planned = run({"plan", "-", "--out", "-"}, "", folder.problem);
     REQUIRE_MESSAGE(planned.status == 0, planned);
     CHECK(json::parse(planned.out)["objective"] == json::parse(place.read("s.json"))["objective"]);
-    CHECK_MESSAGE(contains(planned.err, "152 ms"), planned); // the text makes way
+    CHECK_MESSAGE(contains(planned.err, "152 ms"), planned); // the text goes to standard error instead
     const auto checked = run({"check", folder.problem, "-"}, "", folder.plan);
     CHECK_MESSAGE((checked.status == 0 && checked.out.starts_with("valid ")), checked);
     const auto drawn = run({"draw", "-", "--problem", folder.problem, "--svg", "-"}, "", folder.plan);
@@ -160,7 +160,7 @@ TEST_CASE("a stream can't be two things, and messages name it") {
 
 namespace {
 
-/// How large files may become, for the programs that are started meanwhile.
+/// Limits the size of files for programs that are started during its lifetime.
 class file_size_limit {
 public:
     explicit file_size_limit(rlim_t bytes) {

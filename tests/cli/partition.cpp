@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Eight layers, of which the last takes as long as three.
+/// Eight layers; the last one takes as long as three others.
 std::string layers(const std::string& more = "") {
     return R"({ "format": "optpipe.layers/1", "name": "eight", "ranks": 2, "microbatches": 6, )" + more + R"(
   "layers": [
@@ -39,7 +39,7 @@ TEST_CASE("partition writes the pipeline and its plan, and says which layers are
     CHECK(run({"check", place / "p.json", place / "s.json"}).status == 0);
     const auto p = optpipe::read_problem(place / "p.json");
     CHECK(p.name == "eight");
-    // 40 without the weights of all layers, 18, is left on the two together.
+    // Of twice 40, the weights of all layers take 18.
     CHECK(p.memory_limit[optpipe::rank{0}] + p.memory_limit[optpipe::rank{1}] == optpipe::memory_size{80 - 18});
 }
 

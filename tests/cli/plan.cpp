@@ -117,7 +117,7 @@ TEST_CASE("the same seed gives the same schedule, to the byte") {
     };
     const auto first = plan("a.json", "7");
     CHECK(first == plan("b.json", "7"));
-    // A guard of the option itself: were it ignored, no seed would change anything.
+    // Tests the option itself: if it were ignored, no seed would change anything.
     bool differs = false;
     for (const auto* seed : {"1", "2", "3", "4", "5", "6"})
         differs = differs || plan("c.json", seed) != first;

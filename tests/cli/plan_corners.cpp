@@ -1,4 +1,4 @@
-// The program on files from the edges of what they may hold.
+// The program on files at the limits of the format.
 #include <doctest/doctest.h>
 
 #if !defined(OPTPIPE_PROGRAM)
@@ -20,7 +20,7 @@ using namespace optpipe;
 
 namespace {
 
-/// The bound is above the objective by rounding at most.
+/// Checks that the bound exceeds the objective at most by rounding.
 void check_schedule(const problem& p, const std::string& text) {
     const auto document = parse_schedule(text, "planned");
     CHECK(document.unreadable.empty());
@@ -35,7 +35,7 @@ void check_schedule(const problem& p, const std::string& text) {
 } // namespace
 
 TEST_CASE("a file from the edges is refused, has no schedule, or gets a valid one") {
-    // OPTPIPE_FUZZ_FOLDER keeps the files, for others to judge.
+    // OPTPIPE_FUZZ_FOLDER keeps the files, so that others can judge them.
     const char* kept = std::getenv("OPTPIPE_FUZZ_FOLDER");
     const program::workplace here;
     std::size_t planned = 0;

@@ -22,7 +22,7 @@ double objective_in(const workplace& place, const std::string& file) {
     return json::parse(place.read(file))["objective"].get<double>();
 }
 
-/// Everything but what a clock has a share in.
+/// The output without all that depends on a clock.
 std::string without_times(const std::string& out) {
     std::string kept;
     for (std::size_t at = 0; at < out.size();) {
@@ -110,7 +110,7 @@ TEST_CASE("plans are kept in a folder, and found again") {
     CHECK(!contains(first.out, "cache"));
     const auto second = run({"plan", problem, "--cache", cache, "--out", place / "b.json"});
     CHECK_MESSAGE((second.status == 0 && second.err.empty() && contains(second.out, "cache ")), second);
-    // Its bound is shaved by what rounding may do to units.
+    // Its bound is lowered by the possible rounding error of units.
     CHECK(json::parse(place.read("a.json"))["operations"] == json::parse(place.read("b.json"))["operations"]);
 
     CHECK_MESSAGE(contains(second.out, "; the plan is from cache"), second);

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-/// A plan as if it had been measured, with all times so many times as long.
+/// A plan as if it had been measured, with all times multiplied by `factor`.
 std::string measured(const workplace& place, const std::string& problem, const std::string& name, double factor) {
     const auto plan = place / "plan.json";
     REQUIRE(run({"plan", problem, "--gap", "0.2", "--quiet", "--out", plan}).status == 0);

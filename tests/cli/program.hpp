@@ -18,7 +18,7 @@
 
 extern "C" char** environ; // NOLINT(readability-redundant-declaration): not every <unistd.h> declares it
 
-/// The program as its users meet it: a child process, its two streams, its exit status, and the files it leaves.
+/// The program from its users' point of view: a child process, its two streams, its exit status, and its files.
 namespace program {
 
 namespace fs = std::filesystem;
@@ -43,7 +43,7 @@ inline std::vector<std::string> words_after(const std::string& name, const std::
     return {};
 }
 
-/// A directory of its own, removed at the end.
+/// A separate directory, removed at the end.
 class workplace {
 public:
     workplace() {
@@ -62,7 +62,7 @@ public:
     }
     [[nodiscard]] std::string read(const std::string& name) const { return content_of(path_ / name); }
     [[nodiscard]] bool has(const std::string& name) const { return fs::exists(path_ / name); }
-    /// Names and contents of all that is in it.
+    /// Names and contents of all its files.
     [[nodiscard]] std::vector<std::pair<std::string, std::string>> files() const {
         std::vector<std::pair<std::string, std::string>> found;
         for (const auto& entry : fs::directory_iterator{path_})
@@ -76,12 +76,12 @@ private:
 };
 
 struct finished {
-    /// The exit status; 128 plus the signal for a child that one ended.
+    /// The exit status; 128 plus the signal for a child that a signal ended.
     int status = 0;
     std::string out;
     std::string err;
 
-    /// Whether it was refused with one line that holds all of these.
+    /// Whether it was refused with one line that contains all of these.
     [[nodiscard]] bool says(const std::vector<std::string>& parts) const {
         const bool one_line = !err.empty() && std::count(err.begin(), err.end(), '\n') == 1 && err.back() == '\n';
         const auto is_there = [&](const std::string& part) { return contains(err, part); };
@@ -101,7 +101,7 @@ inline std::vector<char*> pointers_to(std::vector<std::string>& texts) {
     return pointers;
 }
 
-/// `out`: where its standard output goes; a file of `run`'s own if empty. `in`: what it reads.
+/// `out`: the path of its standard output; a file of `run` if empty. `in`: the path of its standard input.
 inline finished run(std::vector<std::string> arguments, const std::string& out = "",
                     const std::string& in = "/dev/null") {
     const workplace streams;
@@ -126,7 +126,7 @@ inline finished run(std::vector<std::string> arguments, const std::string& out =
             out.empty() ? streams.read("out") : std::string{}, streams.read("err")};
 }
 
-/// A problem that is among the sources.
+/// A problem from the sources.
 inline std::string example(const std::string& name) { return OPTPIPE_SOURCE_DIR "/examples/data/" + name; }
 inline std::string data(const std::string& name) { return OPTPIPE_SOURCE_DIR "/tests/data/" + name; }
 

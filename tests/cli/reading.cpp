@@ -1,4 +1,4 @@
-// include/optpipe/schedule/README.md says what the program prints.
+// include/optpipe/schedule/README.md shows the program's real output.
 #include "cli/program.hpp"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-/// Of the first block of code: each command, and what the document shows of its output.
+/// Each command of the first code block, and the output that the document shows for it.
 std::vector<std::pair<std::string, std::string>> commands_of(const std::string& document) {
     std::vector<std::pair<std::string, std::string>> found;
     std::istringstream lines{document};

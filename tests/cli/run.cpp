@@ -19,7 +19,7 @@ using nlohmann::json;
 
 namespace {
 
-/// A plan of a problem, and a folder for what becomes of it.
+/// A plan of a problem, and a folder for its outputs.
 struct planned {
     workplace place;
     std::string problem;
@@ -33,7 +33,7 @@ struct planned {
         options.insert(options.begin(), {"run", problem, schedule});
         return program::run(options);
     }
-    /// The same with the plan changed.
+    /// Runs a changed plan.
     [[nodiscard]] finished run_changed(const json& changed) const {
         return program::run({"run", problem, place.write("changed.json", changed.dump())});
     }
@@ -69,7 +69,7 @@ TEST_CASE("a plan is run, measured, and written with its picture and its trace")
         CHECK(measured["format"] == "optpipe.schedule/1");
         CHECK(operations_in(measured) == operations_in(plan.document()));
         CHECK(measured["operations"].size() == plan.document()["operations"].size());
-        CHECK(end_of(measured) >= 0.99 * end_of(plan.document())); // nothing takes less than planned
+        CHECK(end_of(measured) >= 0.99 * end_of(plan.document())); // nothing is faster than planned
         CHECK(contains(plan.place.read("o.svg"), "<title>planned 0F0: "));
         CHECK(contains(plan.place.read("t.json"), "rank 1 measured"));
     }
@@ -85,12 +85,12 @@ TEST_CASE("no more memory is held than planned") {
         const auto& [planned_peak, held, limit, planned_on_host, held_on_host] =
             std::tie(row[0], row[1], row[2], row[3], row[4]);
         CHECK(std::stod(planned_peak) == doctest::Approx(plan.document()["peak_memory"][r].get<double>()));
-        CHECK(std::stod(held) <= std::stod(planned_peak)); // which timing decides
+        CHECK(std::stod(held) <= std::stod(planned_peak)); // depends on the timing
         CHECK(std::stod(held) >= 1.0);
         CHECK(limit == "1.5");
         CHECK(std::stod(held_on_host) <= std::stod(planned_on_host));
     }
-    // Without offloading this memory wouldn't suffice.
+    // Without offloading this memory wouldn't be enough.
     CHECK_MESSAGE(!words_after("OFFLOAD", result.out).empty(), result);
     CHECK_MESSAGE(words_after("rank 0", result.out).back() != "0", result);
 }
@@ -135,7 +135,7 @@ TEST_CASE("a plan that mixes storage options is run: recomputed ahead, inside th
     }
     const auto row = words_after("rank 0", result.out);
     REQUIRE_MESSAGE(row.size() == 5, result);
-    CHECK(row[0] == "2.25"); // RECOMPUTE of the one with a quarter of the other
+    CHECK(row[0] == "2.25"); // one RECOMPUTE, and one of a quarter
     CHECK(row[3] == "0.25");
     CHECK(contains(place.read("t.json"), "0RECOMPUTE0"));
     CHECK(contains(place.read("o.svg"), "0RECOMPUTE0"));

@@ -21,7 +21,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The program while it runs. Nothing here waits for a time: a line on standard error says how far it is.
+/// The program while it runs. Nothing here waits for a time: a line on standard error shows its progress.
 class running {
 public:
     /// `ignoring`: a signal that it ignores from the start, as after nohup.
@@ -62,7 +62,7 @@ public:
         ::close(err_);
     }
 
-    /// Until it has said this on standard error.
+    /// Waits until it has written this to standard error.
     void wait_for(const std::string& text) {
         while (!contains(said_, text))
             REQUIRE_MESSAGE(read_more(), "it ended without saying \"" << text << "\": " << said_);
@@ -96,10 +96,11 @@ private:
 
 constexpr int stopped = 4;
 
-/// Longer than a test may take: what ends before was stopped.
+/// Longer than a test may take: a run that ends earlier was stopped.
 const char* const long_time = "100000";
 
-/// Minimizes by how much three random knapsacks aren't hit: any point is a solution, and no bound is above 0 for long.
+/// Minimizes the distance of three random knapsacks from their targets: every point is a solution, and bounds stay at 0
+/// for long.
 std::string market_split() {
     constexpr int rows = 3;
     constexpr int items = 40;
@@ -154,7 +155,7 @@ TEST_CASE("a signal stops the search for a plan, and what was found is written a
 
 TEST_CASE("a second signal ends the program at once") {
     const workplace place;
-    // Nobody reads from it, so that what is to be written is never gone.
+    // Nobody reads from it, so the output is never completely written.
     REQUIRE(::mkfifo((place / "pipe").c_str(), 0600) == 0);
     running plan{
         {"plan", example("llama2-7b-4k-p4.json"), "--time-limit", long_time, "--progress", "--out", place / "pipe"},

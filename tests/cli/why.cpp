@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-/// What `why --json` says of a plan of the problem.
+/// The output of `why --json` for a plan of the problem.
 json reasons(const std::string& problem) {
     const workplace place;
     REQUIRE(run({"plan", problem, "--quiet", "--time-limit", "1", "--out", place / "s.json"}).status == 0);

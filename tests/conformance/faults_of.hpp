@@ -13,7 +13,7 @@
 
 namespace conformance {
 
-/// The faults of one rank's executor, which goes once nobody needs it any more.
+/// The faults of one rank's executor, which is destroyed once nobody needs it.
 template <class Make>
 std::string faults_on(optpipe::rank r, const optpipe::testing::conformance_options& how, const Make& make,
                       std::barrier<>& everybody_is_done) {
@@ -30,7 +30,8 @@ std::string faults_on(optpipe::rank r, const optpipe::testing::conformance_optio
     return text;
 }
 
-/// The suite on all ranks at once. `make(rank)` is called by each rank's thread; what it returns points to an executor.
+/// Runs the suite on all ranks at once. `make(rank)` is called by each rank's thread and returns a pointer to an
+/// executor.
 template <class Make>
 std::string faults_of(std::size_t ranks, const optpipe::testing::conformance_options& how, const Make& make) {
     std::vector<std::string> found(ranks);

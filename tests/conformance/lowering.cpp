@@ -1,5 +1,5 @@
-// Every builder on every problem file, from the schedule to a step on virtual time. With fewer microbatches than the
-// files have, so that it stays fast, unless OPTPIPE_FULL_PROBLEMS=1; under the sanitizers on fewer files.
+// Every builder on every problem file, from the schedule to a step on virtual time. To stay fast, with fewer
+// microbatches than the files have, unless OPTPIPE_FULL_PROBLEMS=1; under the sanitizers with fewer files.
 #include <doctest/doctest.h>
 
 #if !defined(OPTPIPE_HAS_JSON)

@@ -1,5 +1,5 @@
-// Executors with one mistake each. The suite has to find every one, every time, however few bytes are copied: what
-// comes too early does so while a lane is held, and what gets stuck is given up.
+// Executors with one mistake each. The suite must find every one, every time, even if few bytes are copied: premature
+// actions happen while a lane is held, and stuck ones are given up.
 #include "conformance/faults_of.hpp"
 #include "optpipe/execution/threads/executor.hpp"
 #include "optpipe/testing/trace_executor.hpp"
@@ -44,7 +44,7 @@ struct premature_lane : threads::lane {
     explicit premature_lane(threads::lane&& l) : threads::lane{std::move(l)} {}
     void record(marker& m) { m.state().reach(m.state().record(), {}); }
 };
-/// What waits is the thread that calls.
+/// The calling thread waits instead of the lane.
 struct blocking_lane : threads::lane {
     explicit blocking_lane(threads::lane&& l) : threads::lane{std::move(l)} {}
     void wait(const marker& m) { m.state().await(m.state().recorded()); }
@@ -58,22 +58,22 @@ struct awaits_latest {
     threads::marker_state* state;
     void operator()(auto&) const { state->await(state->recorded()); }
 };
-/// A wait is for what is recorded by the time the lane gets to it.
+/// A wait is for the latest record when the lane reaches it.
 struct late_lane : threads::lane {
     explicit late_lane(threads::lane&& l) : threads::lane{std::move(l)} {}
     void wait(const marker& m) { launch({}, awaits_latest{&m.state()}); }
 };
-/// A marker that was reached once stays so.
+/// A marker that was reached once stays reached.
 struct sticky_lane : threads::lane {
     explicit sticky_lane(threads::lane&& l) : threads::lane{std::move(l)} {}
     void wait(const marker& m) { launch({}, awaits{&m.state(), std::min(1U, m.state().recorded())}); }
 };
-/// A marker that was never recorded is waited for.
+/// Waits for a marker that was never recorded.
 struct hoping_lane : threads::lane {
     explicit hoping_lane(threads::lane&& l) : threads::lane{std::move(l)} {}
     void wait(const marker& m) { launch({}, awaits{&m.state(), std::max(1U, m.state().recorded())}); }
 };
-/// Of several waits the last one counts.
+/// Only the last of several waits counts.
 struct forgetful_lane : threads::lane {
     explicit forgetful_lane(threads::lane&& l) : threads::lane{std::move(l)} {}
     void wait(const marker& m) { last = &m; }
@@ -83,7 +83,7 @@ struct forgetful_lane : threads::lane {
     }
     const marker* last = nullptr;
 };
-/// One lane goes on when a marker is reached, the others never do.
+/// Only one lane continues when a marker is reached.
 struct turnstile_lane : threads::lane {
     struct marker : threads::marker {
         explicit marker(threads::marker&& m) : threads::marker{std::move(m)} {}
@@ -96,7 +96,7 @@ struct turnstile_lane : threads::lane {
         *m.passed = count;
     }
 };
-/// Every other piece of work goes past those before it.
+/// Every other piece of work overtakes those before it.
 struct double_lane : threads::lane {
     double_lane(threads::lane&& l, threads::lane&& m) : threads::lane{std::move(l)}, second{std::move(m)} {}
     template <class Work> void launch(const task_label& label, const Work& work) {
@@ -109,7 +109,7 @@ struct double_lane : threads::lane {
     threads::lane second;
     bool is_odd = false;
 };
-/// Goes on after work has failed, and says so in the end.
+/// Continues after work has failed, and reports the failure at the end.
 struct undaunted_lane : threads::lane {
     template <class Work> struct tries {
         Work work;
@@ -163,7 +163,7 @@ private:
     std::atomic<bool> failed_{false};
 };
 
-// All lanes are one.
+// All lanes are the same.
 
 struct shared_lane {
     using marker = threads::marker;
@@ -206,7 +206,7 @@ struct one_way_executor : threads::executor {
     using threads::executor::executor;
     one_way_copies copies() { return one_way_copies{threads::executor::copies()}; }
 };
-/// Copies are made when they are asked for.
+/// Copies are made as soon as they are requested.
 struct eager_copies {
     void copy(threads::lane&, copy_direction, const task_label&, copy_pieces pieces) {
         for (const auto& [to, from] : pieces)
@@ -218,12 +218,12 @@ struct eager_executor : threads::executor {
     eager_copies copies() { return {}; }
 };
 
-// Lanes that don't wait for what is done beside them.
+// Lanes that don't wait for actions on their side lanes.
 
 struct lane_with_side : threads::lane {
     lane_with_side(threads::lane&& l, threads::lane&& beside, threads::marker&& m)
         : threads::lane{std::move(l)}, begun{std::move(m)}, side{std::move(beside)} {}
-    /// What comes next on the side comes behind what is in the lane.
+    /// The next work on the side comes after the work in the lane.
     threads::lane& beside() {
         record(begun);
         side.wait(begun);
@@ -239,7 +239,7 @@ template <class Base> struct executor_with_sides : Base {
         return {Base::open_lane(kind, 2 * commands), Base::open_lane(kind, 2 * commands), Base::make_marker()};
     }
 };
-/// Copies that don't come behind what is in the lane.
+/// Copies that don't wait for the work in the lane.
 struct stray_copies {
     threads::copy_engine* by;
     void copy(lane_with_side& on, copy_direction way, const task_label& label, copy_pieces pieces) {
@@ -250,7 +250,7 @@ struct stray_executor : executor_with_sides<threads::executor> {
     using executor_with_sides::executor_with_sides;
     stray_copies copies() { return {&threads::executor::copies()}; }
 };
-/// An exchange is over for its lane when it has begun.
+/// For its lane, an exchange is over as soon as it has begun.
 struct hurried_transport {
     threads::transport* by;
     void exchange(lane_with_side& on, message_ends messages) { by->exchange(on.beside(), messages); }
@@ -260,7 +260,7 @@ struct hurried_executor : executor_with_sides<threads::executor> {
     hurried_transport transport() { return {&threads::executor::transport()}; }
 };
 
-/// Gradients and activations in one queue, whichever comes first.
+/// Gradients and activations share one queue, in order of arrival.
 struct mixing_transport {
     threads::transport* inner;
     void exchange(threads::lane& on, message_ends messages) {
@@ -296,7 +296,7 @@ struct unbending_executor : threads::executor {
     void cancel(std::string_view, std::string_view) {}
 };
 
-/// What a cluster has beside its executors.
+/// The parts of a cluster other than its executors.
 struct process {
     explicit process(std::size_t ranks) : all{ranks, {.patience = 60s}, board}, board{ranks, all.how, all.failed} {}
     threads::world all;
@@ -366,7 +366,7 @@ TEST_CASE("of the end" * doctest::skip(races_are_reported)) {
     CHECK(is_found<undaunted_executor>(1, "what is behind work that failed is done all the same"));
 }
 
-// On virtual time work can't hold a lane; messages do.
+// On virtual time work can't hold a lane, but messages can.
 
 struct deaf_trace_lane : optpipe::testing::trace_lane {
     void wait(const marker&) {}

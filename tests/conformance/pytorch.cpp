@@ -1,5 +1,5 @@
-// Every builder on every problem file, as a file of PyTorch's with all messages. With fewer microbatches than the
-// problem files have, so that it stays fast; under the sanitizers on fewer files.
+// Every builder on every problem file, as a PyTorch file with all messages. To stay fast, with fewer microbatches than
+// the problem files have; under the sanitizers with fewer files.
 #include <doctest/doctest.h>
 
 #if !defined(OPTPIPE_HAS_JSON)

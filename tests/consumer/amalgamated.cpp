@@ -1,4 +1,4 @@
-// A project that took the single header, and has nothing else: no JSON, no solver.
+// A project that uses the single header and nothing else: no JSON, no solver.
 #include "optpipe.hpp"
 
 #include <iostream>

@@ -6,8 +6,8 @@
 #include <optpipe/program.hpp>
 #include <optpipe/schedule.hpp>
 
-// What somebody's CUDA source does with OptPipe: stages of kernels of its own, a schedule that is lowered, and, where
-// there is a GPU, a step of it on two virtual ranks.
+// A user's CUDA source with OptPipe: stages with their own kernels, a schedule that is lowered and, if there is a GPU,
+// a step of it on two virtual ranks.
 
 #include <cstddef>
 #include <cstdio>

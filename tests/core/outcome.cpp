@@ -55,7 +55,7 @@ TEST_CASE("a refusal owns its sentence, numbers and all") {
     CHECK(why.sentence.view().ends_with("999..."));
     CHECK(why.sentence.size() == 200);
 
-    // In a constant as well: what it is made of is gone by then.
+    // Also in a constant, although the objects that it is made from no longer exist.
     static constexpr refusal constant{.sentence = {"takes ", 3U, " to ", -12, " of ", std::size_t{0}, " ranks"}};
     static_assert(constant.sentence == "takes 3 to -12 of 0 ranks" && !constant.sentence.empty());
     CHECK(describe(constant) == "takes 3 to -12 of 0 ranks");

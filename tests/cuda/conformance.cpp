@@ -19,7 +19,7 @@ namespace cuda = optpipe::cuda;
 
 namespace {
 
-/// The device takes any order that events allow, so a few bytes are enough.
+/// The device uses any order that events allow, so a few bytes are enough.
 constexpr optpipe::testing::conformance_options small{.bytes = 512, .rounds = 4};
 
 TEST_CASE("streams keep to the concepts, whatever they do first") {
@@ -54,7 +54,7 @@ TEST_CASE("so do streams with times, and those of an engine") {
     CHECK(fake_cuda::alive() == fake_cuda::census{});
 }
 
-// Executors with one mistake each: the suite has to find it.
+// Executors with one mistake each, which the suite must find.
 
 struct deaf_lane : cuda::lane {
     explicit deaf_lane(cuda::lane&& l) : cuda::lane{std::move(l)} {}
@@ -75,7 +75,7 @@ struct hasty_executor : cuda::executor {
     using cuda::executor::executor;
     void finish() {}
 };
-/// Copies come to their end on another stream than the lane's.
+/// Copies end on another stream than the lane's.
 struct stray_copies : cuda::copy_engine {
     cuda::stream* elsewhere;
     explicit stray_copies(cuda::stream& s) : elsewhere{&s} {}
@@ -94,7 +94,7 @@ private:
     cuda::stream elsewhere_;
 };
 
-/// What the suite says of two such executors on a device that takes its orders by this seed.
+/// The suite's report on two such executors, on a device whose order depends on this seed.
 template <class Executor> std::string faults_with(std::uint64_t seed) {
     fake_cuda::reset({.seed = seed});
     cuda::detail::rank_group group;
@@ -105,7 +105,7 @@ template <class Executor> std::string faults_with(std::uint64_t seed) {
     return faults_of(2, small, make);
 }
 
-/// Whether the suite says so whatever the device does first.
+/// Whether the suite reports this in any order of the device.
 template <class Executor> bool is_always_found(const std::string& sentence) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
         const auto text = faults_with<Executor>(seed);
@@ -116,7 +116,7 @@ template <class Executor> bool is_always_found(const std::string& sentence) {
     return true;
 }
 
-/// The same for a race with the host, which the device may win: by one of many seeds.
+/// The same for a race with the host, which the device may win: found with one of many seeds.
 template <class Executor> bool is_found(const std::string& sentence) {
     for (std::uint64_t seed = 1; seed <= 64; ++seed)
         if (faults_with<Executor>(seed).find(sentence) != std::string::npos) return true;

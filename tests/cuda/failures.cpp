@@ -1,4 +1,4 @@
-// Whatever goes wrong on one virtual rank ends the run on all of them, with one error that names rank and operation.
+// A fault on one virtual rank ends the run on all ranks, with one error that names rank and operation.
 #include "cuda/streamed.hpp"
 #include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/executor.hpp"
@@ -26,9 +26,9 @@ namespace cuda = optpipe::cuda;
 namespace {
 
 struct outcome {
-    /// Why there were no ranks at all.
+    /// The reason if no rank could be made.
     std::string nothing_began;
-    /// What each rank got, in the step or, if it was through by then, the next time that it asked.
+    /// The error of each rank, in the step or, if it had finished by then, at its next query.
     std::vector<std::string> errors;
 };
 
@@ -72,7 +72,7 @@ outcome run(const per_rank<rank_program>& programs, std::chrono::milliseconds pa
     return result;
 }
 
-/// All got the same error, which begins with a rank and an operation and ends with the reason.
+/// Checks that all ranks got the same error, which begins with a rank and an operation and ends with the reason.
 void check_all_say(const std::vector<std::string>& errors, const std::string& reason) {
     for (const auto& error : errors) {
         INFO(error);
@@ -86,13 +86,13 @@ void check_all_say(const std::vector<std::string>& errors, const std::string& re
     }
 }
 
-/// Has to be empty-handed in the end.
+/// Checks that nothing is left at the end.
 void check_nothing_is_left() {
     CHECK(fake_cuda::complaints() == std::vector<std::string>{});
     CHECK(fake_cuda::alive() == fake_cuda::census{});
 }
 
-/// The first, the last, and some in between.
+/// The first numbers, the last, and some in between.
 std::set<std::size_t> sample(std::size_t count) {
     std::set<std::size_t> numbers{1, 2, count};
     for (std::size_t n = 1; n < count; n += std::max<std::size_t>(1, count / 5))
@@ -101,7 +101,7 @@ std::set<std::size_t> sample(std::size_t count) {
     return numbers;
 }
 
-/// What a run calls and how often. What gives something back can't keep a run from its end.
+/// The functions that a run calls, and their numbers of calls. A failed release can't keep a run from its end.
 struct call_counts {
     std::string name;
     std::size_t count = 0;

@@ -1,4 +1,4 @@
-// The language model on streams: what a GPU would run, its kernels being loops that a fake device calls.
+// The language model on streams: the code that a GPU would run, with loops on a fake device as kernels.
 
 #include "../../examples/language_model/cuda/device_pipeline.hpp"
 #include "../../examples/language_model/whole_model.hpp"
@@ -51,7 +51,7 @@ struct whole_model {
     }
 };
 
-/// The ranks of one process, and what they run.
+/// The ranks of one process, and their programs.
 struct pipeline {
     pipeline(stages_type& all, std::vector<streamed_loops>& devices, const optpipe::problem& p,
              const optpipe::schedule& s, const std::vector<stash_storage>& storage = {})
@@ -99,7 +99,7 @@ struct pipeline {
     std::vector<std::unique_ptr<optpipe::runner<cuda::executor, model_type>>> runners;
 };
 
-/// Calls `visit(problem, schedule)` for schedules of all sorts.
+/// Calls `visit(problem, schedule)` for schedules of all kinds.
 template <class Visit> void for_each_schedule(const stages_type& stages, Visit visit) {
     const auto roomy = make_problem(stages, false);
     const auto tight = make_problem(stages, true);
@@ -154,7 +154,7 @@ TEST_CASE("with a mix of recomputations and offloads, captured or not") {
         auto [tight, s] = mixed_storage::make(p, *build_schedule(plain, build), random);
         for (const auto r : p.graph.all_ranks()) // fragments and alignment
             tight.memory_limit[r] = tight.host_memory_limit[r] = optpipe::memory_size::unlimited();
-        // Sums of weight gradients are those of the whole model where W keeps the order of microbatches.
+        // Sums of weight gradients equal those of the whole model if W keeps the order of microbatches.
         auto stages = make_device_stages(devices);
         pipeline piped{stages, devices, tight, s, storage};
         piped.learn(false);

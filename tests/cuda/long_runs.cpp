@@ -1,4 +1,4 @@
-// What a run keeps doesn't grow with its steps, and too many lanes are warned of.
+// The memory of a run doesn't grow with its steps, and too many lanes cause a warning.
 #include "cuda/streamed.hpp"
 #include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/executor.hpp"

@@ -56,7 +56,7 @@ TEST_CASE("copies to and from memory that is pinned in parts never reach over an
     CHECK(fake_cuda::alive() == fake_cuda::census{});
 }
 
-/// How many copies a step puts into streams, with host memory that is pinned in parts of that size.
+/// The number of copies that a step puts into streams, with host memory pinned in parts of this size.
 std::size_t copies_of_step(const optpipe::per_rank<optpipe::rank_program>& programs, std::size_t pinned_part) {
     using cuda_runner = optpipe::runner<cuda::executor, streamed::model>;
     fake_cuda::reset();

@@ -20,12 +20,12 @@
 /// The published schedules of pipelines of a given size.
 namespace pipelines {
 
-/// Numbers of ranks; without the largest where each run takes many times as long.
+/// Numbers of ranks, without the largest where a run takes many times as long.
 inline std::vector<std::size_t> sizes() {
     return oracle::random_cases(2) > 1 ? std::vector<std::size_t>{2, 4, 8} : std::vector<std::size_t>{2, 4};
 }
 
-/// Stages alike, whose stashes can be offloaded.
+/// Equal stages, whose stashes can be offloaded.
 template <class Placement> optpipe::problem uniform(std::size_t ranks, Placement placement) {
     optpipe::stage_costs each;
     each.forward = each.backward_input = optpipe::duration{2.0};
@@ -39,7 +39,7 @@ template <class Placement> optpipe::problem uniform(std::size_t ranks, Placement
     return p;
 }
 
-/// What all builders make of them, and one that has to offload.
+/// Calls `visit` for the schedules of all builders, and for one that must offload.
 template <class Visit>
 void for_each_program(std::size_t ranks, std::initializer_list<optpipe::message_lanes> all_lanes, Visit visit) {
     CAPTURE(ranks);
@@ -78,14 +78,14 @@ void for_each_program(std::size_t ranks, std::initializer_list<optpipe::message_
     lowered(narrow, *s);
 }
 
-/// The same but for one wait.
+/// The same programs without one wait.
 inline optpipe::per_rank<optpipe::rank_program> without_one_wait(optpipe::per_rank<optpipe::rank_program> programs,
                                                                  optpipe::random_numbers& random) {
     for (;;) {
         auto& p = programs[optpipe::rank{random.below(programs.size())}];
         auto& i = p.instructions[random.below(p.instructions.size())];
         if (i.waits == 0) continue;
-        // Its place is taken by the first of the others.
+        // The first of the other waits takes its place.
         std::swap(p.waits[i.first_wait], p.waits[i.first_wait + random.below(i.waits)]);
         ++i.first_wait;
         --i.waits;

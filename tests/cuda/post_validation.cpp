@@ -1,5 +1,5 @@
-// The language model on streams, trained without a barrier at the optimizer's step: parameters are those of training
-// without a pipeline, bit for bit, where gradients are scaled down or overflow.
+// The language model on streams, trained without a barrier at the optimizer's step. Parameters equal those of training
+// without a pipeline, bit for bit, even if gradients are scaled down or overflow.
 
 #include "optpipe/execution/post_validation.hpp"
 
@@ -55,7 +55,7 @@ template <class Stages> parameter_values parameters_of(Stages& stages) {
 }
 
 double squares_of(std::span<const float> gradients) {
-    constexpr std::size_t at_once = 4096; // as the device sums
+    constexpr std::size_t at_once = 4096; // as in the device's sum
     double all = 0.0;
     for (std::size_t begin = 0; begin < gradients.size(); begin += at_once) {
         float sum = 0.0F;
@@ -91,7 +91,7 @@ training train_alone(double max_norm) {
     return result;
 }
 
-/// One of its gradients overflows in one step, before anybody looks at them.
+/// One of its gradients overflows in one step, before it is read.
 class overflowing_model : public reversible_device_pipeline<streamed_loops> {
 public:
     using reversible_device_pipeline::reversible_device_pipeline;

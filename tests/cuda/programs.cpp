@@ -26,7 +26,7 @@ namespace {
 
 using cuda_runner = optpipe::runner<cuda::executor, streamed::model>;
 
-/// The ranks of one process and what they run.
+/// The ranks of one process, and their programs.
 struct setup {
     explicit setup(const per_rank<rank_program>& given, const cuda::options& how = {.patience = 20s})
         : programs{given}, cluster{given.size(), how} {
@@ -35,7 +35,7 @@ struct setup {
             runners.push_back(std::make_unique<cuda_runner>(p, cluster[p.self], *models.back()));
         }
     }
-    /// What each rank's step threw.
+    /// The error of each rank's step.
     std::vector<std::string> step(std::size_t absent = static_cast<std::size_t>(-1)) {
         std::vector<std::string> errors(runners.size());
         std::vector<std::jthread> threads;
@@ -82,8 +82,7 @@ TEST_CASE("programs run on streams as planned, whatever the streams do first, ho
                                        setup s{programs};
                                        for (const auto& error : s.step())
                                            CHECK(error == "");
-                                       // One thread for all ranks, in any order: nothing that is issued waits on the
-                                       // host.
+                                       // One thread for all ranks, in any order: issued work never waits on the host.
                                        for (std::size_t r = s.runners.size(); r-- > 0;)
                                            s.runners[r]->issue();
                                        for (const rank r : optpipe::index_range<rank>{s.runners.size()})
@@ -149,7 +148,7 @@ TEST_CASE("every call may fail at any time: all ranks say where, none hangs, not
                 if (!failed) continue;
                 ++failures;
                 const std::string reason = std::string{call} + ": failed as the test wants it";
-                // Who was through by then has nothing to complain about.
+                // Ranks that had finished have no error.
                 for (const auto& error : errors)
                     CHECK((error == "" || error.find(reason) != std::string::npos));
             }

@@ -1,5 +1,5 @@
-// Whatever is put into the streams is ordered wherever it uses the same memory, by events and not by chance: vector
-// clocks over everything that reads or writes, for all builders. And programs with one wait less are found out.
+// Work in the streams is ordered by events, not by chance, wherever it uses the same memory: tested by vector clocks
+// over all reads and writes, for all builders. Programs with one wait less are detected.
 #include "cuda/pipelines.hpp"
 #include "cuda/streamed.hpp"
 #include "fakes/cuda.hpp"
@@ -28,7 +28,7 @@ namespace {
 
 enum class issued_as { steps, graph, two_graphs };
 
-/// Runs two steps of all ranks from one thread; what nothing orders.
+/// Runs two steps of all ranks from one thread; returns the unordered accesses.
 std::vector<std::string> races_of(const per_rank<rank_program>& programs, issued_as how) {
     fake_cuda::reset({.log_accesses = true});
     cuda::cluster cluster{programs.size(), {.patience = 20s}};
@@ -90,7 +90,7 @@ TEST_CASE("two captured steps are ordered as they were launched") {
 }
 
 TEST_CASE("programs of all builders leave nothing to chance") {
-    // Both ways, or in turn where each run takes many times as long.
+    // Both ways, or alternately where a run takes many times as long.
     const bool both = oracle::stride(2) == 1;
     std::size_t turn = 0;
     std::size_t programs_run = 0;
@@ -133,9 +133,10 @@ TEST_CASE("of programs with one wait less, those that need it are found out") {
             CHECK(!needed.empty());
             continue;
         }
-        // Either messages imply the wait; or it was for the end of a send, whose bytes had been taken before: what
-        // waits for them here comes of the operation that got them; or messages imply it here, where both ends of one
-        // are a single copy, and not where a send may take its bytes before its receive has begun.
+        // A wait is harmless in three cases. Messages may imply it. It may be for the end of a send whose bytes had
+        // already been taken, and later work follows from the operation that received them. Or messages imply it only
+        // here, where both ends of a message are a single copy, and not where a send may take its bytes before its
+        // receive has begun.
         harmless += needed.empty() ? 1 : 0;
         for (const auto& v : needed) {
             INFO(v.text());

@@ -23,10 +23,10 @@
 #include <utility>
 #include <vector>
 
-/// What tests run on streams.
+/// Common parts of the tests on streams.
 namespace streamed {
 
-/// One a line.
+/// All texts, one per line.
 inline std::string lines(const std::vector<std::string>& all) {
     std::string text;
     for (const auto& each : all)
@@ -34,7 +34,8 @@ inline std::string lines(const std::vector<std::string>& all) {
     return text;
 }
 
-/// Calls the tracing model from the stream, as a kernel would be. One object per rank; it outlives the streams' work.
+/// Calls the tracing model from the stream, as a kernel would be called. One object per rank; it outlives the streams'
+/// work.
 class model {
 public:
     explicit model(std::size_t stages) : inner_{stages}, gradients_(stages) {}
@@ -43,7 +44,7 @@ public:
         put(on, {"a forward", ranges(t.input), ranges(t.output, t.kept, t.freed)},
             [this, t] { inner_.forward(nothing_, t); });
     }
-    /// What the weight gradient needs of the gradient, it may write to where the stash is kept.
+    /// The part of the gradient that the weight gradient needs may be written to the place of the stash.
     void backward_input(optpipe::cuda::lane& on, const optpipe::execution::backward_task& t) {
         put(on,
             {"an input gradient", ranges(t.input, t.freed, t.restored_freed),
@@ -72,7 +73,7 @@ private:
         streamed::model* owner;
         std::function<void()> run;
     };
-    /// Of one stage: what the race detector goes by.
+    /// The gradients of one stage, for the race detector.
     [[nodiscard]] std::span<const std::byte> gradients(optpipe::stage s) const {
         return std::span{gradients_}.subspan(s.position(), 1);
     }
@@ -153,7 +154,7 @@ small_programs(optpipe::message_lanes lanes = optpipe::message_lanes::separate) 
                   {.bytes_per_unit = 4.0, .message_bytes = 24, .lanes = lanes});
 }
 
-/// Three ranks whose stashes have to travel.
+/// Three ranks whose stashes must be offloaded.
 inline optpipe::per_rank<optpipe::rank_program> offloading_programs(const optpipe::lowering_options& how = {
                                                                         .bytes_per_unit = 4.0, .message_bytes = 24}) {
     optpipe::stage_costs each;

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-/// A language model whose kernels are loops that a fake device calls.
+/// A language model whose kernels are loops on a fake device.
 namespace streamed_model {
 
 using namespace language_model;
@@ -32,7 +32,7 @@ inline constexpr std::size_t ranks = 4;
 inline constexpr std::size_t microbatches = 6;
 inline constexpr std::uint64_t seed = 7;
 
-/// A `loop_device` whose loops wait for their turn in a stream.
+/// A `loop_device` whose loops wait in a stream.
 class streamed_loops : public loop_device {
 public:
     void use(cudaStream_t stream) { stream_ = stream; }
@@ -83,7 +83,7 @@ template <class Device> std::vector<device_stage<Device>> make_device_stages(std
 
 using stages_type = std::vector<device_stage<streamed_loops>>;
 
-/// `tight`: in two stashes, which can be offloaded.
+/// `tight`: with memory for two stashes, which can be offloaded.
 inline optpipe::problem make_problem(const stages_type& stages, bool tight) {
     optpipe::per_stage<optpipe::stage_costs> costs(ranks);
     for (std::size_t i = 0; i < ranks; ++i) {

@@ -1,4 +1,4 @@
-// What is under way when a step is given up, and errors that nobody looked at.
+// Work in progress when a step is given up, and errors that nobody has read.
 #include "cuda/streamed.hpp"
 #include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/executor.hpp"
@@ -19,7 +19,7 @@ namespace cuda = optpipe::cuda;
 
 namespace {
 
-/// What the step of each rank threw.
+/// The error of each rank's step.
 std::vector<std::string> run(const optpipe::per_rank<optpipe::rank_program>& programs, const cuda::options& how) {
     cuda::cluster cluster{programs.size(), how};
     std::vector<std::string> errors(programs.size());
@@ -89,8 +89,8 @@ TEST_CASE("a launch whose status nobody looked at ends the run, with its rank an
     for (int i = 0; i < 3; ++i)
         lane.launch(label, [begin = memory.memory().data()](cuda::lane& on) {
             static_cast<void>(cudaMemsetAsync(begin, 1, 64, on.stream().native()));
-            on.stream().synchronize(); // else "not ready" would be the last error
-            static_cast<void>(on.stream().done()); // asking doesn't take it away
+            on.stream().synchronize(); // otherwise "not ready" would be the last error
+            static_cast<void>(on.stream().done()); // reading doesn't clear it
         });
     CHECK_THROWS_WITH_AS(one[rank{0}].finish(),
                          "rank 0, 2F3: a launch whose status wasn't looked at: failed as the test wants it",
@@ -135,7 +135,7 @@ TEST_CASE("a device that can't be asked isn't said to have taken its time") {
     fake_cuda::reset();
     cuda::cluster one{1, {.patience = 20s}};
     auto lane = one[rank{0}].open_lane(optpipe::lane_kind::compute, 4);
-    // A stream that is being captured answers with an error, every time.
+    // A stream that is being captured answers every query with an error.
     cuda::check(cudaStreamBeginCapture(lane.stream().native(), cudaStreamCaptureModeThreadLocal),
                 "cudaStreamBeginCapture");
     CHECK_THROWS_WITH_AS(one[rank{0}].finish(),

@@ -1,4 +1,4 @@
-// When tasks ran, to the resolution of the device however long it has been at work.
+// The times of tasks, with the resolution of the device, however long it has been running.
 #include "cuda/streamed.hpp"
 #include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/executor.hpp"
@@ -62,7 +62,7 @@ TEST_CASE("the times of several steps stay, and each event is asked once") {
     now.runs->step();
     const auto first = now.runs->times();
     now.runs->step();
-    CHECK(now.runs->times().size() == tasks); // of the first step: one per instruction
+    CHECK(now.runs->times().size() == tasks); // for the first step: one per instruction
     for (std::size_t i = 0; i < tasks; ++i) {
         CHECK(now.runs->times()[i].start == first[i].start);
         CHECK(first[i].start <= first[i].end);

@@ -32,7 +32,8 @@ struct relay {
             arrived.emplace_back();
         }
     }
-    /// Where a call failed, copies of earlier ones may still be under way, and no stream's end waits for them.
+    /// After a failed call, copies of earlier calls may still be running, and the destructor of a stream doesn't wait
+    /// for them.
     ~relay() { static_cast<void>(cudaDeviceSynchronize()); }
 
     void issue(bool wait) {
@@ -64,7 +65,7 @@ TEST_CASE("streams go on as they like but for the events that they wait for") {
         unordered.finish();
         early += unordered.result() != "message" ? 1 : 0;
     }
-    CHECK(early > 0); // or the device of these tests would prove nothing
+    CHECK(early > 0); // otherwise the fake device would prove nothing
     CHECK(fake_cuda::alive() == fake_cuda::census{});
 }
 
@@ -166,7 +167,7 @@ TEST_CASE("slabs are taken once and given back") {
         CHECK(slab.memory().size() == 600);
         CHECK_THROWS_WITH_AS(cuda::device_slab{600}, "cudaMalloc: out of memory", cuda::error);
         cuda::pinned_slab host{5000};
-        CHECK(host.memory().size() == 8192); // whole pages
+        CHECK(host.memory().size() == 8192); // integral pages
         const auto moved = std::move(host);
         CHECK(fake_cuda::alive().pinned_ranges == 1);
         const cuda::pinned_slab none{0};
@@ -188,7 +189,7 @@ TEST_CASE("a step is captured over all its streams and launched again and again"
             r.issue(true);
             r.streams.front().wait(r.arrived.back());
         });
-        CHECK(r.result().empty()); // nothing has run so far
+        CHECK(r.result().empty()); // nothing has run yet
         for (const char* text : {"first", "second"}) {
             std::strcpy(r.buffers[0].data(), text);
             step.launch(r.streams.front());
@@ -210,7 +211,7 @@ TEST_CASE("a capture that isn't joined, or breaks off, ends with the reason") {
                                                    throw std::runtime_error{"the model"};
                                                }),
                           "the model");
-        // the stream is as good as before
+        // the stream is still usable
         r.issue(true);
         r.finish();
         CHECK(r.result() == "message");
@@ -230,7 +231,7 @@ TEST_CASE("a device's multiprocessors are split, or it says that they don't suff
         s.synchronize();
         CHECK(e.done());
     }
-    CHECK_THROWS_AS((cuda::green_contexts{0, 8, 24}), cuda::error); // 132 hold five of them
+    CHECK_THROWS_AS((cuda::green_contexts{0, 8, 24}), cuda::error); // 132 are enough for five of them
     CHECK(fake_cuda::alive() == fake_cuda::census{});
 }
 

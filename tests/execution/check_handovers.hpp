@@ -9,7 +9,7 @@
 
 namespace handovers {
 
-/// Of all ranks, in their order: each ran the same program in the same step, and all of it.
+/// Checks the records of all ranks, in their order: each ran the same program in the same step, and all of it.
 inline void check(const std::vector<record>& seen, std::size_t wanted) {
     const auto& first = seen.front();
     CHECK(wrong_results(first, wanted, seen.size()) == "");

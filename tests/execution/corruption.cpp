@@ -1,4 +1,4 @@
-// Programs that somebody has meddled with are either refused, or do the same as before whatever the timing.
+// Corrupted programs are either refused, or behave as before with any timing.
 #include "execution/quick_adaptive.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/program/check.hpp"
@@ -29,7 +29,7 @@ constexpr std::uint64_t first_seed = 3100;
 constexpr optpipe::testing::problem_ranges ranges{
     .ranks = 3, .stages = 6, .microbatches = 5, .cells = 16, .offloading_percent = 80};
 
-/// Does one thing to one program. The change may turn out to be none.
+/// Makes one change to one program. The change may have no effect.
 class vandal {
 public:
     vandal(optpipe::random_numbers& random, rank_program& p) : random_{random}, p_{p} {}
@@ -101,7 +101,7 @@ private:
         --i.waits;
         p_.waits[gone] = p_.waits[i.first_wait + i.waits];
     }
-    /// Everything that counts instructions counts on.
+    /// Swaps two instructions; all references to them are adapted.
     void swap_neighbours() {
         if (p_.instructions.size() < 2) return;
         const auto a = static_cast<std::uint32_t>(below(p_.instructions.size() - 1));
@@ -122,7 +122,7 @@ private:
     rank_program& p_;
 };
 
-/// What goes wrong when the lanes take turns in this order; empty: nothing.
+/// The fault when the lanes run in this order; empty if there is none.
 std::string run_in_some_order(const per_rank<rank_program>& programs, const optpipe::problem& p, std::uint64_t seed) {
     std::vector<tracing_model> models(programs.size(), tracing_model{p.graph.stages()});
     optpipe::testing::trace_costs costs;
@@ -188,7 +188,7 @@ TEST_CASE("programs that were meddled with are refused, or harmless whatever the
 }
 
 TEST_CASE("without the check, some of them would do harm") {
-    // What the check refuses as a race has to be one: in some order of the lanes, the model must notice.
+    // A race according to the check must be one: in some order of the lanes, the model must notice it.
     std::size_t races = 0;
     std::size_t noticed = 0;
     for (std::uint64_t seed = first_seed; races < 60; ++seed) {
@@ -204,7 +204,7 @@ TEST_CASE("without the check, some of them would do harm") {
                 if (programs[r].instructions[i].waits == 0) continue;
                 --programs[r].instructions[i].waits;
                 const auto found = check_programs(programs);
-                // Every wait is needed, or implied by other ranks.
+                // A wait that isn't needed is implied by other ranks.
                 if (found.empty()) continue;
                 ++races;
                 for (std::uint64_t order = 1; order <= 12; ++order)
@@ -218,7 +218,7 @@ TEST_CASE("without the check, some of them would do harm") {
     CHECK(noticed > races / 4);
 }
 
-/// The instruction at `from` comes before all others.
+/// Moves the instruction at `from` before all others.
 void move_to_front(rank_program& p, std::size_t from) {
     std::rotate(p.instructions.begin(), p.instructions.begin() + static_cast<std::ptrdiff_t>(from),
                 p.instructions.begin() + static_cast<std::ptrdiff_t>(from) + 1);
@@ -234,7 +234,7 @@ TEST_CASE("a circle is shown rank by rank") {
     const auto s = *build_schedule(p, optpipe::one_forward_one_backward);
     auto programs = *lower(p, s, {.bytes_per_unit = 4.0, .alignment = 1, .lanes = optpipe::message_lanes::single});
     REQUIRE(check_programs(programs).empty());
-    // Rank 0 asks for the first gradient before it sends the activation that it comes from.
+    // Rank 0 requests the first gradient before it sends the activation that the gradient depends on.
     std::size_t at = 0;
     for (const auto& own = programs[rank{0}];; ++at)
         if (own.instructions[at].kind == optpipe::instruction_kind::exchange &&

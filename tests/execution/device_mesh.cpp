@@ -1,4 +1,4 @@
-// Which process is where among pipelines, data and tensor groups, and which id its groups get.
+// The places of processes among pipelines, data and tensor groups, and the ids of their groups.
 #include "optpipe/execution/device_mesh.hpp"
 
 #include <doctest/doctest.h>
@@ -29,7 +29,7 @@ std::vector<std::size_t> numbers(const std::vector<world_rank>& ranks) {
     return all;
 }
 
-// The usual order: tensor groups are neighbours, pipelines reach across.
+// The usual order: tensor groups are neighbours, pipelines span the mesh.
 constexpr device_mesh sixteen{{.tensor = 2, .data = 2, .pipeline = 4}};
 static_assert(sixteen.size() == 16);
 static_assert(sixteen.place_of(world_rank{7}) == mesh_place{.tensor = 1, .data = 1, .pipeline = 1});
@@ -67,14 +67,14 @@ TEST_CASE("in every order, groups along a dimension part all processes, and plac
                     REQUIRE(group.peers.size() == extents.along(along));
                     CHECK(group.peers[group.self] == world_rank{i});
                     CHECK(seen.emplace(group.number, group.self).second);
-                    for (const auto peer : group.peers) // they all mean the same group
+                    for (const auto peer : group.peers) // they all refer to the same group
                         CHECK(mesh.group_of(peer, along).number == group.number);
                 }
             }
         }
 }
 
-/// Process 0's bytes for all, between threads.
+/// Shares process 0's bytes with all, between threads.
 class shared_bytes {
 public:
     void operator()(std::span<std::byte> bytes, int self, int processes) {

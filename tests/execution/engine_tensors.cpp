@@ -1,5 +1,5 @@
-// Programs whose buffers are an engine's own tensors: it is given no addresses, makes and gives back tensors as the
-// program goes, and never has more of them at once than the program says.
+// Programs whose buffers are an engine's own tensors. The engine gets no addresses; it makes and frees tensors while
+// the program runs, and never has more of them at once than the program specifies.
 #include "execution/quick_adaptive.hpp"
 #include "execution/random_programs.hpp"
 #include "optpipe/execution/run.hpp"
@@ -64,7 +64,7 @@ public:
             if (i.kind == optpipe::instruction_kind::compute || i.kind == optpipe::instruction_kind::copy)
                 instructions_[i.op] = &i;
     }
-    /// Made if it isn't there.
+    /// Makes the tensor if it doesn't exist.
     std::span<std::byte> at(const operation& op, buffer_role role) {
         const auto id = instructions_.at(op)->buffer(role);
         if (id == optpipe::no_buffer) return {};
@@ -87,7 +87,7 @@ public:
             tensors_.erase(tensor);
         }
     }
-    /// Bytes now, and the most so far.
+    /// Current bytes, and their peak.
     [[nodiscard]] std::pair<std::size_t, std::size_t> device() const { return device_; }
     [[nodiscard]] std::pair<std::size_t, std::size_t> host() const { return host_; }
 
@@ -99,7 +99,7 @@ private:
     std::pair<std::size_t, std::size_t> device_, host_;
 };
 
-/// Hands tensors of the engine's to the tracing model, which looks at every byte.
+/// Passes tensors of the engine to the tracing model, which checks every byte.
 class engine_model {
 public:
     engine_model(std::size_t stages, allocator& stashes, message_table& messages)
@@ -182,7 +182,7 @@ private:
     message_table& messages_;
     optpipe::testing::tracing_model inner_;
 };
-/// For a transport that asks for addresses.
+/// For a transport that needs addresses.
 struct addressing_model : engine_model {
     addressing_model(std::size_t stages, allocator& stashes, message_table& messages)
         : engine_model{stages, stashes, messages}, table{messages} {}
@@ -191,7 +191,7 @@ struct addressing_model : engine_model {
 };
 static_assert(!ex::has_message<engine_model> && ex::has_message<addressing_model>);
 
-/// Copies by label: what OFFLOAD takes away it makes on the host and gives back on the device, and the other way round.
+/// Copies by label: OFFLOAD makes its tensors on the host and frees them on the device; RELOAD does the opposite.
 struct labelled_copies {
     struct moves {
         allocator* of;
@@ -235,10 +235,10 @@ static_assert(ex::check_executor<engine_executor>());
 
 constexpr buffer_owners all_the_engines{.stashes = buffer_owner::engine, .messages = buffer_owner::engine};
 
-/// Where ranks have tables of their own the transport copies, else it only says when.
+/// If ranks have separate tables, the transport copies; otherwise it only signals.
 template <class Model> void run_steps(const per_rank<rank_program>& programs, bool own_tables) {
     threads::options how{.patience = 20s};
-    // The library may have none at all.
+    // The library may have no memory at all.
     how.device_memory = how.host_memory = per_rank<std::size_t>(programs.size(), 0);
     threads::cluster cluster{programs.size(), how};
     std::vector<message_table> tables(own_tables ? programs.size() : 1);

@@ -14,9 +14,9 @@
 
 namespace follow {
 
-/// Traces a lowered schedule and looks at every operation: none starts later than planned, and if the lanes are held
-/// back to the plan, each at its time and all memory as planned. Says what is wrong; `lowered` tells whether there were
-/// programs at all.
+/// Traces a lowered schedule and checks every operation: none starts later than planned. If the lanes are held back to
+/// the plan, each operation runs at its time, and all memory is as planned. Returns the fault; `lowered` tells whether
+/// there were programs at all.
 class follower {
 public:
     follower(const optpipe::problem& p, const optpipe::schedule& s, double bytes_per_unit)
@@ -72,7 +72,7 @@ private:
             }
             const auto device = planned_.peak_memory[program.self];
             const auto host = planned_.peak_host_memory[program.self];
-            // What is away for no time is on no curve, but needs a place to be.
+            // A stash that is on the host for no time is in no curve, but needs a place there.
             const bool as_planned = equals(program.host_bytes, host) || offloads_in_no_time(program.self);
             if (!equals(program.device_bytes, device) || !as_planned)
                 return "another size of an arena than the peak of the plan";
@@ -86,9 +86,9 @@ private:
         }
         return count == s_.operations.size() ? "" : "another number of operations";
     }
-    /// Durations are rounded to a billionth of a unit, and add up.
+    /// Durations are rounded to a billionth of a unit, and the errors add up.
     [[nodiscard]] std::int64_t slack() const { return static_cast<std::int64_t>(s_.operations.size()) + 1000; }
-    /// Each stash is rounded to whole bytes, twice.
+    /// Each stash is rounded twice to integral bytes.
     [[nodiscard]] bool equals(std::size_t bytes, optpipe::memory_size planned) const {
         const auto cells = static_cast<double>(p_.graph.cells());
         const bool exact = bytes_per_unit_ == 4.0;

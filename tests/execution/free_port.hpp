@@ -9,7 +9,7 @@
 
 namespace tcp_ports {
 
-/// One that nobody listens at, as far as can be told.
+/// A port on which nobody seems to listen.
 inline std::string free_port() {
     for (int port = 40000 + getpid() % 10000;; ++port) {
         try {

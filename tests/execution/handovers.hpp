@@ -22,14 +22,14 @@
 #include <string_view>
 #include <vector>
 
-/// Many random handovers, on threads and on processes alike: some plans are refused by a rank, some published while
-/// another is under way, some are late on a rank by a few steps.
+/// Many random handovers, for threads and for processes: a rank refuses some plans, some are published during another
+/// handover, and some are late on a rank by a few steps.
 namespace handovers {
 
-/// Of the plans that take each other's place.
+/// Microbatches of all these plans, which replace each other.
 inline constexpr std::size_t microbatches = 8;
 
-/// One stage per rank; the schedules differ in the order of operations, in what is offloaded, and in memory.
+/// One stage per rank; the schedules differ in the order of operations, in offloading, and in memory.
 inline std::vector<optpipe::per_rank<optpipe::rank_program>> plans(std::size_t ranks,
                                                                    std::size_t count = microbatches) {
     using optpipe::duration;
@@ -65,7 +65,7 @@ inline optpipe::execution::arena_sizes room_for(const std::vector<optpipe::per_r
     return room;
 }
 
-/// What is wrong with a plan, for one rank.
+/// The fault of a plan, on one rank.
 enum class trouble : std::uint8_t {
     none,
     not_lowered, ///< its programs can't be made
@@ -75,7 +75,7 @@ enum class trouble : std::uint8_t {
 };
 inline constexpr std::size_t troubles = 5;
 
-/// The text of a plan: a number, what is wrong with it, on which rank, and which rank is late by how many steps.
+/// The text of a plan: a number, its fault, the rank with that fault, and the rank that is late by a number of steps.
 struct plan_text {
     std::size_t which = 0;
     trouble what = trouble::none;
@@ -111,7 +111,7 @@ struct plan_text {
     }
 };
 
-/// Memory and lanes of an executor, counted, and without lanes where asked for.
+/// Counts memory and lanes of an executor, and refuses lanes if requested.
 template <class Executor> class counting_executor {
 public:
     using lane_type = typename Executor::lane_type;
@@ -148,10 +148,10 @@ private:
     Executor& in_;
 };
 
-/// The most lanes that a rank opens for all of its plans: one of each kind, and a larger one where that is too small.
+/// The most lanes that a rank opens for all of its plans: one of each kind, and a larger one if that is too small.
 inline constexpr std::size_t most_lanes = 2 * (static_cast<std::size_t>(optpipe::lane_kind::communication) + 1);
 
-/// What one rank saw.
+/// The record of one rank.
 struct record {
     /// The program that each step ran.
     std::vector<std::uint64_t> versions;
@@ -159,11 +159,11 @@ struct record {
     std::size_t weights = 0;
     std::size_t slabs = 0;
     std::size_t lanes = 0;
-    /// The plans that this rank was given, in their order.
+    /// The plans given to this rank, in their order.
     std::vector<plan_text> plans;
 };
 
-/// Runs steps on one rank until so many plans have been settled, with a model that counts its weight gradients.
+/// Runs steps on one rank until `handovers` plans have been settled, with a model that counts its weight gradients.
 template <class Executor, class Channel, class Model>
 record run_rank(Executor& real, Channel& channel, Model& model,
                 const std::vector<optpipe::per_rank<optpipe::rank_program>>& plans, std::size_t handovers,
@@ -176,7 +176,7 @@ record run_rank(Executor& real, Channel& channel, Model& model,
     const auto make = [&](const std::string& text) {
         const auto plan = plan_text::read(text);
         seen.plans.push_back(plan);
-        if (plan.late == self) { // the thread that trains goes on meanwhile
+        if (plan.late == self) { // the training thread continues in the meantime
             const auto until = steps.load() + plan.steps;
             for (auto now = steps.load(); now < until; now = steps.load())
                 steps.wait(now);
@@ -185,7 +185,7 @@ record run_rank(Executor& real, Channel& channel, Model& model,
         const bool here = plan.where == self;
         on.without_lanes.store(here && plan.what == trouble::no_lane);
         if (here && plan.what == trouble::not_lowered) throw std::runtime_error{"can't be lowered"};
-        // Of a kind that none of the plans has, so that it isn't open.
+        // A kind that no plan has, so it isn't open.
         if (here && plan.what == trouble::no_lane) programs[self].lanes.push_back(optpipe::lane_kind::copy);
         if (here && plan.what == trouble::too_large) programs[self].device_bytes += std::size_t{1} << 20U;
         if (plan.what == trouble::deadlock) programs[plan.where].instructions.pop_back();
@@ -216,7 +216,7 @@ record run_rank(Executor& real, Channel& channel, Model& model,
     return seen;
 }
 
-/// What a plan comes to: whether all ranks take it, and the sentences of those that don't.
+/// The expected refusals of a plan; none if all ranks accept it.
 inline std::vector<std::string> expected_refusals(const plan_text& plan, std::uint64_t version, std::size_t ranks) {
     std::vector<std::string> all;
     for (const optpipe::rank r : optpipe::index_range<optpipe::rank>{ranks})
@@ -225,7 +225,7 @@ inline std::vector<std::string> expected_refusals(const plan_text& plan, std::ui
     return all;
 }
 
-/// What is wrong with what rank 0 heard of the plans; nothing: empty.
+/// The fault in rank 0's results of the plans; empty if there is none.
 inline std::string wrong_results(const record& first, std::size_t wanted, std::size_t ranks) {
     if (first.results.size() != wanted || first.plans.size() < wanted) return "another number of plans";
     for (std::size_t i = 0; i < wanted; ++i) {

@@ -32,7 +32,7 @@ problem two_ranks() {
     return p;
 }
 
-/// A plan that ran on virtual time, where a unit is a second.
+/// A plan that ran on virtual time, in which a unit is a second.
 struct traced {
     problem p = two_ranks();
     schedule planned = *build_schedule(p, quick_adaptive);

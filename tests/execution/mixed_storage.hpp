@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-/// Schedules in which every microbatch of a stage may be stored in another way: made by hand from a schedule that keeps
-/// all stashes.
+/// Schedules in which every microbatch of a stage may be stored in another way, made from a schedule that keeps all
+/// stashes.
 namespace mixed_storage {
 
-/// Random options in the place of transfer times, and no limits. Memory is in quarters.
+/// Random options instead of transfer times, and no limits. Memory is in quarters.
 inline optpipe::problem with_options(optpipe::problem p, optpipe::random_numbers& random) {
     const auto quarters = [&](optpipe::memory_size most) {
         return optpipe::memory_size{
@@ -50,8 +50,8 @@ inline optpipe::problem with_options(optpipe::problem p, optpipe::random_numbers
     return p;
 }
 
-/// The order of a schedule that keeps all stashes, each of which gets a random option of its stage. What that takes
-/// comes at random places between the forward and the backward.
+/// The order of a schedule that keeps all stashes, with a random option of its stage for each. The option's operations
+/// are at random places between the forward and the backward.
 inline optpipe::order mix(const optpipe::problem& p, const optpipe::schedule& plain, optpipe::random_numbers& random) {
     using optpipe::operation_kind;
     const optpipe::cell_numbering cell{p.graph};
@@ -90,12 +90,12 @@ inline optpipe::order mix(const optpipe::problem& p, const optpipe::schedule& pl
     return result;
 }
 
-/// A schedule of a problem that limits every rank to what it takes.
+/// A schedule of a problem that limits every rank to the schedule's memory.
 struct tight_schedule {
     optpipe::problem problem;
     optpipe::schedule schedule;
 };
-/// `plain`: of the same problem without options and limits.
+/// `plain`: a schedule of the same problem without options and limits.
 inline tight_schedule make(optpipe::problem p, const optpipe::schedule& plain, optpipe::random_numbers& random) {
     auto made = simulate(p, mix(p, plain, random));
     REQUIRE(made.has_value());
@@ -107,7 +107,7 @@ inline tight_schedule make(optpipe::problem p, const optpipe::schedule& plain, o
     return {std::move(p), std::move(*made)};
 }
 
-/// The problem to build `plain` for.
+/// The problem of `plain`.
 inline optpipe::problem without_options(optpipe::problem p) {
     for (const optpipe::stage s : p.graph.all_stages()) {
         p.storage[s].clear();

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-/// One stage per rank, with stashes that have to be offloaded.
+/// One stage per rank, with stashes that must be offloaded.
 namespace offloading {
 
 inline optpipe::problem problem(std::size_t ranks = 4) {

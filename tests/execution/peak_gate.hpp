@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-/// Makes one rank hold the memory of its plan's peaks at once, on the device and on the host, whatever the timing: what
-/// frees a buffer of the peak doesn't end until all of them have been taken. In the plan's own times that is so, so
-/// nothing waits in a circle. For one step on lanes that do work when its turn comes, on links that nobody shares.
+/// Makes one rank hold the memory of its plan's peaks at once, on the device and on the host, with any timing:
+/// operations that free a buffer of the peak don't end until all of them have been acquired. In the plan's own times
+/// this is the case, so waits form no cycle. For one step on lanes that work in order, on links that aren't shared.
 class peak_gate {
 public:
     using operation = optpipe::operation;
@@ -46,8 +46,8 @@ public:
         for (auto& each : peaks_)
             if (holds(each, op)) wait_for(each, lock);
     }
-    /// The same for a copy; how long it must take. Its start by the lane's clock is when what it waits for was there,
-    /// after this gate was made, so the first one that is held ends late enough, and those behind it do too.
+    /// The same for a copy; returns the time that it must take. By the lane's clock it starts when its inputs are
+    /// available, after this gate was made. So the first copy that is held ends late enough, and so do those behind it.
     nanoseconds pass_copy(const operation& op) {
         std::this_thread::sleep_until(copied_until());
         pass(op);
@@ -69,7 +69,7 @@ private:
     };
     using plan_times = std::map<operation, interval>;
 
-    /// What takes the buffers of a peak and hasn't begun yet, and what gives them back.
+    /// Operations that acquire the buffers of a peak and haven't begun yet, and operations that free them.
     struct peak {
         std::vector<operation> missing;
         std::vector<operation> held;
@@ -81,7 +81,7 @@ private:
         return {times.at(plain(mine.instructions[b.first_use].op)).start,
                 times.at(plain(mine.instructions[b.last_use].op)).end};
     }
-    /// The buffers that are taken at the instant when they are most.
+    /// The buffers held at the instant with the most bytes.
     static peak find_peak(const plan_times& times, const optpipe::rank_program& mine, optpipe::memory_arena arena) {
         const auto bytes_at = [&](std::size_t instant) {
             std::size_t bytes = 0;
@@ -107,12 +107,12 @@ private:
         }
         return found;
     }
-    /// Whatever its storage option.
+    /// The operation without its storage option.
     static operation plain(operation op) {
         op.storage = 0;
         return op;
     }
-    /// A model without a B of its own is called with I, then with W.
+    /// A model without its own B is called with I, then with W.
     static operation as_called(operation op) {
         op = plain(op);
         if (op.kind == optpipe::operation_kind::backward) op.kind = optpipe::operation_kind::backward_input;
@@ -125,7 +125,7 @@ private:
         const std::scoped_lock lock{mutex_};
         return copied_until_;
     }
-    /// Not for ever: who looks at the mark sees that it was in vain.
+    /// Doesn't wait forever; the mark then tells that the wait failed.
     void wait_for(const peak& p, std::unique_lock<std::mutex>& lock) {
         using namespace std::chrono_literals;
         if (!given_up_) given_up_ = !changed_.wait_for(lock, 20s, [&] { return p.missing.empty() || given_up_; });

@@ -1,4 +1,4 @@
-// When post-validation does what, and what it decides by.
+// The times of the actions of post-validation, and its decisions.
 #include "optpipe/execution/post_validation.hpp"
 
 #include "optpipe/execution/handover.hpp"
@@ -96,7 +96,7 @@ TEST_CASE("the state passes through each rank once") {
                           "post-validation: an order that doesn't have each of 2 ranks once");
 }
 
-/// What a model was told, in order: "0F1" is stage 0's forward of microbatch 1.
+/// The calls of a model, in order: "0F1" is stage 0's forward of microbatch 1.
 class event_log {
 public:
     void add(rank r, const std::string& event) {
@@ -110,7 +110,7 @@ public:
             if (who == r) own.push_back(event);
         return own;
     }
-    /// Whether the rank's event has come so often within the time.
+    /// Whether the rank's event has occurred `times` times within the time.
     [[nodiscard]] bool await(rank r, const std::string& event, std::ptrdiff_t times, std::chrono::milliseconds within) {
         std::unique_lock lock{mutex_};
         const std::pair entry{r, event};
@@ -166,7 +166,7 @@ optpipe::per_rank<optpipe::rank_program> programs_for(std::size_t ranks, bool up
                   {.bytes_per_unit = 8.0, .message_bytes = 8, .update = update, .reduce = true});
 }
 
-/// Two steps, and what comes after them, on ranks that are threads.
+/// Runs two steps and the end of training on ranks that are threads.
 void train(event_log& log, std::size_t ranks, const squares_call& squares,
            const ex::post_validation_options& how = {}) {
     const auto programs = programs_for(ranks);
@@ -207,7 +207,7 @@ TEST_CASE("no rank begins a backward before it has validated its last update") {
     }
 }
 
-/// The last rank's first update waits for rank 0's first forward of the second step. Whether that came.
+/// The last rank's first update waits for rank 0's first forward of the second step. Returns whether that came.
 bool begins_before_last_update(bool barrier, std::chrono::milliseconds within) {
     event_log log;
     bool begun = false;
@@ -225,7 +225,7 @@ TEST_CASE("the forwards of a warm-up don't wait for the last rank's update") {
 
 TEST_CASE("of a void step nothing is left but the forwards from before it was known") {
     event_log log;
-    // Rank 1 overflows in the first step, which rank 0 can't know when it makes its update.
+    // Rank 1 overflows in the first step, which rank 0 can't know at its update.
     train(log, 2, [](rank r, std::size_t step) { return r == rank{1} && step == 0 ? infinity : 1.0; });
     const auto first = log.of(rank{0});
     const auto revised = std::find(first.begin(), first.end(), "revise to skip");
@@ -240,7 +240,7 @@ TEST_CASE("of a void step nothing is left but the forwards from before it was kn
     const auto last = log.of(rank{1});
     CHECK(std::count(last.begin(), last.end(), "skip") == 1);
     CHECK(std::count(last.begin(), last.end(), "revise to skip") == 0);
-    CHECK(std::count(last.begin(), last.end(), "abandon") == 1); // its step is void all the same
+    CHECK(std::count(last.begin(), last.end(), "abandon") == 1); // its step is void nevertheless
     CHECK(std::count_if(last.begin(), last.end(), is_backward) == 2 * 2 * 4);
 }
 
@@ -249,7 +249,7 @@ TEST_CASE("a handover to another plan goes on beside it, on the same channel") {
     const auto programs = programs_for(ranks);
     threads::cluster cluster{ranks};
     event_log log;
-    // Rank 1 overflows in every second step, until the plan is taken.
+    // Rank 1 overflows in every second step, until the plan is accepted.
     const auto squares = [](rank r, std::size_t step) { return r == rank{1} && step % 2 == 0 ? infinity : 1.0; };
     std::vector<std::size_t> steps(ranks), voids(ranks);
     threads::on_all_ranks(cluster, [&](threads::executor& here) {

@@ -7,8 +7,8 @@
 
 #include <string_view>
 
-/// Plans that offload, for tests of how programs run: they needn't be good, so little effort makes them. Compiled once,
-/// beside the builders (schedule/compiled).
+/// Plans that offload, for tests of running programs: they need not be good, so they are made with little effort.
+/// Compiled once, together with the builders (schedule/compiled).
 struct quick_adaptive_builder {
     static constexpr std::string_view name = "adaptive";
     [[nodiscard]] optpipe::outcome<optpipe::order> operator()(const optpipe::problem& p) const;

@@ -14,17 +14,17 @@
 #include <utility>
 #include <vector>
 
-/// What is run on threads and on processes alike: small problems in which stashes have to be offloaded.
+/// Programs that are run on threads and on processes: small problems in which stashes must be offloaded.
 namespace random_programs {
 
-/// On so many ranks at most.
+/// A problem on at most `ranks` ranks.
 inline optpipe::problem problem(std::uint64_t seed, std::size_t ranks) {
     optpipe::random_numbers random{seed};
     const optpipe::testing::problem_ranges ranges{
         .ranks = ranks, .stages = 2 * ranks, .microbatches = 5, .cells = 5 * ranks, .offloading_percent = 80};
     return optpipe::testing::make_random_problem(random, ranges).problem;
 }
-/// How messages are laid on lanes differs from seed to seed. `reduce`: whether gradients are reduced.
+/// The assignment of messages to lanes depends on the seed. `reduce`: whether gradients are reduced.
 inline std::optional<optpipe::per_rank<optpipe::rank_program>>
 lowered(const optpipe::problem& p, const optpipe::schedule& s, std::uint64_t seed, bool reduce = false) {
     auto programs = lower(p, s,

@@ -1,4 +1,4 @@
-// What runs is what `simulate_reductions` says, and models are told which weight gradient is the last.
+// Runs match `simulate_reductions`, and models are told which weight gradient is the last.
 #include "optpipe/schedule/time/reductions.hpp"
 
 #include "execution/quick_adaptive.hpp"
@@ -36,7 +36,7 @@ constexpr std::uint64_t first_seed = 5300;
 constexpr optpipe::testing::problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 6, .cells = 32};
 constexpr std::chrono::seconds time_unit{1}; // of virtual time
 
-/// One step on virtual time, whose reductions take as long as said. Compares them with what is simulated.
+/// Runs one step on virtual time with these durations of reductions, and compares them with the simulation.
 void compare(const optpipe::problem& p, const optpipe::schedule& s, const optpipe::per_stage<duration>& took) {
     const auto programs = lower(p, s, {.bytes_per_unit = 4.0, .alignment = 1, .message_bytes = 8, .reduce = true});
     if (!programs) return;
@@ -88,7 +88,7 @@ TEST_CASE("reductions take place when they are simulated to, beside the operatio
     CHECK(compared > 60);
 }
 
-/// Takes down what it is told.
+/// Records its calls.
 struct noting_model {
     std::map<stage, std::size_t> weights, last;
     void note(stage s, bool is_last) {
@@ -100,7 +100,7 @@ struct noting_model {
     template <class Lane> void backward_input(Lane&, const ex::backward_task& t) { CHECK(!t.is_last); }
     template <class Lane> void backward_weight(Lane&, const ex::weight_task& t) { note(t.stage, t.is_last); }
 };
-/// One that does both halves at once.
+/// A model that runs both halves at once.
 struct full_backward_model : noting_model {
     template <class Lane> void backward(Lane&, const ex::backward_task& t) { note(t.stage, t.is_last); }
 };

@@ -66,7 +66,8 @@ std::size_t count_of(operation_kind kind, const schedule& s) {
                                                   [=](const auto& timed) { return timed.op.kind == kind; }));
 }
 
-/// Two ranks. F stashes 3, of which W needs 1. Options: 0 keeps, 1 recomputes 2 of it ahead, 2 inside the backward.
+/// Two ranks. F stashes 3, of which W needs 1. Option 0 keeps all; options 1 and 2 recompute 2 of them, ahead or inside
+/// the backward.
 problem two_ranks() {
     const stage_costs c{duration{1}, duration{2}, duration{1}, memory_size{3}, memory_size{1}, {}};
     auto p = to_problem(make_problem(graph<2, 4>{}, uniform_memory{c}));
@@ -78,7 +79,7 @@ problem two_ranks() {
     p.p2p = hop_times<>{duration{0.5}};
     return p;
 }
-/// Its microbatches are stored in turn by the three options.
+/// Consecutive microbatches use the three options in rotation.
 schedule mixed_1f1b(const problem& p) {
     auto plain = order_of(*build_schedule(mixed_storage::without_options(p), one_forward_one_backward));
     order mixed{p.graph, {}};
@@ -90,7 +91,7 @@ schedule mixed_1f1b(const problem& p) {
     return *simulate(p, mixed);
 }
 
-/// Has all that a model needs, and no `recompute`.
+/// Has every function of a model except `recompute`.
 struct forgetful {
     template <class Lane> void forward(Lane&, const execution::forward_task&) {}
     template <class Lane> void backward_input(Lane&, const execution::backward_task&) {}
@@ -104,7 +105,7 @@ std::size_t bytes_of(execution::stash_part part) {
     return bytes;
 }
 
-/// Writes down which option each call is told, and how many bytes its stash has.
+/// Records the option of each call, and the number of bytes of its stash.
 struct noting_model {
     using note = std::tuple<char, std::uint32_t, int, std::vector<std::size_t>>;
     std::set<note> notes;
@@ -244,7 +245,7 @@ TEST_CASE("what is left of a stash for W may be more than was held, and a part o
     const auto result = testing::trace(
         programs, testing::planned_costs(p), [&](rank r) -> auto& { return models[r.position()]; });
     CHECK(!result.failed.has_value());
-    // 12 bytes of activation; W needs 8. Option 1 holds 6, and its 12 are whole again; option 2 holds 2.
+    // 12 bytes of activation; W needs 8. Option 1 holds 6 and restores all 12; option 2 holds 2.
     const std::set<noting_model::note> expected{
         {'F', 0, 1, {6, 0}},          {'C', 0, 1, {6, 0, 2, 4}}, {'I', 0, 1, {6, 0, 2, 4, 0}},
         {'W', 0, 1, {6, 2, 0}},       {'F', 1, 2, {2, 0}},       {'I', 1, 2, {2, 0, 0, 0, 6}},
@@ -276,7 +277,7 @@ TEST_CASE("what is held is divided as it is told, so that what is restored for W
             if (what == 'C') return bytes;
         return std::vector<std::size_t>{};
     };
-    // Of 4 bytes that are held and 8 that are restored W needs 4.
+    // W needs 4 of the 4 bytes that are held and the 8 that are restored.
     CHECK(parts(0.0) == std::vector<std::size_t>{0, 4, 4, 4});
     CHECK(parts(0.25) == std::vector<std::size_t>{1, 3, 3, 5});
     CHECK(parts(9.0) == std::vector<std::size_t>{4, 0, 0, 8});

@@ -27,8 +27,8 @@ using optpipe::bootstrap::network_error;
 using optpipe::bootstrap::tcp_control;
 using tcp_ports::free_port;
 
-/// Calls `body(control)` for every rank, each on a thread of its own, as if it were a process. What each says, or
-/// throws.
+/// Calls `body(control)` for every rank on a separate thread, as if it were a process. Returns the result or the error
+/// of each.
 template <class Body>
 std::vector<std::string> on_ranks(std::size_t ranks, std::chrono::milliseconds patience, const Body& body) {
     const auto port = free_port();
@@ -61,7 +61,7 @@ TEST_CASE("sockets keep to the concept") {
     }
 }
 
-/// Asks until somebody fails.
+/// Polls until a rank fails.
 std::string await_failure(tcp_control& control) {
     while (!control.failure())
         std::this_thread::sleep_for(1ms);
@@ -81,14 +81,14 @@ TEST_CASE("a rank that is left by an exception tells all at once") {
     }
 }
 
-/// A connection that says this and nothing more.
+/// A connection that sends this and nothing more.
 optpipe::bootstrap::detail::socket_handle connection(const std::string& port, std::span<const std::byte> says) {
     const optpipe::bootstrap::detail::patience_left left{20s};
     auto socket = optpipe::bootstrap::detail::connect_to("127.0.0.1", port, left);
     REQUIRE(::send(socket.get(), says.data(), says.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(says.size()));
     return socket;
 }
-/// One that begins as that of a rank does.
+/// A connection that begins like that of a rank.
 optpipe::bootstrap::detail::socket_handle stranger(const std::string& port, std::uint64_t self, std::uint64_t ranks) {
     constexpr std::uint64_t of_a_rank = 0x6f70745f6374726c;
     const std::array greeting{of_a_rank, self, ranks};

@@ -28,7 +28,7 @@ using std::chrono::nanoseconds;
 struct item {
     std::function<bool()> ready;
     std::function<void()> run;
-    /// In the order of issue.
+    /// Number in the order of issue.
     std::uint64_t sequence = 0;
 };
 struct capture;
@@ -37,12 +37,12 @@ struct event_state {
     std::size_t recorded = 0;
     std::size_t done = 0;
     nanoseconds when{};
-    /// In the log.
+    /// Node in the log.
     std::size_t last_record = race_log::none;
     std::shared_ptr<capture> captured_in{};
     std::size_t captured_at = 0;
 };
-/// Outlives its stream while there is work in it.
+/// Outlives its stream while it has work.
 struct stream_state {
     static constexpr std::size_t no_queue = static_cast<std::size_t>(-1);
 
@@ -52,12 +52,12 @@ struct stream_state {
     std::deque<item> queue{};
     bool busy = false;
     std::shared_ptr<capture> capturing{};
-    /// Captured nodes that the next one comes after.
+    /// Captured nodes that the next node follows.
     std::set<std::size_t> captured_front{};
 
     [[nodiscard]] bool idle() const { return queue.empty() && !busy; }
 };
-/// Nodes in the order of their capture, each with those it comes after.
+/// Nodes in the order of their capture, each with its predecessors.
 struct capture {
     struct node {
         std::set<std::size_t> after;
@@ -73,7 +73,7 @@ struct capture {
 struct launched {
     struct node {
         std::weak_ptr<stream_state> held;
-        /// How many nodes have to run before it.
+        /// Number of nodes that must run before it.
         std::size_t open = 0;
         std::vector<std::size_t> followers{};
     };
@@ -87,14 +87,14 @@ struct launched {
 struct CUstream_st {
     std::shared_ptr<stream_state> state;
 };
-/// Outlives its event where a stream still waits for it.
+/// Outlives its event while a stream waits for it.
 struct CUevent_st {
     std::shared_ptr<event_state> state = std::make_shared<event_state>();
     bool has_times = true;
 };
 struct CUgraph_st : capture {};
 struct CUgraphExec_st : capture {
-    /// In the log, by the stream that a node was captured from.
+    /// Chains in the log, by the stream from which a node was captured.
     std::map<const stream_state*, std::size_t> chains{};
 };
 
@@ -103,7 +103,7 @@ namespace {
 struct allocation {
     std::size_t bytes = 0;
     int device = 0;
-    /// Tells it from an earlier one at the same address.
+    /// Distinguishes it from an earlier one at the same address.
     std::size_t number = 0;
 };
 using allocations = std::map<const std::byte*, allocation>;
@@ -132,7 +132,7 @@ public:
     bool is_released = false;
     nanoseconds clock_offset{};
     race_log log;
-    /// In the log: the chain of each thread, and what it has last seen to be over of each other one.
+    /// In the log: the chain of each thread, and the last node of each other chain that the thread has seen to be over.
     std::map<std::thread::id, std::size_t> threads;
     std::map<std::pair<std::thread::id, std::size_t>, std::size_t> seen;
 
@@ -171,7 +171,7 @@ public:
         if (std::find(working_.begin(), working_.end(), s) == working_.end()) working_.push_back(s);
         work_added_.notify_one();
     }
-    /// Of a stream of its own; until it is released nobody asks whether it is ready.
+    /// Adds an item to a separate stream; until it is released, nobody queries whether it is ready.
     void hold(const std::shared_ptr<stream_state>& s, item next) {
         s->queue.push_back(std::move(next));
         held_.insert(s);
@@ -210,7 +210,7 @@ public:
                 complaints.push_back(call + ": hangs");
                 return false;
             }
-            // What it waits for may be nothing that anybody tells us of.
+            // Its condition may become true without a notification.
             work_done_.wait_for(lock, std::chrono::milliseconds{1});
         }
         return true;
@@ -230,13 +230,13 @@ private:
             chosen->busy = true;
             lock.unlock();
             next.run();
-            next = {}; // with what it kept
+            next = {}; // including the objects that it kept
             lock.lock();
             chosen->busy = false;
             work_done_.notify_all();
         }
     }
-    /// On a hardware queue the oldest work comes first.
+    /// A hardware queue runs its oldest work first.
     [[nodiscard]] bool is_first(const stream_state& s) const {
         if (s.hardware_queue == stream_state::no_queue) return true;
         return std::all_of(working_.begin(), working_.end(), [&](const auto& other) {
@@ -254,10 +254,10 @@ private:
         return chosen;
     }
 
-    /// The worker waits for the one, and other threads for the other.
+    /// The worker waits for the first, other threads for the second.
     std::condition_variable work_added_, work_done_;
     std::mt19937_64 random_{settings.seed};
-    /// With work in them.
+    /// Streams that have work.
     std::vector<std::shared_ptr<stream_state>> working_;
     std::set<std::shared_ptr<stream_state>> held_;
     std::size_t made_ = 0;
@@ -291,15 +291,15 @@ fake_cuda::accesses& declared() {
 #define FAKE_CALL(name)                                                                                                \
     if (cudaError_t result = cudaSuccess; fake_cuda::called(name, result)) return failed(result);                      \
     std::unique_lock lock { gpu().mutex }
-/// For what gives something back: returns the error at the end, having done it.
+/// For release functions: releases, and returns the error at the end.
 #define FAKE_RELEASE(name)                                                                                             \
     cudaError_t result = cudaSuccess;                                                                                  \
     fake_cuda::called(name, result);                                                                                   \
     std::unique_lock lock { gpu().mutex }
 
-// All of these with the mutex held.
+// To be called with the mutex held.
 
-/// The allocation that all of it lies in.
+/// The allocation that contains the whole range.
 allocations::const_iterator find(const allocations& ranges, const void* begin, std::size_t bytes) {
     const auto* const first = static_cast<const std::byte*>(begin);
     auto range = ranges.upper_bound(first);
@@ -343,12 +343,12 @@ std::size_t chain_of(std::size_t& chain) {
     if (chain == race_log::none) chain = gpu().log.add_chain();
     return chain;
 }
-/// What this thread has seen to be over.
+/// The work that this thread has seen to be over.
 std::size_t seen_by_thread() {
     const auto mine = gpu().threads.find(std::this_thread::get_id());
     return mine == gpu().threads.end() ? race_log::none : gpu().log.last_of(mine->second);
 }
-/// This thread has seen that all of a chain up to there is over.
+/// Records that this thread has seen a chain to be over up to a node.
 void see(std::size_t chain, std::size_t node) {
     if (!gpu().settings.log_accesses || node == race_log::none) return;
     const auto me = std::this_thread::get_id();
@@ -366,7 +366,7 @@ std::size_t write_log(stream_state& s, const fake_cuda::accesses& what, std::vec
     return gpu().log.add(chain_of(s.chain), what.name, in_log(what), std::move(after));
 }
 
-/// Into the queue, or into the graph that the stream is being captured in.
+/// Puts work into the queue, or into the graph that is being captured from the stream.
 void submit(std::unique_lock<std::mutex>& lock, const std::shared_ptr<stream_state>& s, const fake_cuda::accesses& what,
             const std::function<fake_cuda::work()>& make, const std::shared_ptr<void>& keep = {}) {
     if (s->capturing) {
@@ -388,7 +388,7 @@ void submit_call(std::unique_lock<std::mutex>& lock, const std::shared_ptr<strea
     submit(lock, s, what, [run] { return fake_cuda::work{{}, run}; });
 }
 
-/// What a copy can't be done with. Asked for when it is put into a stream, and again when it runs.
+/// The reason why a copy is invalid. Checked when it is put into a stream, and again when it runs.
 std::string trouble_of_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     if (bytes == 0) return "";
     const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -406,7 +406,7 @@ std::string trouble_of_copy(const void* to, const void* from, std::size_t bytes,
     }
     return "";
 }
-/// Begins in one registration and ends in another, or in none.
+/// Whether the range begins in one registration and ends in another, or in none.
 bool crosses_registration(const void* begin, std::size_t bytes) {
     return lies_in(gpu().pinned, begin, 1) && !lies_in(gpu().pinned, begin, bytes);
 }
@@ -575,7 +575,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     see(*stream->state);
     return cudaSuccess;
 }
-/// Returns at once; what is in the stream goes on.
+/// Returns at once; the work in the stream continues.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     FAKE_RELEASE("cudaStreamDestroy");
     FAKE_EXPECT(stream, "cudaStreamDestroy");
@@ -681,7 +681,7 @@ cudaError_t cudaMalloc(void** begin, std::size_t bytes) {
     for (const auto& [other, range] : gpu().device_memory)
         taken += range.bytes;
     if (taken > gpu().settings.memory) return failed(cudaErrorMemoryAllocation);
-    constexpr std::size_t granularity = 256; // as CUDA promises
+    constexpr std::size_t granularity = 256; // guaranteed by CUDA
     *begin = std::aligned_alloc(granularity, (bytes + granularity - 1) / granularity * granularity);
     gpu().device_memory[static_cast<std::byte*>(*begin)] = {bytes, current(), ++gpu().allocated};
     return cudaSuccess;
@@ -693,7 +693,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
         *free -= range.bytes;
     return cudaSuccess;
 }
-/// Waits for all that is under way on the device.
+/// Waits for all work on the device.
 cudaError_t cudaFree(void* begin) {
     FAKE_RELEASE("cudaFree");
     const auto freed = gpu().device_memory.find(static_cast<std::byte*>(begin));
@@ -727,10 +727,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
             {[until = clock_type::now() + how.slow_for] { return gpu().is_released || clock_type::now() >= until; },
              [] {}});
     submit_call(lock, stream->state, {"a copy", {{from, bytes}}, {{to, bytes}}}, [=] {
-        const std::scoped_lock inner{gpu().mutex}; // so that the memory doesn't go meanwhile
+        const std::scoped_lock inner{gpu().mutex}; // so that the memory isn't freed during the copy
         const auto now = trouble_of_copy(to, from, bytes, kind);
         if (!now.empty()) complain("cudaMemcpyAsync, run: " + now);
-        if (now == trouble) std::memcpy(to, from, bytes); // or the memory is gone
+        if (now == trouble) std::memcpy(to, from, bytes); // otherwise the memory is gone
     });
     return cudaSuccess;
 }
@@ -740,7 +740,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     submit_call(lock, stream->state, {"a memset", {}, {{to, bytes}}}, [=] { std::memset(to, value, bytes); });
     return cudaSuccess;
 }
-/// Plays a kernel, so the stream has to be of the current device.
+/// Plays a kernel, so the stream must be of the current device.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
     const auto uses = std::exchange(declared(), {});
     FAKE_CALL("cudaLaunchHostFunc");
@@ -767,7 +767,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     *graph = nullptr;
     const auto captured = stream->state->capturing;
     if (!captured) return failed(cudaErrorIllegalState);
-    // Every node has to be before the last of the origin.
+    // Every node must precede the last one of the origin.
     std::set<std::size_t> reached = stream->state->captured_front;
     for (std::size_t i = captured->nodes.size(); i-- > 0;)
         if (reached.contains(i)) reached.insert(captured->nodes[i].after.begin(), captured->nodes[i].after.end());
@@ -780,7 +780,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
         *captured = {};
         return failed(cudaErrorStreamCaptureUnjoined);
     }
-    *graph = new CUgraph_st{std::exchange(*captured, {})}; // events may keep what is left
+    *graph = new CUgraph_st{std::exchange(*captured, {})}; // events may keep the rest
     ++gpu().alive.graphs;
     return cudaSuccess;
 }
@@ -796,7 +796,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     ++gpu().alive.graphs;
     return cudaSuccess;
 }
-/// What was launched goes on.
+/// Launched work continues.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
     FAKE_RELEASE("cudaGraphExecDestroy");
     --gpu().alive.graphs;
@@ -804,7 +804,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
     gpu().notify();
     return failed(result);
 }
-/// Nodes run in some order that the edges allow.
+/// Nodes run in a random order that the edges allow.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     FAKE_CALL("cudaGraphLaunch");
     FAKE_EXPECT(stream, "cudaGraphLaunch");

@@ -2,7 +2,7 @@
 
 namespace {
 
-/// For programs that have a main of their own: they find four devices.
+/// Provides four devices for programs with their own main.
 [[maybe_unused]] const bool is_set = [] {
     fake_cuda::reset({.devices = 4});
     return true;

@@ -18,12 +18,12 @@ namespace {
 
 struct communicator_state;
 
-/// What all ranks have, to be added up in their order.
+/// The data of all ranks, to be summed in their order.
 struct summands {
     void* own = nullptr;
     std::size_t bytes = 0;
     ncclDataType_t type = ncclFloat;
-    /// By rank; without this one's.
+    /// By rank, without this rank's.
     std::vector<std::vector<std::byte>> others;
 };
 /// One end of a message.
@@ -35,21 +35,21 @@ struct message_end {
     std::size_t size = 0;
     bool is_lost = false;
     cudaStream_t stream = nullptr;
-    /// Of a receive that is part of a sum, into its memory.
+    /// For a receive that is part of a sum, into its memory.
     std::shared_ptr<summands> sum{};
 };
 /// The messages of one group on one communicator.
 struct kernel {
     std::shared_ptr<communicator_state> on;
     std::vector<message_end> ends;
-    /// Of the group's other streams, those that have come.
+    /// Number of the group's other streams that have reached it.
     std::size_t streams_to_come = 0;
     bool begun = false;
     bool over = false;
     std::size_t met = 0;
-    /// In the log of the device.
+    /// Number in the log of the device.
     std::size_t number = 0;
-    /// What its ends have met: the other kernel, and the places of both.
+    /// A meeting of its ends: the other kernel, and the places of both.
     struct meeting {
         std::shared_ptr<kernel> sender, receiver;
         std::size_t sent = 0, received = 0;
@@ -68,15 +68,15 @@ struct world {
     /// Pairs of ranks, the first of which has had messages for the second.
     std::set<std::pair<int, int>> wanted;
 };
-/// Outlives its communicator while something of it is on a device.
+/// Outlives its communicator while any of its work is on a device.
 struct communicator_state {
     std::shared_ptr<world> all;
     int rank = 0;
     bool blocking = false;
     bool aborted = false;
-    /// In the order of their issue, which is that in which they run.
+    /// In the order of issue, in which they run.
     std::deque<std::shared_ptr<kernel>> kernels{};
-    /// Held by all graphs that hold some of it.
+    /// Shared by all graphs that contain some of its work.
     std::shared_ptr<int> captured = std::make_shared<int>();
 
     [[nodiscard]] bool drained() const { return kernels.empty() && captured.use_count() == 1; }
@@ -87,12 +87,12 @@ struct communicator_state {
 struct ncclComm {
     std::shared_ptr<communicator_state> state = std::make_shared<communicator_state>();
     int device = 0;
-    /// Was used, and not asked since.
+    /// Whether it was used and hasn't been queried since.
     bool unsettled = true;
-    /// Of a closed group, on their way into the streams.
+    /// Ends of a closed group that aren't in the streams yet.
     std::vector<message_end> closed{};
     std::size_t asked = 0;
-    /// Whose open group it is in.
+    /// The thread whose open group it is in.
     std::thread::id in_group_of{};
 };
 
@@ -134,13 +134,13 @@ bool fails(const char* name, ncclResult_t& result) {
 }
 #define FAKE_CALL(name)                                                                                                \
     if (ncclResult_t result = ncclSuccess; fails(name, result)) return result
-/// For what gives something back: returns the error at the end, having done it.
+/// For release functions: releases, and returns the error at the end.
 #define FAKE_RELEASE(name)                                                                                             \
     ncclResult_t result = ncclSuccess;                                                                                 \
     fails(name, result)
 
-// All of these with the library's mutex held. The device holds its own while it asks whether messages have met, so
-// nothing of it may be called then.
+// To be called with the library's mutex held. The device holds its own mutex while it queries whether messages have
+// met, so none of its functions may be called at that time.
 void complain(std::string what) { lib().complaints.push_back(std::move(what)); }
 bool is_there(ncclComm_t c, const char* call) {
     if (lib().alive.contains(c)) return true;
@@ -161,7 +161,7 @@ void check_use(ncclComm_t c, const char* call) {
     });
 }
 
-/// Brings one end together with its partner, if that is there.
+/// Connects one end with its partner, if the partner exists.
 void begin_end(const std::shared_ptr<kernel>& k, std::size_t at) {
     const auto& e = k->ends[at];
     auto& s = *k->on;
@@ -180,7 +180,7 @@ void begin_end(const std::shared_ptr<kernel>& k, std::size_t at) {
         each->meetings.push_back(both);
     }
 }
-/// What waits for a partner of such an end does so for ever, as on a device.
+/// Removes the ends of a communicator; their partners then wait forever, as on a device.
 void withdraw(const std::shared_ptr<communicator_state>& gone) {
     const auto is_mine = [&](const auto& end) { return end.first->on == gone; };
     for (auto& [ranks, way] : gone->all->channels)
@@ -209,7 +209,7 @@ template <class Real> void add_up(const summands& all) {
         own[i] = sum;
     }
 }
-/// Once for each sum, when all of it has come.
+/// Called once for each sum, when all of its data has arrived.
 void finish_sums(const kernel& k) {
     std::set<std::shared_ptr<summands>> sums;
     for (const auto& e : k.ends)
@@ -220,7 +220,7 @@ void finish_sums(const kernel& k) {
 void run(const std::shared_ptr<kernel>& k) {
     const std::scoped_lock lock{lib().mutex};
     for (const auto& m : std::exchange(k->meetings, {})) {
-        // What is aborted may be gone from memory.
+        // Memory of an aborted communicator may be freed.
         if (std::exchange(m->copied, true) || m->sender->on->aborted || m->receiver->on->aborted) continue;
         const auto& sent = m->sender->ends[m->sent];
         const auto& received = m->receiver->ends[m->received];
@@ -232,8 +232,8 @@ void run(const std::shared_ptr<kernel>& k) {
     waiting.erase(std::find(waiting.begin(), waiting.end(), k));
 }
 
-/// Puts the messages of a group on one communicator into their streams: one kernel, which all of these wait for.
-/// Without the library's mutex.
+/// Puts the messages of a group on one communicator into their streams: one kernel, for which all of these wait. To be
+/// called without the library's mutex.
 void launch(const std::shared_ptr<communicator_state>& on, const std::vector<message_end>& ends) {
     if (ends.empty()) return;
     fake_cuda::accesses uses{"a group of messages", {}, {}};
@@ -247,7 +247,7 @@ void launch(const std::shared_ptr<communicator_state>& on, const std::vector<mes
     }
     const auto first = ends.front().stream;
     streams.erase(first);
-    // The kernel that was made last, which is the one of the launch under way.
+    // The latest kernel, which belongs to the current launch.
     const auto latest = std::make_shared<std::shared_ptr<kernel>>();
     const auto make = [on, ends, latest, others = streams.size()] {
         const auto k = std::make_shared<kernel>();
@@ -274,7 +274,7 @@ void launch(const std::shared_ptr<communicator_state>& on, const std::vector<mes
     }
 }
 
-/// Into the open group.
+/// Adds an end to the open group.
 void put(ncclComm_t c, const message_end& e) {
     auto& all = group().messages;
     auto mine = std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.first == c; });
@@ -293,7 +293,7 @@ ncclResult_t add(ncclComm_t c, message_end e) {
     return ncclSuccess;
 }
 
-/// Waits until nothing is left on any of them that was to run, and forgets them.
+/// Waits until none of them has work left to run, and forgets them.
 void reclaim(const std::vector<ncclComm_t>& all) {
     for (auto* c : all) {
         const auto state = c->state;
@@ -304,7 +304,7 @@ void reclaim(const std::vector<ncclComm_t>& all) {
         delete c;
     }
 }
-/// The messages of a group that is closed are on their way.
+/// Starts the messages of a closed group.
 void close(open_group&& closed) {
     std::vector<std::pair<std::shared_ptr<communicator_state>, std::vector<message_end>>> at_once;
     {
@@ -451,7 +451,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t* status) {
         if (!is_there(c, "ncclCommGetAsyncError")) return ncclInvalidArgument;
         state = c->state;
         const bool is_complete = static_cast<int>(state->all->joined.size()) == state->all->ranks;
-        // Not at the first question, and not before the peers have come.
+        // Not at the first query, and not before the peers have arrived.
         const bool is_on_its_way = !c->closed.empty() && (c->asked++ == 0 || !is_connected(*state, c->closed));
         *status = is_complete && !is_on_its_way ? ncclSuccess : ncclInProgress;
         if (*status == ncclSuccess) {
@@ -491,7 +491,7 @@ ncclResult_t ncclGroupEnd() {
     if (is_failing) return result;
     const std::scoped_lock lock{lib().mutex};
     ++lib().groups;
-    return is_asynchronous ? ncclInProgress : ncclSuccess; // until it is asked for again
+    return is_asynchronous ? ncclInProgress : ncclSuccess; // until it is queried again
 }
 ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t c,
                       cudaStream_t stream) {

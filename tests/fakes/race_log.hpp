@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-/// What was put into streams, what orders it, and which memory it uses: happens-before by vector clocks (Lamport 1978,
+/// The work put into streams, its ordering, and the memory that it uses: happens-before by vector clocks (Lamport 1978,
 /// Mattern 1989), independent of the order in which things happened.
 class race_log {
 public:
@@ -23,11 +23,11 @@ public:
         bool writes = false;
     };
 
-    /// Something whose work is in order: a stream, or a thread of the host.
+    /// Adds a chain of ordered work: a stream, or a thread of the host.
     std::size_t add_chain() { return chains_.emplace_back(none), chains_.size() - 1; }
     [[nodiscard]] std::size_t last_of(std::size_t chain) const { return chains_[chain]; }
 
-    /// Begins once what is before it on its chain, and all of `after`, is over.
+    /// Adds work that begins once its predecessor on the chain and all of `after` are over.
     std::size_t add(std::size_t chain, std::string name, std::vector<access> uses, std::vector<std::size_t> after) {
         const auto place = chains_[chain] == none ? 0 : nodes_[chains_[chain]].place;
         after.push_back(chains_[chain]);
@@ -36,10 +36,10 @@ public:
             {chain, static_cast<std::uint32_t>(place + 1), std::move(name), std::move(uses), std::move(after)});
         return chains_[chain] = nodes_.size() - 1;
     }
-    /// Neither is over before the other has begun.
+    /// Neither of the two is over before the other has begun.
     void meet(std::size_t one, std::size_t other) { met_.emplace_back(one, other); }
 
-    /// Pairs of uses, one of which writes, that nothing orders.
+    /// Unordered pairs of accesses, one of which writes.
     [[nodiscard]] std::vector<std::string> races() const {
         const auto before = clocks();
         const auto comes_before = [&](std::size_t a, std::size_t b) {
@@ -68,14 +68,14 @@ public:
 private:
     struct node {
         std::size_t chain = 0;
-        /// On its chain, from 1.
+        /// Place on its chain, from 1.
         std::uint32_t place = 0;
         std::string name;
         std::vector<access> uses;
         std::vector<std::size_t> after;
     };
 
-    /// How far each chain is over when a node begins.
+    /// For each node, the place up to which each chain is over when it begins.
     [[nodiscard]] std::vector<std::uint32_t> clocks() const {
         const auto width = chains_.size();
         // Nodes 2n and 2n + 1 are the start and the end of n.
@@ -112,7 +112,7 @@ private:
         return begins;
     }
 
-    /// The last node of each.
+    /// The last node of each chain.
     std::vector<std::size_t> chains_;
     std::vector<node> nodes_;
     std::vector<std::pair<std::size_t, std::size_t>> met_;

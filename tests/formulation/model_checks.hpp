@@ -1,4 +1,4 @@
-// What the tests of the model ask of a model and its points.
+// Checks of a model and its points, for the tests of the formulation.
 #pragma once
 
 #include "optpipe/formulation/formulate.hpp"
@@ -22,7 +22,7 @@ using namespace optpipe;
 
 inline bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(b)); }
 
-/// Each of the strengthenings on or off.
+/// The strengthenings, each on or off by one bit.
 inline formulation::strengthenings some_of(std::uint64_t bits) {
     const auto bit = [&](unsigned k) { return (bits >> k & 1U) != 0; };
     formulation::strengthenings with;
@@ -43,7 +43,7 @@ inline milp::result solved(const formulation::formulated& f) {
     return milp::solve(f.model, o);
 }
 
-/// The schedule of a solution is valid, and its objective is at most that of the model.
+/// Checks that the schedule of a solution is valid, and that its objective is at most that of the model.
 inline void check_solution(const problem& p, const formulation::formulated& f, const milp::result& r) {
     REQUIRE(r.incumbent.has_value());
     const auto timed = schedule_of(f, *r.incumbent);
@@ -53,7 +53,7 @@ inline void check_solution(const problem& p, const formulation::formulated& f, c
     CHECK((value < r.objective || near(value, r.objective)));
 }
 
-/// The schedule is a point of the model, with its own objective.
+/// Checks that the schedule is a point of the model with the same objective.
 inline void check_witness(const problem& p, const formulation::formulated& f, const schedule& s) {
     const auto point = values_of(f, s);
     REQUIRE(point.has_value());
@@ -62,7 +62,8 @@ inline void check_witness(const problem& p, const formulation::formulated& f, co
     CHECK(near(milp::objective_value(f.model, *point), objective_of(p, s).value()));
 }
 
-/// Whether the model has a point for the schedule; if so, the point converts back to a schedule that isn't worse.
+/// Whether the model has a point for the schedule; if so, checks that the point converts back to a schedule that isn't
+/// worse.
 inline bool is_point(const problem& p, const formulation::formulated& f, const schedule& s) {
     const auto point = values_of(f, s);
     if (!point) {

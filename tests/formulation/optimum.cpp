@@ -19,7 +19,7 @@ namespace {
 struct totals {
     int exact = 0;
     int offloaded = 0;
-    int restricted = 0; ///< that have no optimum without overtaking
+    int restricted = 0; ///< problems without an optimum without overtaking
     int below = 0;      ///< problems with a pooled optimum below the exact one
 };
 
@@ -127,7 +127,7 @@ TEST_CASE("two engines, but a link that carries one transfer at a time, shared b
 
 TEST_CASE("a link that carries one transfer at a time, whatever its direction") {
     totals count;
-    // Of 9000 those in which an offload has to wait for a reload, or the other way round.
+    // From 9000 seeds, those in which an offload must wait for a reload, or the reverse.
     for (const std::uint64_t seed : {1287U, 2265U, 2347U}) {
         INFO("seed " << seed);
         random_numbers random{seed};
@@ -180,7 +180,7 @@ TEST_CASE("below the optimum there is nothing") {
         const auto f = formulate(made.problem, o);
         REQUIRE(f.has_value());
         const bool none = std::holds_alternative<milp::infeasible>(solved(**f).why);
-        // The best span may lie between two points of the grid.
+        // The best span may be between two points of the grid.
         if (made.problem.objective == objective_kind::makespan) CHECK(none);
         empty += none ? 1 : 0;
     }

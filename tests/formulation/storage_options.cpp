@@ -1,4 +1,5 @@
-// The model with lists of storage options: against looking at everything, and between schedules and points.
+// The model with lists of storage options, compared with exhaustive search; and conversions between schedules and
+// points.
 #include "optpipe/formulation/storage_options.hpp"
 
 #include "formulation/model_checks.hpp"
@@ -30,11 +31,11 @@ using formulation::overtaking;
 
 namespace {
 
-/// A family of random problems with lists of storage options: the i-th is drawn from `seed` and i alone.
+/// A family of random problems with lists of storage options: the i-th depends only on `seed` and i.
 struct family {
     std::uint64_t seed;
     testing::problem_ranges ranges;
-    /// The share of the memory limits that is left.
+    /// Factor on the memory limits.
     double tightened = 1.0;
 
     [[nodiscard]] testing::random_problem draw(random_numbers& random) const {
@@ -56,7 +57,7 @@ const family little_memory{34, {.cells = 4, .offloading_percent = 40}, 0.4};
 struct tally {
     std::size_t compared = 0;
     std::size_t infeasible = 0;
-    /// What optimal schedules do.
+    /// Properties of optimal schedules.
     std::size_t offloaded = 0;
     std::size_t recomputed = 0;
     std::size_t mixed = 0; ///< microbatches of one stage with different options
@@ -127,7 +128,7 @@ TEST_CASE("storage options: the optimum of the model is that of the problem, wha
     CHECK(seen.compared > oracle::random_cases(120));
     CHECK(seen.offloaded > oracle::random_cases(15));
     CHECK(seen.recomputed > oracle::random_cases(15));
-    // Of fewer cases there may be none.
+    // Fewer cases may have none.
     CHECK(seen.mixed + 2 > oracle::random_cases(7));
 }
 
@@ -158,7 +159,7 @@ TEST_CASE("storage options: random schedules are points of the model") {
             INFO("seed " << seed << ", schedule " << k);
             CHECK(is_point(p, **f, timed));
             ++points;
-            // Its times as priorities give a schedule again, unless what fills the memory can't be finished.
+            // Its times as priorities give a schedule again, unless memory is filled by work that can't be finished.
             const auto times = formulation::times_of(**f, *values_of(**f, timed));
             const auto listed = formulation::priority_schedule(*(*f)->operations, times);
             restored += listed.has_value() ? 1 : 0;

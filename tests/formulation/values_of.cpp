@@ -52,7 +52,7 @@ TEST_CASE("what builders make is a point of the model") {
             points += is_point(p, *restricted, *built) ? 1 : 0;
             CHECK(is_point(p, *exact, *built));
             CHECK(is_point(p, *model_of(p, overtaking::pooled), *built));
-            // A horizon that it just meets leaves it in.
+            // It stays a point with its own objective as horizon.
             CHECK(is_point(p, *model_of(p, overtaking::allowed, objective_of(p, *built)), *built));
         });
     }

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-/// Random problems from the edges of what a file may hold. Some can't be planned, some contradict themselves.
+/// Random problems at the limits of the format. Some can't be planned, some are contradictory.
 namespace fuzz {
 
 class corner_maker {
@@ -92,7 +92,7 @@ private:
             c.weight_stash = (chance(50) ? 1.0 : some_scale()) * c.weight_stash;
         }
     }
-    /// At the need, just below, just above, or a part of it.
+    /// A factor of the need: 1, slightly less or more, or a part.
     double around() {
         constexpr double factors[] = {1.0, 1.0, 1.0, 1.0 + 1e-9, 1.0 - 1e-9, 1.0 + 1e-5, 1.0 - 1e-5, 1.5, 0.5, 0.0};
         return factors[random_.below(std::size(factors))];

@@ -6,8 +6,7 @@
 
 namespace fuzz {
 
-/// How many inputs to try: `usual`, unless OPTPIPE_FUZZ_ITERATIONS says otherwise. OPTPIPE_FUZZ_SEED continues
-/// elsewhere.
+/// The number of inputs to try: `usual`, or OPTPIPE_FUZZ_ITERATIONS if set. OPTPIPE_FUZZ_SEED sets the first seed.
 inline std::size_t iterations(std::size_t usual) {
     const char* wanted = std::getenv("OPTPIPE_FUZZ_ITERATIONS");
     return wanted ? std::strtoul(wanted, nullptr, 10) : usual;

@@ -24,7 +24,7 @@ using namespace optpipe::milp;
 
 namespace {
 
-/// Pieces that mean something in either format.
+/// Pieces that have a meaning in either format.
 constexpr std::string_view pieces[] = {
     " ",        "\n",           "\t",       "-",        "+ ",    "<=",    ">= 2",   "= ",      "1e400",
     "1e25",     "inf",          "-1e-300",  "0",        "[",     "^2",    "->",     "x0",      "free",
@@ -57,7 +57,7 @@ std::optional<model> parsed(const std::string& text, const std::string& name) {
     }
 }
 
-/// Sides, and terms as a file has them.
+/// Whether two models have the same sides and terms, as a file stores them.
 bool same_rows(const model& a, const model& b) {
     if (a.rows() != b.rows() || a.nonzeros() != b.nonzeros()) return false;
     for (const row r : a.all_rows())

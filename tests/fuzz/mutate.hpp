@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-/// Mutates texts at random, with the same numbers from the same seed everywhere. Needs no fuzzing engine.
+/// Mutates texts at random, reproducibly on every platform. Needs no fuzzing engine.
 namespace fuzz {
 
 inline std::string content_of(const std::filesystem::path& path) {
@@ -24,7 +24,7 @@ inline std::string content_of(const std::filesystem::path& path) {
     return std::move(text).str();
 }
 
-/// Every problem among the sources.
+/// Every problem of the sources.
 inline std::vector<std::string> problem_texts() {
     std::vector<std::filesystem::path> paths;
     for (const auto* folder : {OPTPIPE_SOURCE_DIR "/examples/data", OPTPIPE_SOURCE_DIR "/tests/data"})
@@ -45,7 +45,7 @@ public:
 
     explicit mutator(std::uint64_t seed) : random_{seed} {}
 
-    /// One change or a few, most of them to the tree, so that much of what comes out is JSON of almost the right form.
+    /// Makes one to three changes, most of them to the tree, so that many results are JSON of almost the right form.
     std::string mutate(std::string text) {
         for (auto changes = random_.chance(60) ? 1 : random_.between(2, 3); changes > 0; --changes)
             text = random_.chance(65) ? change_tree(text) : change_text(std::move(text));

@@ -1,4 +1,4 @@
-// Plans of problems from the edges of what a file may hold: each is refused, has no schedule, or gets a valid one.
+// Plans of problems at the limits of the format: each is refused, has no schedule, or gets a valid one.
 #include "optpipe/planner/plan.hpp"
 
 #include "fuzz/corner_problem.hpp"
@@ -28,7 +28,7 @@ struct tally {
 
 plan_options options_for(random_numbers& random, std::uint64_t seed) {
     plan_options options{.threads = 1 + random.below(2), .seed = seed};
-    // Few without a limit, as they take a second.
+    // Only few without a limit, because they take a second.
     if (!random.chance(1)) options.time_limit = std::chrono::milliseconds{random.between(0, 30)};
     options.deterministic = random.chance(20);
     return options;
@@ -45,8 +45,8 @@ duration longest_operation(const problem& p) {
 void check_plan(const problem& p, const plan_result& planned) {
     const auto violations = validate(p, planned.schedule);
     CHECK_MESSAGE(violations.empty(), violations.front().text());
-    // It allows for a part of the longest operation, and not of the last end: less than times are rounded to where the
-    // ways between ranks are far longer.
+    // The oracle's tolerance is relative to the longest operation, not to the last end. It is smaller than the rounding
+    // of times if the paths between ranks are far longer than the operations.
     if (time_slack(p, planned.schedule) <= 1e-4 * longest_operation(p)) {
         const auto judged = oracle::judge(p, planned.schedule);
         CHECK_MESSAGE(judged.valid(), judged.text());

@@ -16,7 +16,7 @@ using namespace optpipe;
 
 namespace {
 
-/// Beyond this many stages times microbatches a problem is read, but not planned.
+/// Problems with more stages times microbatches are read, but not planned.
 constexpr std::size_t most_cells = 160;
 
 std::optional<problem> parsed(const std::string& text) {
@@ -55,7 +55,7 @@ void draw(const problem& p, const schedule_report& report) {
     CHECK(!verdict(p, report).empty());
 }
 
-/// Whether there was a schedule.
+/// Returns whether there was a schedule.
 template <class Builder> bool check_builder(const problem& p, const Builder& build, duration bound) {
     const auto timed = build_schedule(p, build);
     if (!timed) {
@@ -105,7 +105,7 @@ TEST_CASE("a mutated problem is refused, or planned like any other") {
         check_text(text, seen);
     }
     MESSAGE(seen.accepted << " of " << count << " were accepted, " << seen.planned << " planned");
-    // Were nothing accepted, nothing would be tested but the parser.
+    // If nothing were accepted, only the parser would be tested.
     if (count < 100) return;
     CHECK(seen.accepted > count / 10);
     CHECK(seen.accepted < count);
@@ -119,11 +119,11 @@ TEST_CASE("what mutation once found: numbers so extreme that sums, areas or coun
         return text.replace(at, text.find_first_of(",} ", at) - at, number);
     };
     tally seen;
-    // A limit beside which the tolerance is larger than any stash; one beyond what a count can hold.
+    // A limit whose tolerance is larger than any stash, and one beyond the range of a count.
     for (const auto* limit : {"999999", "1100000", "1e30", "1e60"})
         check_text(with("memory_limit", limit), seen);
     CHECK(seen.planned == 4);
-    // Refused: what makes the length of a step, or its inverse, infinite.
+    // Refused: numbers that make the length of a step, or its inverse, infinite.
     for (const auto* number : {"1.7976931348623157e308", "1e61", "1e-61", "5e-324"})
         for (const auto* field : {"forward", "backward_input", "backward_weight"})
             check_text(with(field, number), seen);

@@ -52,7 +52,7 @@ struct tally {
     std::size_t valid = 0;
 };
 
-/// What `optpipe check` and `optpipe draw` do with a file.
+/// Does the same as `optpipe check` and `optpipe draw` with a file.
 void check_text(const problem& p, const std::string& text, tally& seen) {
     const auto document = parsed(text);
     if (!document) return;
@@ -75,7 +75,7 @@ void check_text(const problem& p, const std::string& text, tally& seen) {
     CHECK(!schedule_to_svg(p, report).empty());
     if (!sound || !document->unreadable.empty() || !claims.empty()) return;
     ++seen.valid;
-    // The two differ in what the tolerance is relative to.
+    // Their tolerances are relative to different quantities.
     if (!is_valid(p, timed, tolerance{1e-8})) return;
     const auto judged = oracle::judge(p, timed);
     CHECK_MESSAGE(judged.valid(), judged.text());

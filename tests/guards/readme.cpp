@@ -1,4 +1,4 @@
-// The surroundings of the examples of README and other pages, as far as a reader has to imagine them (readme.cmake).
+// The context of the examples in README and other pages, which readers must imagine (readme.cmake).
 #include "includes.inc"
 
 #include <optpipe/testing/executor_model.hpp>

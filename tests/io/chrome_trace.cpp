@@ -29,7 +29,7 @@ std::vector<json> of_phase(const json& trace, const std::string& phase) {
     return events;
 }
 
-/// The only slice that the event lies in, inside and not at an end.
+/// The only slice that contains the event, strictly inside.
 std::string slice_at(const json& trace, const json& event) {
     std::string name;
     for (const auto& slice : of_phase(trace, "X")) {
@@ -158,7 +158,7 @@ TEST_CASE("a measurement and its plan are processes beside each other") {
     for (const auto& slice : of_phase(trace, "X"))
         last[slice["pid"]] = std::max(last[slice["pid"]], slice["ts"].get<double>() + slice["dur"].get<double>());
     CHECK(last == std::map<int, double>{{1, 17000.0}, {2, 34000.0}, {3, 13000.0}, {4, 26000.0}});
-    // Each has arrows of its own.
+    // Each has its own arrows.
     std::map<int, std::vector<std::string>> arrows;
     for (const auto* phase : {"s", "f"})
         for (const auto& event : of_phase(trace, phase))

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A directory of its own, removed at the end.
+/// A separate directory, removed at the end.
 class workplace {
 public:
     workplace() {
@@ -59,7 +59,7 @@ template <class Action> std::string failure_of(Action action) {
     return "no failure";
 }
 
-/// No file may grow beyond so many bytes, as on a full disk.
+/// Limits the size of files, as on a full disk.
 class size_limit {
 public:
     explicit size_limit(rlim_t bytes) {
@@ -133,7 +133,7 @@ TEST_CASE("a probe says what writing would say, and changes nothing") {
     CHECK(content_of(here / "a") == "before");
     CHECK(here.entries() == 2);
     REQUIRE(::mkfifo((here / "pipe").c_str(), 0600) == 0);
-    probe_file(here / "pipe"); // would wait for a reader, were it opened
+    probe_file(here / "pipe"); // if it were opened, it would wait for a reader
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
     probe_file("/dev/fd/" + std::to_string(ends[1]));
@@ -141,7 +141,7 @@ TEST_CASE("a probe says what writing would say, and changes nothing") {
     ::close(ends[0]);
     ::close(ends[1]);
     CHECK(sample::contains(failure_of([&] { probe_file("/dev/fd/999999"); }), "cannot write"));
-    if (::geteuid() == 0) return; // root may write all
+    if (::geteuid() == 0) return; // root may write everything
     fs::permissions(here / "a", fs::perms::owner_read);
     CHECK(sample::contains(failure_of([&] { probe_file(here / "a"); }), "Permission denied"));
 }
@@ -242,7 +242,7 @@ TEST_CASE("what killed processes have left in a folder goes with the next file t
     CHECK_FALSE(fs::exists(here / left.c_str()));
     CHECK(fs::exists(here / alive.c_str()));
     CHECK(here.entries() == 4);
-    // One of another machine looks dead from here, but its writer holds the lock.
+    // A temporary file of another machine looks abandoned from here, but its writer holds the lock.
     std::ofstream{here / left.c_str()} << "half";
     const int held = ::open((here / left.c_str()).c_str(), O_WRONLY);
     REQUIRE(::flock(held, LOCK_EX) == 0);

@@ -15,7 +15,7 @@ namespace {
 
 const std::string source = OPTPIPE_SOURCE_DIR;
 
-/// Reads a document as what its format says; the name of that.
+/// Reads a document according to its format, and returns the format's name.
 std::string read_document(const std::string& text) {
     const auto at = text.find("optpipe.");
     const auto format = text.substr(at, text.find('/', at) - at);
@@ -25,7 +25,7 @@ std::string read_document(const std::string& text) {
     return format;
 }
 
-/// Whether the layout of published layers is the one with so many layers on each rank: all stages take as long.
+/// Checks that the layout of published layers has these numbers of layers on each rank: all stages take equally long.
 void check_layout(const std::string& name, const std::vector<std::size_t>& counts) {
     CAPTURE(name);
     const auto layers = read_layers(source + "/bench/published/" + name + ".layers.json");

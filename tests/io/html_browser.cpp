@@ -1,4 +1,4 @@
-// The page in a headless Chromium, driven by events; skipped where there is none. OPTPIPE_CHROMIUM names another one.
+// The page in a headless Chromium, driven by events; skipped if there is none. OPTPIPE_CHROMIUM sets another program.
 #include <doctest/doctest.h>
 
 #if !defined(OPTPIPE_HAS_JSON)
@@ -36,7 +36,7 @@ std::optional<std::string> chromium() {
     return std::nullopt;
 }
 
-/// What a person does to the page, and what is then on the screen.
+/// The actions of a person on the page, and what is then on the screen.
 constexpr const char* visit = R"js(<script>
 (() => {
 const rows = document.getElementById("rows");
@@ -158,7 +158,7 @@ document.body.append(pre);
 })();
 </script></body>)js";
 
-/// Where a time is on the screen, by what is shown.
+/// The position of a time on the screen.
 struct time_scale {
     double origin = 0.0;
     double per_unit = 0.0;
@@ -167,7 +167,7 @@ struct time_scale {
 
 constexpr double pixel = 1.0;
 
-/// Every operation is where its times say, on one scale.
+/// Checks that the positions of all operations match their times, on one scale.
 time_scale check_places(const schedule& s, const json& drawn) {
     const auto at = [&](const char* op) { return drawn[op]["x"].get<double>(); };
     time_scale scale; // 0F0 starts at 0, 0I0 at 8
@@ -203,7 +203,7 @@ TEST_CASE("the page shows the schedule, and answers wheel, keys, clicks and drag
     CHECK(first["view"] == json::parse(R"({"from": 0, "to": 17, "chosen": null, "shown": 0, "open": 2})"));
     const auto scale = check_places(report.schedule, first["drawn"]);
     CHECK(scale.per_unit > 10.0);
-    // One colour per kind, and each kind its own; ranks are one above the other.
+    // One colour per kind, different for each kind; ranks are stacked.
     const auto colour = [&](const json& drawn, const char* op) { return drawn[op]["colour"]; };
     CHECK(colour(first["drawn"], "0F0") == colour(first["drawn"], "1F1"));
     for (const auto* other : {"0I0", "0W0", "0B1", "0OFFLOAD0", "0RELOAD0"})
@@ -222,7 +222,7 @@ TEST_CASE("the page shows the schedule, and answers wheel, keys, clicks and drag
     CHECK(colour(seen["chosen"]["drawn"], "0W0") != colour(first["drawn"], "0W0"));
     CHECK(seen["forgotten"]["chosen"].is_null());
 
-    // The wheel keeps what is under the pointer: the middle of 0I0, at 9.
+    // The wheel keeps the time under the pointer: the middle of 0I0, at 9.
     const auto zoomed = check_places(report.schedule, seen["zoomed"]["drawn"]);
     CHECK(std::abs(zoomed.per_unit / scale.per_unit - std::exp(1.0)) < 0.01);
     CHECK(std::abs(zoomed(duration{9}) - scale(duration{9})) < pixel);
@@ -230,7 +230,7 @@ TEST_CASE("the page shows the schedule, and answers wheel, keys, clicks and drag
     CHECK(seen["whole"] == seen["forgotten"]);
     CHECK(std::abs(seen["keyed"]["to"].get<double>() - seen["keyed"]["from"].get<double>() - 17 / 1.5) < 1e-6);
 
-    // A tap marks the microbatch, and its tooltip stays. Two fingers keep the times that are under them.
+    // A tap marks the microbatch, and its tooltip stays. Two fingers keep the times under them.
     CHECK(seen["tapped"]["view"]["chosen"] == 0);
     CHECK(seen["tapped"]["tip"] == false);
     const auto pinched = check_places(report.schedule, seen["pinched"]["drawn"]);

@@ -20,7 +20,7 @@ namespace {
 
 const std::string layer = R"("forward": 1, "backward_input": 2, "backward_weight": 0.5, "activation": 4)";
 
-/// A file of two ranks and four microbatches with more fields and these layers.
+/// A file of two ranks and four microbatches with these layers and additional fields.
 std::string file(const std::string& layers, const std::string& more = "") {
     return R"({ "format": "optpipe.layers/1", "ranks": 2, "microbatches": 4, )" + more + R"("layers": [)" + layers +
            "] }";
@@ -102,7 +102,7 @@ TEST_CASE("what is written reads back as the same") {
     REQUIRE(read.pipelines.size() == 3);
     for (std::size_t i = 0; i < 3; ++i)
         CHECK(read.pipelines[i].graph == p.pipelines[i].graph);
-    CHECK(text.find("\"count\": 30") != std::string::npos); // all but the first and the last
+    CHECK(text.find("\"count\": 30") != std::string::npos); // all except the first and the last
 }
 
 TEST_CASE("bad input is refused with field and reason") {
@@ -115,7 +115,7 @@ TEST_CASE("bad input is refused with field and reason") {
         {file(one + ", { \"count\": 0, " + layer + " }"), "layers[1].count: must be at least 1"},
         {file("{ \"count\": 5000, " + layer + " }"), "layers[0].count: must be at most 4096, is 5000"},
         {file("{ \"count\": 4000, " + layer + " }, { \"count\": 97, " + layer + " }"), "layers: are more than 4096"},
-        // Each is right by itself, and so is one of them alone.
+        // Each is valid by itself, but not all together.
         {file("{ \"count\": 3, \"forward\": 5e59, \"backward_input\": 1, \"backward_weight\": 1, \"activation\": 1 }"),
          "m.json: layers: together must be at most 1e+60"},
         {file("{ \"count\": 3, \"static_memory\": 5e59, " + layer + " }"),

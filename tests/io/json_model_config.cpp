@@ -19,7 +19,7 @@ using optpipe::decoder;
 using optpipe::parse_model_config;
 namespace shapes = optpipe::model_shapes;
 
-/// Fields as their authors publish them.
+/// Fields as published by the authors.
 json llama3_8b() {
     return {{"architectures", {"LlamaForCausalLM"}},
             {"hidden_act", "silu"},
@@ -119,7 +119,7 @@ TEST_CASE("published config files give the shapes that are known") {
     check_same_costs(parse_model_config(mixtral().dump(), "c").model, shapes::mixtral_8x7b);
     check_same_costs(parse_model_config(qwen3_moe().dump(), "c").model, shapes::qwen3_235b_a22b);
     check_same_costs(parse_model_config(deepseek_v3().dump(), "c").model, shapes::deepseek_v3);
-    // The language model of a multimodal one.
+    // The language model of a multimodal model.
     const json multimodal{{"model_type", "some_vl"}, {"text_config", llama3_8b()}, {"vision_config", json::object()}};
     check_same_costs(parse_model_config(multimodal.dump(), "c").model, shapes::llama3_8b);
 }

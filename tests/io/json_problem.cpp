@@ -59,7 +59,7 @@ std::string text_of(const std::vector<violation>& found) {
     return text;
 }
 
-/// The example with one thing changed: exactly this is wrong with it.
+/// Checks that the example with one change has exactly this violation.
 void refuses(const char* pointer, const json& value, const std::string& place, const std::string& reason) {
     auto changed = json::parse(example);
     changed[json::json_pointer{pointer}] = value;

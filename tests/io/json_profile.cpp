@@ -85,7 +85,7 @@ TEST_CASE("a profile is read back as it was written") {
 
 TEST_CASE("whatever was measured, its profile is read back as one of the problem") {
     constexpr std::uint64_t seed = 71;
-    std::size_t mixed = 0; // where some microbatches recompute inside the backward, and others don't
+    std::size_t mixed = 0; // steps in which some microbatches recompute inside the backward, and others don't
     for (std::uint64_t i = 0; i < oracle::random_cases(200); ++i) {
         CAPTURE(seed);
         CAPTURE(i);

@@ -171,7 +171,7 @@ TEST_CASE("a million operations are no tree") {
     std::string text = "{\"format\": \"optpipe.schedule/1\", \"operations\": [";
     for (std::size_t i = 0; i < count; ++i)
         text += (i == 0 ? "" : ",") + std::string{"{\"op\":\"0F"} + std::to_string(i) + "\",\"start\":1,\"end\":2}";
-    // Four values each: as a tree they would be more than a text may hold.
+    // Four values each: as a tree they would exceed the limit of a text.
     CHECK(parse_schedule(text + "]}", "x").operations.size() == count);
     CHECK(violations_of(text).size() == 1);
 
@@ -213,7 +213,7 @@ TEST_CASE("all that is wrong with a document, or what the rest depends on") {
     boastful.objective = duration{1.0};
     REQUIRE(document_violations(p, boastful).size() == 1);
     CHECK(document_violations(p, boastful)[0].place == "objective");
-    boastful.operations.front().op.stage = stage{99}; // whose rank nobody must ask for
+    boastful.operations.front().op.stage = stage{99}; // whose rank must not be queried
     const auto found = document_violations(p, boastful);
     CHECK(!found.empty());
     for (const auto& v : found)

@@ -28,7 +28,7 @@ std::map<std::string, double> best_known_objectives() {
     return best;
 }
 
-/// Of a schedule that a builder gave; unlimited where it gave none.
+/// The objective of a builder's schedule; unlimited if it has none.
 template <class Builder> duration checked_objective(const problem& p, const Builder& builder, duration bound) {
     CAPTURE(builder.name);
     const auto built = build_schedule(p, builder);
@@ -72,7 +72,7 @@ TEST_CASE("every problem file, every builder") {
         const auto known = best_known.find(p.name);
         REQUIRE(known != best_known.end());
         CHECK(bound.value() <= known->second * (1.0 + 1e-6));
-        // Never far from the best that anyone is known to reach, with a fraction of the usual effort.
+        // Close to the best known objective, with a fraction of the usual effort.
         CHECK(planned.value() <= 1.10 * known->second);
     }
 }

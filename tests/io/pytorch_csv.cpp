@@ -161,7 +161,7 @@ TEST_CASE("what is computed comes back as the same rows") {
         auto file = golden_file(name);
         const auto rows = to_pytorch(p, simulated(p, file));
         REQUIRE(rows.has_value());
-        // What isn't computed is gone, and overlaps are two actions.
+        // Only computations remain, and overlaps are two actions.
         for (auto& row : file.rows) {
             pytorch_schedule::row computed;
             detail::for_each_action(row, [&](const pytorch_action& action) {
@@ -243,7 +243,7 @@ TEST_CASE("no stage computes without its parameters, and no more are gathered th
 }
 
 TEST_CASE("the oracle sees a receive that comes too early, and a send that isn't waited for") {
-    // Rank 1 waits for 0F1 before it sends what rank 0 needs before it sends that.
+    // Rank 1 waits for 0F1 before it sends data that rank 0 needs before it sends 0F1.
     const auto early = parse_pytorch_csv("0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1\n"
                                          "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n",
                                          "early");
@@ -345,7 +345,7 @@ TEST_CASE("compute_comms that can't run is refused; what only buffered sends car
     REQUIRE_FALSE(refused.has_value());
     CHECK(describe(refused.why()) == "the rows wait for each other: row 1 stops at 0B0");
 
-    // The receive of the gradient comes before what the other rank needs to make it.
+    // The receive of the gradient precedes data that the other rank needs to compute it.
     const auto early = parse_pytorch_csv("0F0,0SEND_F0,0RECV_B0,0F1,0SEND_F1,0B0,0RECV_B1,0B1\n"
                                          "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n",
                                          "early");

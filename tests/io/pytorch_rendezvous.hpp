@@ -11,9 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// Runs the rows of a `compute_comms` file as PyTorch would at its slowest: a rank's messages progress one after the
-/// other, in the order in which they are issued, and every send waits for its receive. Shares no code with the
-/// lowering.
+/// Runs the rows of a `compute_comms` file like PyTorch in the slowest case: a rank's messages progress one after the
+/// other, in the order of issue, and every send waits for its receive. Shares no code with the lowering.
 namespace rendezvous {
 
 using namespace optpipe;
@@ -29,7 +28,7 @@ public:
             }
     }
 
-    /// The actions that never run, as "rank 2: 5RECV_B1"; empty: all do.
+    /// The actions that never run, such as "rank 2: 5RECV_B1"; empty if all run.
     std::vector<std::string> stuck() {
         for (bool moved = true; moved;) {
             moved = false;
@@ -46,7 +45,7 @@ public:
     }
 
 private:
-    /// Its spelling, and that of its other end with that end's rank.
+    /// Its spelling, and the spelling and rank of its other end.
     using message_end = std::pair<std::string, std::pair<std::string, std::size_t>>;
 
     static std::string at(std::size_t r, const std::string& action) {
@@ -77,7 +76,7 @@ private:
     }
     bool gradient_done(std::size_t s, const pytorch_action& a) const { return done(s, "I", a) || done(s, "B", a); }
 
-    /// Issues a message, or runs anything else once all that it waits for is there.
+    /// Issues a message, or runs any other action once all its inputs are available.
     bool can_pass(std::size_t r, const pytorch_action& a) {
         const std::size_t s = a.stage.value();
         const auto issue = [&](bool ready, std::size_t peer, const std::string& kind) {
@@ -102,7 +101,7 @@ private:
             if (s + 1 < where_.size() && where_[s + 1] != r) ready = done(s, "RECV_B", a);
             break;
         case pytorch_action_kind::backward_weight: ready = done(s, "I", a); break;
-        case pytorch_action_kind::overlap: return false; // not in files of ours
+        case pytorch_action_kind::overlap: return false; // not in our files
         case pytorch_action_kind::unshard:
         case pytorch_action_kind::reshard:
         case pytorch_action_kind::reduce_gradients:
@@ -119,7 +118,7 @@ private:
     std::set<std::string> done_{};
 };
 
-/// What is wrong with the waits for sends: each send has one later wait on its row, each wait a send.
+/// Faults of the waits for sends: each send must have one later wait on its row, and each wait a send.
 inline std::vector<std::string> unmatched_waits(const pytorch_schedule& file) {
     std::vector<std::string> found;
     for (const auto& row : file.rows) {

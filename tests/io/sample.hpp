@@ -15,7 +15,7 @@ namespace sample {
 
 using namespace optpipe;
 
-/// Two ranks with a stage each and two microbatches; F and I last 2, W and transfers 1, a hop 1.
+/// Two ranks with one stage each and two microbatches; F and I take 2, W and transfers 1, a hop 1.
 inline problem two_ranks() {
     stage_costs c{duration{2}, duration{2}, duration{1}, memory_size{2}, memory_size{1}, {}};
     c.transfer = transfer_times{duration{1}, duration{1}};
@@ -54,7 +54,7 @@ inline schedule_report report_of(const problem& p, std::optional<duration> bound
     return {"by hand", s, measure(p, s), bound};
 }
 
-/// The two ranks, where the stage of rank 0 may be recomputed in 2.
+/// The same two ranks; the stage of rank 0 may be recomputed in 2.
 inline problem recomputing() {
     auto p = two_ranks();
     auto& c = p.costs[stage{0}];

@@ -45,7 +45,7 @@ std::vector<violation> violations_of(const std::string& text) {
     return {};
 }
 
-/// The example with one thing changed: exactly this is wrong with it.
+/// Checks that the example with one change has exactly this violation.
 void refuses(const char* pointer, const json& value, const std::string& place, const std::string& reason) {
     auto changed = json::parse(example);
     changed[json::json_pointer{pointer}] = value;
@@ -66,7 +66,7 @@ bool same_storage(const problem& a, const problem& b) {
     return same;
 }
 
-/// Half of the first stash goes to the host, and it is recomputed.
+/// Half of the first stash is offloaded, and the stash is recomputed.
 schedule_report example_report(const problem& p) {
     order given{p.graph, {}};
     const stage s0{0};

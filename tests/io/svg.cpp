@@ -14,7 +14,7 @@ using namespace optpipe;
 
 namespace {
 
-/// What is wrong with the nesting of the tags or with a character; empty if nothing is.
+/// A fault in the nesting of the tags or in a character; empty if there is none.
 std::string malformation(const std::string& xml) {
     std::vector<std::string> open;
     for (std::size_t i = 0; i < xml.size(); ++i) {
@@ -74,7 +74,7 @@ std::string texts_outside(const std::string& svg) {
     return outside;
 }
 
-/// `count` microbatches, one after the other, on as many ranks as asked for.
+/// `microbatches` microbatches, one after the other, on `ranks` ranks.
 schedule_report sequential(problem& p, std::size_t ranks, std::size_t microbatches) {
     const stage_costs c{duration{2}, duration{2}, duration{1}, memory_size{2}, memory_size{1}, {}};
     per_stage<rank> where(ranks);
@@ -287,7 +287,7 @@ TEST_CASE("an overlay shows what only the plan has in view") {
         timed = {timed.op, 0.5 * timed.start, 0.5 * timed.end};
     faster.measures = measure(p, faster.schedule);
     const auto svg = overlay_to_svg(p, plan, faster, {.width = 96 + 84 + 1700});
-    // 17 units, the plan's, are as wide as the plot.
+    // The plan's 17 units are as wide as the plot.
     CHECK(sample::contains(svg, "<rect class=\"o B0\" x=\"1496\" y=\"96\" width=\"300\""));
     CHECK(sample::contains(svg, "ratio 0.5  ·"));
     p.objective = objective_kind::span;

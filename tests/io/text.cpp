@@ -52,7 +52,7 @@ TEST_CASE("a grid that is too wide goes on below") {
                                  "  host\n"
                                  "rank 1     ---........\n"
                                  "  host\n");
-    // A spelling is never broken in two.
+    // A spelling is never split.
     CHECK(sample::contains(grid({.width = 33}), "rank 1     ......1F0-1I0-1F1-W-B-\n"));
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("a column with operations of several kinds has a sign of its own, and 
         report.schedule.operations.push_back({*parse_operation(op), duration{time}, duration{time + 1.0}});
         time += 1.0;
     }
-    // Of the letters of 0I0 and 0W0 one would be wrong; two forwards are forwards.
+    // One letter for 0I0 and 0W0 together would be wrong; two forwards are forwards.
     const auto narrow = grid_of(p, report, {.width = 12, .most_bands = 0, .end_bands = 0});
     CHECK_MESSAGE(sample::contains(narrow, "rank 0  FFFFFIIIWWFFFFFIIIWW\n"), narrow);
     for (auto& timed : report.schedule.operations)
@@ -127,7 +127,7 @@ TEST_CASE("of a long schedule start and end are shown in full, and the middle on
           "time          |385        |390         |395\n"
           "rank 0  ---0F96-0B96-0F97-0B97-0F98-0B98-0F99-0B99-\n"
           "+ is a column with operations of several kinds\n");
-    // Whatever the width, nothing runs over it.
+    // No line exceeds the width.
     for (std::size_t width = 31; width < 200; width += 7) {
         std::istringstream lines{grid_of(p, report, {.width = width})};
         std::string line;

@@ -28,7 +28,7 @@ static_assert(adds<variable, variable> && adds<variable, double> && adds<int, va
 static_assert(multiplies<double, variable> && multiplies<expression, int>);
 static_assert(!multiplies<variable, variable> && !multiplies<expression, expression>);
 static_assert(!adds<variable, row>);
-// Two bare variables compare as indices do.
+// Two bare variables compare like indices.
 static_assert(std::is_same_v<decltype(x <= y), bool>);
 static_assert(!std::is_convertible_v<bool, constraint>);
 static_assert(std::is_same_v<decltype(x - y <= 0), constraint>);

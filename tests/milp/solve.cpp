@@ -41,7 +41,7 @@ oracle::random_model_shape shape_of(std::uint64_t seed) {
     }
 }
 
-/// Which parts of the search are on.
+/// The options of a variant, each with some parts of the search switched off.
 solve_options options_of(std::uint64_t seed, std::size_t variant) {
     solve_options o;
     o.seed = seed;
@@ -115,7 +115,7 @@ TEST_CASE("random models without the tree: whatever the proof says is right") {
 
 namespace {
 
-/// A cut that isn't one: it forbids what would be best.
+/// An invalid cut: it forbids the best value.
 struct forbids {
     variable x;
     [[nodiscard]] std::vector<constraint> cuts_at(std::span<const double>) const { return {1.0 * x <= 0.0}; }
@@ -131,7 +131,7 @@ TEST_CASE("a cut that takes the optimum away is noticed") {
     solve_options options;
     options.conflict_search = false;
     options.heuristics = false;
-    options.presolve = false; // what it leaves of this needs no cuts
+    options.presolve = false; // the presolved model would need no cuts
     for (const bool valid : {true, false}) {
         std::size_t losses = 0;
         const recorder known{{1.0, 0.0, 1.0}, &losses};

@@ -22,7 +22,7 @@ using namespace optpipe::milp;
 
 namespace archetype {
 
-/// The least that a solver has to be.
+/// The least that a solver must provide.
 struct solver {
     result operator()(const model&, const solve_options&) const { return {}; }
     [[nodiscard]] static std::string_view name() { return "nobody"; }
@@ -80,7 +80,7 @@ struct knapsack {
     }
 };
 
-/// Several weights at once: not to be solved before there is a tree.
+/// Several weights at once, so that it isn't solved before there is a tree.
 struct heavy_knapsack : knapsack {
     explicit heavy_knapsack(std::size_t seed = 0) {
         for (std::size_t row = 1; row < 6; ++row) {
@@ -187,7 +187,7 @@ TEST_CASE("the user's cuts hold") {
     std::size_t taken = 0;
     while ((*best.incumbent)[taken] < 0.5)
         ++taken;
-    // not a valid cut; that it changes the result shows that it is used
+    // not a valid cut; that it changes the result shows its use
     const auto r = solve(k.m, plain(), forbids{k.x[taken], &calls});
     CHECK(calls > 0);
     CHECK(r.objective <= best.objective);
@@ -195,12 +195,12 @@ TEST_CASE("the user's cuts hold") {
 
 namespace {
 
-/// What a separator was shown.
+/// The points given to a separator.
 struct shown_points {
     std::mutex access;
     std::vector<std::vector<double>> all;
 };
-/// Says what it was given, and that what is to be forbidden is at most 0.
+/// Records its points, and claims that the forbidden variable is at most 0.
 struct watches {
     shown_points* seen;
     std::optional<variable> forbidden;
@@ -212,7 +212,7 @@ struct watches {
     }
 };
 
-/// Every other item is told by what isn't taken, so presolve has columns to take away; one more is fixed.
+/// Every other item is determined by one that isn't taken, so presolve can remove columns; one more is fixed.
 struct reducible_knapsack : knapsack {
     std::vector<variable> left;
     variable fixed;
@@ -250,7 +250,7 @@ TEST_CASE("presolve stays on beside the user's cuts, and they are asked about po
 TEST_CASE("cuts on columns that presolve has taken away hold") {
     const reducible_knapsack k;
     const auto best = solve(k.m);
-    // Not valid cuts; that they cost something shows that they are used.
+    // Not valid cuts; that they worsen the objective shows their use.
     std::size_t worse = 0;
     for (const auto& all : {k.x, k.left})
         for (const variable x : all) {
@@ -268,7 +268,7 @@ TEST_CASE("cuts on columns that presolve has taken away hold") {
 
 namespace {
 
-/// Half spaces with a known optimum in them, and little else: valid, and nothing that any other optimum survives.
+/// Half spaces that contain a known optimum and little else: valid, but they exclude every other optimum.
 struct supports {
     const model* m;
     std::vector<double> optimum;
@@ -327,7 +327,7 @@ TEST_CASE("with cuts that leave one optimum, that one is found") {
 
 namespace {
 
-/// No answer before so many questions; then that nothing is better than the solution to start from.
+/// Doesn't answer the first questions; then claims that nothing is better than the initial solution.
 struct answers_late : starts {
     const knapsack* k;
     std::size_t first;
@@ -372,7 +372,7 @@ TEST_CASE("cuts are asked for at the nodes of the tree, and close them") {
 
 namespace {
 
-/// Half spaces that the known optimum is just within, and the point just outside, column by column.
+/// Half spaces with the known optimum on their boundary and the point outside, one for every third of the columns.
 struct supports_at_nodes {
     const knapsack* k;
     std::vector<double> optimum;

@@ -1,4 +1,4 @@
-// A linear program of a hundred thousand columns and as many rows, whose optimum is known as it is made from a pair of
+// A linear program of a hundred thousand columns and rows, with a known optimum because it is made from a pair of
 // solutions.
 #include <optpipe/core/random.hpp>
 #include <optpipe/milp/io/read_mps.hpp>
@@ -24,8 +24,8 @@ struct known_model {
     double optimum = 0.0;
 };
 
-/// Rows `a x >= b` of four entries each. Half of the columns are zero at the optimum and have a reduced cost, half of
-/// the rows are tight and have a price; so weak duality says that nothing costs less.
+/// Rows `a x >= b` of four entries each. Half of the columns are zero at the optimum and have a reduced cost; half of
+/// the rows are tight and have a price. So by weak duality nothing costs less.
 known_model make_known(std::size_t size) {
     constexpr std::size_t entries = 4;
     optpipe::random_numbers random{11};

@@ -19,7 +19,7 @@ using namespace optpipe::milp;
 
 namespace {
 
-/// Which limit ended it, if one did.
+/// The limit that ended it, if one did.
 std::optional<limit> limit_of(const result& r) {
     const auto* s = std::get_if<stopped>(&r.why);
     return s != nullptr ? std::optional{s->why} : std::nullopt;
@@ -72,7 +72,7 @@ expression objective_of(const model& m) {
     return sum;
 }
 
-/// What a search that was cut short must still be right about.
+/// The properties of an interrupted search that must still hold.
 void check_partial(const model& m, const result& r) {
     CHECK(r.bound >= r.objective);
     if (r.incumbent) CHECK(check(m, *r.incumbent).empty());
@@ -147,7 +147,7 @@ TEST_CASE("within a gap, the bound is still one of all points") {
 }
 
 TEST_CASE("where the relaxation is unbounded, limits are named too") {
-    // Infinitely many points to try, and hardly any that solves the equation.
+    // Infinitely many points to try, hardly any of which solves the equation.
     model m;
     expression sum;
     for (const double c : {-1.77, -1.08, -9.2, 8.1})
@@ -299,7 +299,7 @@ TEST_CASE("numbers far apart") {
         m.set_objective(100.0 * open + flow + 1e-4 * tiny);
         const auto r = solve(m);
         CHECK(std::holds_alternative<optimal>(r.why));
-        // either the switch is paid for, or `tiny` makes up for 1 of the 10
+        // either the switch is paid for, or `tiny` replaces 1 of the 10
         CHECK(r.objective == doctest::Approx(110.0));
         REQUIRE(r.incumbent.has_value());
         CHECK(check(m, *r.incumbent).empty());

@@ -36,7 +36,7 @@ void release(void* p) noexcept {
 
 } // namespace
 
-// All that this program holds is counted. Not inline: the compiler would take the two sides for a mismatch.
+// Counts all memory of this program. Not inline: the compiler would take the two sides for a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t n) { return counted(std::malloc(n == 0 ? 1 : n)); }
 [[gnu::noinline]] void* operator new[](std::size_t n) { return counted(std::malloc(n == 0 ? 1 : n)); }
 [[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
@@ -54,7 +54,7 @@ namespace {
 
 constexpr std::size_t megabyte = 1'000'000;
 
-/// What a search held at most, beyond what was held before.
+/// Peak memory of a search, in excess of the memory held before.
 struct measured {
     result found;
     std::size_t peak;
@@ -86,7 +86,7 @@ model knapsacks(std::size_t items, std::size_t rows) {
     return m;
 }
 
-/// Each row wants one of a few columns: a relaxation that takes more than the tree.
+/// Each row needs one of a few columns: a relaxation that takes more memory than the tree.
 model covering(std::size_t columns, std::size_t rows) {
     optpipe::random_numbers random{11};
     model m;

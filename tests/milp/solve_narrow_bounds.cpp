@@ -17,7 +17,7 @@ using namespace optpipe::milp;
 
 namespace {
 
-/// Jobs on one machine, in whatever order; the last end within [lower, upper].
+/// Jobs on one machine, in any order, with the last end within [lower, upper].
 struct one_machine {
     model m;
     variable makespan;
@@ -43,7 +43,7 @@ constexpr double sum_of_lengths = 46.5;
 
 constexpr std::array widths{0.0, 1e-13, 1e-11, 1e-10, 1e-9, 2.56871e-8, 1e-7, 1e-6};
 
-/// Presolve, propagation and learning, relaxations and cuts: together, and each alone.
+/// Presolve, propagation and learning, relaxations and cuts: all together, and each one alone.
 solve_options options_of(std::size_t variant) {
     solve_options o;
     o.presolve = variant != 1;
@@ -56,7 +56,7 @@ solve_options options_of(std::size_t variant) {
 }
 constexpr std::size_t variants = 4;
 
-/// The same model with its objective as a column of its own, between bounds, and each row times a power of ten.
+/// The same model with its objective as a separate column, between bounds, and each row times a power of ten.
 model with_objective_between(const model& given, double lower, double upper, std::uint64_t seed) {
     optpipe::random_numbers random{seed};
     model m;
@@ -107,7 +107,7 @@ TEST_CASE("an integer's bounds are integers, within the tolerance") {
         CAPTURE(presolve);
         for (const double off : {5e-7, 0.0, -5e-7})
             CHECK(largest_integer(-2.0, 7.0 - off, presolve) == 7.0);
-        for (const double upper : {6.999999, 2.999999, 0.999999}) { // both are right
+        for (const double upper : {6.999999, 2.999999, 0.999999}) { // both are correct
             const double found = largest_integer(-2.0, upper, presolve);
             CHECK((found == std::ceil(upper) || found == std::floor(upper)));
         }

@@ -23,13 +23,13 @@ model reported(const std::string& name) {
     return read_mps(OPTPIPE_SOURCE_DIR "/tests/data/milp/reported/" + name + ".mps");
 }
 
-/// How many models to try: OPTPIPE_PLANTED_MODELS, or `otherwise`.
+/// The number of models to try: OPTPIPE_PLANTED_MODELS, or `otherwise`.
 std::uint64_t count_of_models(std::uint64_t otherwise) {
     const char* wanted = std::getenv("OPTPIPE_PLANTED_MODELS");
     return wanted ? std::strtoull(wanted, nullptr, 10) : otherwise;
 }
 
-/// The tolerance of an objective: that of all that it is added up from.
+/// The tolerance of an objective: that of the sum of its terms' sizes.
 double objective_slack(const oracle::planted_model& planted) {
     double size = 1.0 + std::abs(planted.m.offset());
     for (const variable x : planted.m.all_variables())
@@ -107,7 +107,7 @@ TEST_CASE("a model is infeasible where the tolerance ends, not before") {
     for (const bool presolve : {true, false}) {
         CAPTURE(presolve);
         CHECK(status(0.0, presolve) == "optimal");
-        CHECK(status(5e-8, presolve) == "optimal"); // a twentieth of what the checker grants
+        CHECK(status(5e-8, presolve) == "optimal"); // a twentieth of the checker's tolerance
         CHECK(status(1e-4, presolve) == "infeasible");
     }
 }

@@ -16,7 +16,7 @@ using namespace optpipe;
 
 namespace {
 
-/// Answers every model alike.
+/// Gives the same answer for every model.
 struct stubborn {
     milp::result answer;
     milp::result operator()(const milp::model& m, const milp::solve_options&) {

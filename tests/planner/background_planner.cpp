@@ -32,7 +32,7 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
     unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
     unit.activation = memory_size{1.0};
     problem p{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
-    p.p2p = hop_times<>{duration{0.3}}; // so that the bounds alone prove nothing
+    p.p2p = hop_times<>{duration{0.3}}; // so the bounds alone prove nothing
     return p;
 }
 
@@ -44,7 +44,7 @@ struct search_log {
     std::size_t most_at_once = 0;
 };
 
-/// Looks for nothing until it is told to stop.
+/// Searches nothing until it is told to stop.
 struct endless {
     static constexpr std::string_view name = "endless";
     static constexpr bool randomized = true;
@@ -74,7 +74,7 @@ template <class Condition> void wait_until(const Condition& holds) {
 }
 constexpr auto long_enough = 300s; // only reached if something is broken
 
-/// These strategies alone: no builder finds the optimum before them.
+/// Only these strategies: no builder finds the optimum before them.
 background_options with(std::vector<any_search_strategy> strategies) {
     background_options options;
     options.strategies = std::move(strategies);
@@ -151,7 +151,7 @@ TEST_CASE("a submission replaces the one before at once, on other threads than t
         wait_until([&] { return planner.poll().schedule != nullptr; });
         CHECK(planner.poll().schedule->graph.ranks() == 3);
         CHECK(search.log->ended > 0);
-        // The search that was stopped has said so, of the submission before.
+        // The stopped search reported its end for the previous submission.
         CHECK_FALSE(planner.poll().finished);
         CHECK(planner.poll().failure.empty());
         wait_until([&] { return search.log->begun > search.log->ended; });
@@ -164,7 +164,7 @@ TEST_CASE("a submission replaces the one before at once, on other threads than t
 TEST_CASE("what a search finds after it was replaced isn't reported") {
     const auto first = unit_problem(4, 8);
     const auto second = unit_problem(3, 5);
-    std::vector<background_plan> reported; // before what was found is
+    std::vector<background_plan> reported; // before each report
     std::optional<background_planner> planner;
     auto options = with({});
     options.adapt = [&](const problem&, const auto& found) {
@@ -278,7 +278,7 @@ TEST_CASE("a thread that has used more than its share waits until it is paid bac
     unlimited.leave_all(&one);
     const auto after_one = unlimited.seconds();
     while (unlimited.seconds() < after_one + 1e-3) {
-    } // the other counts yet
+    } // the other search still counts
     unlimited.leave(&one);
     unlimited.leave(&other);
     const auto after_both = unlimited.seconds();

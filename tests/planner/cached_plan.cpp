@@ -69,7 +69,7 @@ TEST_CASE("a larger budget than that of the cached plan is spent") {
     const auto p = unit_problem(4, 8, 2.0);
     plan_options options{.without = {"zb-auto"}, .cache = folder.path().string()};
     REQUIRE(plan(p, options, strategies));
-    // It was made with less than everything.
+    // It was made with less than all builders and strategies.
     calls = 0;
     options.without.clear();
     CHECK(plan(p, options, strategies)->cached == cache_use::exact);
@@ -96,7 +96,7 @@ TEST_CASE("with a time limit the search goes on from a kept plan, unless that is
     const temporary_folder folder;
     std::atomic<std::size_t> calls{0};
     const auto strategies = fake::usual_with({quick_adaptive{}, fake::counter{&calls}});
-    // Enough for a strategy to be called, however slow the machine is; it ends sooner.
+    // Enough time for a strategy to be called on any machine; the search ends sooner.
     const plan_options options{.time_limit = std::chrono::duration<double>{2.0}, .cache = folder.path().string()};
     std::size_t open = 0;
     for (double limit = 2.0; limit <= 4.0; limit += 0.5 * static_cast<double>(oracle::stride(2))) {

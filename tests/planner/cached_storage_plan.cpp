@@ -37,8 +37,7 @@ struct counter : fake::counter {
     static strategy_traits traits(const problem&) { return {.knows_storage_options = true}; }
 };
 
-/// Stages that may keep, offload or recompute their stashes, or two of these, in a memory that is too small to keep
-/// all.
+/// Stages that may keep, offload or recompute their stashes, or two of these, with too little memory to keep all.
 problem stored_problem(std::size_t ranks = 3, std::size_t microbatches = 6, double limit = 1.5) {
     const stage_costs c{duration{1.0}, duration{1.1}, duration{0.9}, memory_size{1.0}, memory_size{0.5}, {}};
     problem p{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, c)};
@@ -57,7 +56,7 @@ problem stored_problem(std::size_t ranks = 3, std::size_t microbatches = 6, doub
     return p;
 }
 
-/// Builders would find most of what a cache should.
+/// Without builders, which would find most results of the cache.
 plan_options without_builders(std::string cache = {}) {
     plan_options options{.cache = std::move(cache)};
     for_each_builder([&](const auto& build) { options.without.emplace_back(build.name); });
@@ -72,7 +71,7 @@ void check_valid(const problem& p, const plan_result& planned) {
     CHECK(planned.bound <= planned.objective);
 }
 
-/// How many stages and microbatches use an option whose name begins so.
+/// The number of stages and microbatches whose option's name begins with `name`.
 std::size_t uses_of(const problem& p, const schedule& s, std::string_view name) {
     return static_cast<std::size_t>(
         std::count_if(s.operations.begin(), s.operations.end(), [&](const timed_operation& timed) {
@@ -138,7 +137,7 @@ TEST_CASE("with a time limit the search goes on from a kept plan with storage op
     for (const bool deterministic : {false, true}) {
         CAPTURE(deterministic);
         std::atomic<std::size_t> calls{0};
-        // Enough for a strategy to be called, however slow the machine is; it ends sooner.
+        // Enough time for a strategy to be called on any machine; the search ends sooner.
         options.time_limit = std::chrono::duration<double>{2.0};
         options.deterministic = deterministic;
         const auto planned = plan(p, options, {counter{{&calls}}});
@@ -157,7 +156,7 @@ TEST_CASE("other microbatches, limits, costs and lists start from cached plans w
     const auto known = plan(p, options, {quick_local_search{}});
     REQUIRE(known);
     const auto check = [&](const problem& like) {
-        // Nothing searches: what is better than one microbatch at a time is from the cache.
+        // Nothing searches: anything better than one microbatch at a time is from the cache.
         const auto alone = plan(like, without_builders(), {});
         auto read_only = options;
         const temporary_folder copy;
@@ -204,7 +203,7 @@ TEST_CASE("where the options of a kept plan can't be replaced, it isn't used") {
     }
     for (auto& l : p.memory_limit)
         l = memory_size{1.0};
-    // The kept plan has more than one microbatch under way, and there is memory for one stash.
+    // The kept plan has several microbatches in flight, and there is memory for one stash.
     const auto planned = plan(p, options, {});
     REQUIRE(planned);
     CHECK(planned->cached == cache_use::none);

@@ -37,7 +37,7 @@ bool has_contribution(const plan_result& planned, std::string_view name) {
 } // namespace
 
 TEST_CASE("a plan with a time limit has no transfers where one without them is as short") {
-    // Of two builders, one offloads 26 stashes; the sums of their steps differ in the last digit.
+    // One of two builders offloads 26 stashes; the sums of their steps differ in the last digit.
     const auto p = read_problem(OPTPIPE_SOURCE_DIR "/tests/data/equal-with-fewer-transfers.json");
     for (const std::size_t threads : {1, 2}) {
         const auto planned = plan(p, {.time_limit = 300s, .threads = threads}, {});
@@ -71,6 +71,6 @@ TEST_CASE("of a time limit a twentieth at most is set aside for cheaper storage 
     CHECK(many <= 10s * 0.05);
     CHECK(detail::time_for_cheaper_storage(some_problem(10'000, true), 1s).count() == doctest::Approx(0.05));
     CHECK(detail::time_for_cheaper_storage(some_problem(10'000, true), 0s).count() == 0.0);
-    // It doesn't grow with the limit beyond what it takes.
+    // It doesn't grow with the limit beyond the time that it needs.
     CHECK(detail::time_for_cheaper_storage(some_problem(4, true), 1000s) == few);
 }

@@ -1,4 +1,4 @@
-// A strategy with a mistake, where contracts throw: what the others find isn't lost.
+// A faulty strategy, where contracts throw: the results of the others aren't lost.
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/builders/all.hpp"
@@ -26,7 +26,7 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
     return problem{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
 }
 
-/// Offers a schedule that is a tenth too short to be true.
+/// Offers a schedule that is shorter than possible by a tenth.
 struct liar {
     static constexpr std::string_view name = "liar";
     std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);
@@ -41,7 +41,7 @@ struct liar {
     }
 };
 
-/// Has found something good by the time it breaks a contract, and would go on to something wrong.
+/// Has offered a good schedule before it breaks a contract, and would continue with a wrong result.
 struct stumbler {
     static constexpr std::string_view name = "stumbler";
     schedule good{};

@@ -174,7 +174,7 @@ TEST_CASE("an output layer that takes as long as three layers gets fewer beside 
     CHECK(found->layers == counts{5, 5, 2});
     CHECK(found->bound >= duration{16 * 3 * 5.0}); // by work alone; more, as all partitions are looked at
     CHECK(found->tried > 1);
-    // Planned again without a limit it is the same, each time.
+    // Planned again without a limit, it is the same each time.
     const auto one = plan_partition(p, layers);
     const auto other = plan_partition(p, layers);
     REQUIRE((one && other));
@@ -202,7 +202,7 @@ TEST_CASE("layers go where there is memory for their weights") {
 }
 
 TEST_CASE("of several placements the one with the shortest step, and none that doesn't fit") {
-    // A rank that holds the first stage and the last has one stash where a line of stages has three.
+    // A rank that has the first and the last stage holds one stash; in a line of stages it holds three.
     std::vector<layer_costs> layers(6, layer(1.0));
     partition_problem p{layers, usual_placements(pipeline(3, 3, memory_size{8.0}), layers.size())};
     REQUIRE(p.pipelines.size() == 3);
@@ -215,8 +215,8 @@ TEST_CASE("of several placements the one with the shortest step, and none that d
         if (i == all->chosen) CHECK(all->planned.objective == one->planned.objective);
     }
     CHECK(all->chosen > 0);
-    // Where the second placement lacks memory, the first is taken, and where both do, the refusal is that of the one
-    // that lacks less.
+    // If the second placement lacks memory, the first is chosen. If both do, the refusal is that of the one with the
+    // smaller shortage.
     partition_problem tight{std::vector<layer_costs>(4, layer(1.0, 1.0, 10.0)), {}};
     tight.pipelines = {with_placement(pipeline(2, 2, memory_size{21.5}), placement::loop<>{2}),
                        pipeline(2, 2, memory_size{23.0})};
@@ -238,7 +238,7 @@ TEST_CASE("where few partitions fit, one of them is found") {
     const auto found = plan_partition(p, layers);
     REQUIRE(found);
     CHECK(found->layers == counts{1, 1, 1, 4});
-    // Weights that fill a device, and add up to a little more by rounding.
+    // Weights that fill a device, and exceed it slightly by rounding.
     const std::vector<layer_costs> full(3, layer(1.0, 0.0, 0.1));
     CHECK(plan_partition(pipeline(1, 2, memory_size{0.3}), full));
 }
@@ -250,10 +250,10 @@ TEST_CASE("the search ends with the gap that is asked for, and says when it was 
     const auto p = pipeline(4, 12, memory_size{1000.0});
     const auto near = plan_partition(p, layers, {.gap = 0.9});
     REQUIRE(near);
-    CHECK(near->tried <= 3); // those that it begins with
+    CHECK(near->tried <= 3); // the initial ones
     CHECK(near->planned.bound >= near->bound);
-    // So it does where other partitions may have shorter steps: in little memory the first ones are a third above the
-    // bound for all.
+    // The same if other partitions may have shorter steps: with little memory, the first ones are a third above the
+    // bound on all.
     const auto tight = pipeline(4, 12, memory_size{8.0});
     const auto within = plan_partition(tight, layers, {.gap = 0.4});
     const auto beyond = plan_partition(tight, layers, {.gap = 0.3});

@@ -37,7 +37,7 @@ struct quick_adaptive : adaptive_strategy {
     static strategy_traits traits(const problem&) { return {.first_effort = 2000}; }
 };
 
-/// Takes the place of the constructive planner.
+/// Replaces the constructive planner.
 struct recorder {
     static constexpr std::string_view name = adaptive_strategy::name;
     std::vector<std::size_t>* efforts = nullptr;
@@ -115,7 +115,7 @@ TEST_CASE("the plan names the strategy that found it, and the best published sch
     CHECK(published->method == "zb-h1");
     CHECK(planned->why == plan_end::optimal);
 
-    // Only the oracle may search.
+    // Only the oracle searches.
     plan_options alone;
     for_each_builder([&](const auto& build) { alone.without.emplace_back(build.name); });
     const auto by_oracle = plan(p, alone, {fake::oracle{*one_forward_one_backward(p)}});

@@ -1,4 +1,5 @@
-// Problems without full backwards, as where a B would run as I and then W: against looking at everything.
+// Problems without full backwards, for runtimes that would execute a B as I and then W; compared with exhaustive
+// search.
 #include "formulation/model_checks.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner.hpp"
@@ -26,7 +27,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Most weight stashes are larger than what there was before, so that a full backward would be of use.
+/// Most weight stashes are larger than the restored stash, so a full backward would help.
 testing::random_problem without_full(std::uint64_t seed, oracle::problem_ranges ranges = {}) {
     ranges.split_percent = ranges.split_only_percent = 100;
     random_numbers random{seed};
@@ -144,8 +145,8 @@ TEST_CASE("no B: an order that has some is timed as I and then W, a schedule tha
     check_valid(p, *split);
     CHECK(objective_of(p, *split) < objective_of(p, *with_full)); // gradients arrive earlier
 
-    // One stash of 1 and a weight stash of 2 don't fit in 2 where B takes 1: W of the first is done before F of the
-    // second.
+    // One stash of 1 and a weight stash of 2 don't fit in 2, where B would take 1. So W of the first microbatch must
+    // end before F of the second.
     CHECK(least_memory(p, rank{0}).needed == memory_size{2});
     for (auto& limit : p.memory_limit)
         limit = memory_size{2};

@@ -108,7 +108,7 @@ TEST_CASE("keep, offload and recompute are mixed where that is better than any o
     local_search(state, {.seed = 1, .moves = 100'000});
     REQUIRE(state.incumbent());
     CHECK(is_valid(p, *state.incumbent()));
-    CHECK(state.objective() < duration{174.0}); // the best with one option for all microbatches
+    CHECK(state.objective() < duration{174.0}); // the best one with one option for all microbatches
     CHECK(used_options(p, *state.incumbent()).size() > 1);
 }
 

@@ -21,7 +21,7 @@ using programs = std::remove_cvref_t<decltype(*lower(problem{}, schedule{}))>;
 static_assert(subscriptable<programs, rank> && !subscriptable<programs, std::size_t> &&
               !subscriptable<programs, stage>);
 
-// In constant expressions too.
+// Also in constant expressions.
 constexpr auto unit = make_problem(graph<2, 2>{}, unit_memory{});
 constexpr auto timed = *build_schedule(unit, one_forward_one_backward);
 static_assert(operations_by_rank(timed)[rank{1}].size() == 4);

@@ -24,7 +24,7 @@ problem tight_problem(std::size_t ranks, std::size_t microbatches) {
     return p;
 }
 
-/// On rank 0.
+/// The largest number of microbatches in flight on rank 0.
 std::size_t most_in_flight(const problem& p, const schedule& s) {
     return static_cast<std::size_t>(measure(p, s).peak_memory[rank{0}].value());
 }
@@ -114,7 +114,7 @@ template <class Placement> problem limited_problem(std::size_t ranks, std::size_
     return p;
 }
 
-/// A builder that is stopped refuses itself; one that isn't gives the same with and without a token.
+/// A stopped builder returns a refusal; otherwise it gives the same result with and without a token.
 template <class Builder> void check_stops(const problem& p, const Builder& build) {
     CAPTURE(Builder::name);
     std::stop_source source;

@@ -16,7 +16,7 @@ namespace bootstrap = optpipe::bootstrap;
 
 namespace {
 
-/// One that nobody listens at, as far as can be told.
+/// A port on which nobody seems to listen.
 std::string free_port() {
     for (int port = 20000 + getpid() % 20000;; ++port) {
         try {
@@ -82,7 +82,7 @@ TEST_CASE("who connects and says nothing, or comes twice, isn't counted as a ran
 }
 
 TEST_CASE("an address that doesn't answer is given up, too") {
-    // Whatever comes while nobody accepts stays without an answer once the queue is full.
+    // Once the queue is full and nobody accepts, further connections get no answer.
     const auto port = free_port();
     const auto full = bootstrap::detail::listen_at("127.0.0.1", port);
     REQUIRE(::listen(full.get(), 0) == 0);

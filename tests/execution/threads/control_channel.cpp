@@ -22,7 +22,7 @@ using optpipe::rank;
 using optpipe::testing::control_channel_options;
 namespace threads = optpipe::threads;
 
-/// What the checks say on all ranks, each with a channel of this type around the real one.
+/// The results of the checks on all ranks, each with a channel of this type around the real one.
 template <class Channel> std::string faults_of(std::size_t ranks, const control_channel_options& how) {
     threads::failure failed;
     threads::control_board board{ranks, 20s, failed};
@@ -42,7 +42,7 @@ template <class Channel> std::string faults_of(std::size_t ranks, const control_
     return text;
 }
 
-/// The real one.
+/// Forwards to the real channel.
 class honest {
 public:
     explicit honest(threads::control_channel& by) : by_{by} {}
@@ -70,7 +70,7 @@ TEST_CASE("threads keep to the concept") {
     }
 }
 
-/// Gives up soon, as what is lost never comes.
+/// Few checks with short patience, because lost messages never arrive.
 constexpr control_channel_options few{.bytes = 100, .patience = 1000, .with_error = false};
 
 struct swaps_texts : honest {
@@ -94,7 +94,7 @@ struct cuts_at_zero : honest {
     using honest::honest;
     void report(std::string_view text) { by_.report(text.substr(0, text.find('\0'))); }
 };
-/// By a minimum.
+/// Reports are late by one minimum.
 struct reports_late : honest {
     using honest::honest;
     void report(std::string_view text) { held_.emplace_back(text); }
@@ -114,7 +114,7 @@ struct cuts_texts : honest {
     using honest::honest;
     void send(rank to, std::string_view text) { by_.send(to, text.substr(0, 99)); }
 };
-/// Of 32 bits.
+/// Truncates to 32 bits.
 struct small_minimum : honest {
     using honest::honest;
     std::uint64_t minimum() { return static_cast<std::uint32_t>(by_.minimum()); }

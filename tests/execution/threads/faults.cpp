@@ -1,4 +1,4 @@
-// What goes wrong on one rank ends the run on all of them, soon, with one error that names rank and operation.
+// A fault on one rank soon ends the run on all ranks, with one error that names rank and operation.
 #include "execution/offloading.hpp"
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/testing/executor_model.hpp"
@@ -28,7 +28,7 @@ constexpr auto patience = 300ms;
 struct fixture {
     per_rank<rank_program> programs = offloading::programs();
 
-    /// What each rank got; empty where nothing went wrong.
+    /// The error of each rank; empty if there was none.
     std::vector<std::string> errors_with(const threads::options& how, const tracing_model::spend_time& spend = {}) {
         threads::cluster cluster{programs.size(), how};
         std::vector<std::string> errors(programs.size());
@@ -50,7 +50,7 @@ struct fixture {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// All ranks got the same error, with all of these in it.
+/// Checks that all ranks got the same error, which contains all of these.
 void all_say(const std::vector<std::string>& errors, const std::vector<std::string>& parts) {
     for (const auto& e : errors) {
         CAPTURE(e);
@@ -77,7 +77,7 @@ TEST_CASE_FIXTURE(fixture, "a rank that falls silent") {
     threads::options how{.patience = patience};
     how.faults.silent_at = forward(stage{1}, microbatch{4});
     auto errors = errors_with(how);
-    // It isn't asked, but would say so.
+    // It isn't asked, but would report the same.
     CHECK(contains(errors[1], "1F4"));
     errors.erase(errors.begin() + 1);
     all_say(errors, {"rank ", " of ", "hasn't come for it within 300 ms"});
@@ -96,7 +96,7 @@ TEST_CASE_FIXTURE(fixture, "a link that takes too long") {
     how.messages = [](rank from, rank to, std::size_t) -> threads::nanoseconds {
         return from == rank{1} && to == rank{2} ? 1h : 0ns;
     };
-    // The sleep on a message that is an hour away doesn't outlive the failure: this test has ten minutes.
+    // The wait for a message that is an hour away ends with the failure: this test has ten minutes.
     all_say(errors_with(how), {"hasn't come for it within 300 ms"});
 }
 

@@ -29,7 +29,7 @@ namespace threads = optpipe::threads;
 constexpr std::size_t ranks = 4;
 constexpr auto patience = 60s;
 
-/// Exactly the arenas that the largest of the plans needs: nothing beside them can be had.
+/// Exactly the arenas that the largest of the plans needs; there is no other memory.
 threads::options exact_memory(const std::vector<optpipe::per_rank<optpipe::rank_program>>& plans) {
     threads::options how{.patience = patience};
     how.device_memory = optpipe::per_rank<std::size_t>(ranks);
@@ -57,7 +57,7 @@ TEST_CASE("random handovers: all ranks exchange their programs between the same 
     }
 }
 
-/// What rank 0 hears of a plan that every rank makes by `make`, while 2 ranks run the first of `plans`.
+/// Rank 0's result for a plan that every rank makes by `make`, while 2 ranks run the first of `plans`.
 template <class Make>
 optpipe::handover_result result_of(const std::vector<optpipe::per_rank<optpipe::rank_program>>& plans,
                                    const Make& make) {

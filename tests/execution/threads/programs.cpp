@@ -30,7 +30,7 @@ namespace threads = optpipe::threads;
 
 constexpr std::uint64_t first_seed = 9300;
 constexpr std::size_t most_ranks = 4;
-/// Exactly what the programs need, and not a byte more.
+/// Exactly the memory that the programs need.
 threads::options exact_memory(const per_rank<rank_program>& programs) {
     threads::options how;
     how.patience = 20s;
@@ -83,7 +83,7 @@ void run_it(const optpipe::problem& p, const optpipe::schedule& s, std::uint64_t
     CHECK(measured.operations.size() == s.operations.size());
 }
 
-/// One step in which what frees memory of the plan's peak waits for all that belongs to it.
+/// One step in which operations that free memory of the plan's peak wait for all operations of the peak.
 void run_at_the_peak(const optpipe::problem& p, const optpipe::schedule& s, std::uint64_t seed) {
     const auto programs = random_programs::lowered(p, s, seed);
     if (!programs) return;
@@ -108,7 +108,8 @@ void run_at_the_peak(const optpipe::problem& p, const optpipe::schedule& s, std:
     }
 }
 
-/// Calls `visit(problem, schedule, seed)` for what some builders make of random problems. Checks that it is enough.
+/// Calls `visit(problem, schedule, seed)` for schedules of random problems by some builders. Checks that there are
+/// enough.
 template <class Visit> void for_each_random_schedule(std::uint64_t seeds, const Visit& visit) {
     std::size_t runs = 0;
     std::size_t offloads = 0;

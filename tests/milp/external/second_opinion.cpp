@@ -31,11 +31,11 @@ solve_options twenty_seconds() {
     return options;
 }
 
-/// Empty if the other's answer fits what is known to be true.
+/// Empty if the other solver's answer is consistent with ours.
 template <class Solver> std::string disagreement(const Solver& solver, const model& m, const result& ours) {
     const auto theirs = solver(m, twenty_seconds());
     const bool same_status = theirs.why.index() == ours.why.index();
-    // Solvers needn't tell apart what is infeasible and what is unbounded.
+    // Solvers need not distinguish infeasible from unbounded.
     const auto has_no_optimum = [](const result& r) {
         return std::holds_alternative<infeasible>(r.why) || std::holds_alternative<unbounded>(r.why);
     };

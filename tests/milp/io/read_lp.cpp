@@ -58,7 +58,7 @@ std::string refusal(const std::string& text) {
     return "read";
 }
 
-/// The columns by name, as their order isn't kept.
+/// The columns by name, because their order isn't kept.
 std::map<std::string, variable> columns_of(const model& m) {
     std::map<std::string, variable> columns;
     for (const variable x : m.all_variables())
@@ -76,7 +76,7 @@ bool same_row(const model& a, const model& b, row r) {
            name_of(a, r) == name_of(b, r);
 }
 
-/// But for the order of columns. Names must be such that the format has them.
+/// Whether two models are the same except for the order of columns. Contract: the format can represent the names.
 bool same(const model& a, const model& b) {
     const auto in_a = columns_of(a);
     const auto in_b = columns_of(b);

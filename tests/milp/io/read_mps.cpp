@@ -47,7 +47,7 @@ std::string with(const std::string& what, const std::string& instead) {
 
 model read(const std::string& text) { return parse_mps(text, "t.mps"); }
 
-/// What the reader says of a text that it refuses.
+/// The message with which the reader refuses a text.
 std::string refusal(const std::string& text, mps_format format = mps_format::automatic) {
     try {
         static_cast<void>(parse_mps(text, "t.mps", format));
@@ -189,7 +189,7 @@ TEST_CASE("the fixed format loses nothing: text outside of the fields is refused
         "RHS\n    rhs       d                 3.\nBOUNDS\n UP bnd       x                 9.\nENDATA\n";
     const auto with_line = [&](const std::string& line) { return refusal(head + line + "\n" + tail); };
     CHECK(with_line("    x         d                 1.") == "read");
-    // Of thirteen digits and of names of nine characters nothing is cut off.
+    // Nothing is cut off from thirteen digits or from names of nine characters.
     CHECK(with_line("    x         d         1234567890123") ==
           "t.mps: line 7: has text in column 37, which is outside of the fields of the fixed format");
     CHECK(with_line("    MACHINE 1 d                 1.") ==
@@ -203,7 +203,7 @@ TEST_CASE("the fixed format loses nothing: text outside of the fields is refused
     CHECK(with_line("    x         d                   ") == "t.mps: line 7: has the name 'd' without a number");
     CHECK(with_line("    x         d                 1.                      2.") ==
           "t.mps: line 7: has the number '2.' without a name");
-    // What neither reader takes is refused in the words of the one that came further.
+    // A line that both readers refuse gets the message of the one that got further.
     CHECK(with_line("    x         d                one") == "t.mps: line 7: 'one' is not a number");
 }
 

@@ -109,7 +109,7 @@ struct fixture {
         CHECK(lists_its_nonzeros(backward));
         return std::max({distance(forward, x), distance(values, x), distance(backward, y)});
     }
-    /// True if the exchange was good enough to be made.
+    /// Returns whether the exchange was good enough to be made.
     bool exchange(int row, int entering) {
         work_vector rho, partial, column, spike;
         for (auto* v : {&rho, &partial, &column, &spike})
@@ -144,7 +144,7 @@ TEST_CASE("factors solve, singular or not, sparse or dense, before and after upd
         singular += replaced.empty() ? 0U : 1U;
         CHECK(f.error(random) < 1e-6);
 
-        // The head is a permutation of what it was, but for the replaced.
+        // The head is a permutation of the old one, except for the replaced entries.
         auto expected = before;
         for (const auto& r : replaced) {
             expected.erase(std::find(expected.begin(), expected.end(), r.variable));

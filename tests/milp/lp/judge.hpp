@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-/// Judges answers to linear programs by the definitions alone, on dense copies: shares no code with what it judges.
+/// Judges answers to linear programs only by the definitions, on dense copies; shares no code with the tested solver.
 namespace judge {
 
 using optpipe::milp::linear_program;
@@ -29,7 +29,7 @@ struct dense {
     std::vector<double> entries;
 };
 
-/// A sum and the sum of the sizes of its terms, which says what its rounding can be.
+/// A sum, and the sum of the sizes of its terms, which bounds its rounding error.
 struct sum {
     double value = 0.0;
     double size = 0.0;
@@ -43,7 +43,7 @@ inline bool outside(double v, double lower, double upper, double slack) {
     return v < lower - slack || v > upper + slack;
 }
 
-/// Empty if x satisfies everything up to the tolerance, relative to what is summed up.
+/// Empty if x satisfies all constraints up to the tolerance, relative to the summed terms.
 inline std::string infeasibility(const linear_program& p, std::span<const double> x, double tolerance) {
     const dense a{p};
     for (std::size_t j = 0; j < a.columns; ++j)
@@ -59,7 +59,7 @@ inline std::string infeasibility(const linear_program& p, std::span<const double
     return {};
 }
 
-/// The least that a multiple of something between two bounds can be; tiny multiples of the unbounded are 0.
+/// The least value of `factor` times a number between two bounds; tiny multiples of an unbounded number are 0.
 inline double least(double factor, double lower, double upper, double tiny) {
     const double bound = factor > 0.0 ? lower : upper;
     if (std::abs(factor) <= tiny && !std::isfinite(bound)) return 0.0;

@@ -10,7 +10,7 @@
 #include <vector>
 
 /// Small linear programs of every kind: degenerate, infeasible, unbounded, with free and fixed columns, ranged and free
-/// rows, some of them badly scaled.
+/// rows; some of them are badly scaled.
 namespace random_program {
 
 using optpipe::random_numbers;

@@ -46,7 +46,7 @@ linear_program make(std::vector<double> cost, std::vector<double> lower, std::ve
     return p;
 }
 
-/// All columns from 0 upwards.
+/// All columns have the bounds [0, ∞).
 linear_program make(std::vector<double> cost, const std::vector<dense_row>& rows) {
     const auto n = cost.size();
     return make(std::move(cost), std::vector(n, 0.0), std::vector(n, unlimited), rows);
@@ -61,7 +61,7 @@ void check_optimum(simplex s, double objective) {
 
 const std::vector<pricing_rule> rules{pricing_rule::steepest_edge, pricing_rule::devex, pricing_rule::dantzig};
 
-/// A long chain of transport: `size` sources and sinks with random costs; big enough not to be solved at once.
+/// A long chain of transport: `size` sources and sinks with random costs, large enough not to be solved at once.
 linear_program transport(std::size_t size, std::uint64_t seed, double supply = 10.0, double demand = 9.0,
                          std::size_t costs = 100) {
     random_numbers random{seed};
@@ -160,7 +160,7 @@ TEST_CASE("examples that cycle with naive rules") {
     const auto beale = make({-0.75, 150.0, -0.02, 6.0}, {{-unlimited, {0.25, -60.0, -0.04, 9.0}, 0.0},
                                                          {-unlimited, {0.5, -90.0, -0.02, 3.0}, 0.0},
                                                          {-unlimited, {0.0, 0.0, 1.0, 0.0}, 1.0}});
-    // Kuhn, as told by Balinski and Tucker (1969)
+    // Kuhn, as cited by Balinski and Tucker (1969)
     const auto kuhn = make({-2.0, -3.0, 1.0, 12.0}, {{-unlimited, {-2.0, -9.0, 1.0, 9.0}, 0.0},
                                                      {-unlimited, {1.0 / 3.0, 1.0, -1.0 / 3.0, -2.0}, 0.0},
                                                      {-unlimited, {2.0, 3.0, -1.0, -12.0}, 2.0}});
@@ -188,7 +188,7 @@ TEST_CASE("Klee and Minty's cube") {
 }
 
 TEST_CASE("badly scaled rows and columns") {
-    // x(j) = 10^j in units of its own, rows in units of theirs
+    // x(j) = 10^j in its own units, rows in theirs
     constexpr std::size_t size = 12;
     std::vector<double> cost(size, 0.0);
     std::vector<dense_row> rows;

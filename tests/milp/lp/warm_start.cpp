@@ -26,7 +26,7 @@ simplex_options random_options(random_numbers& random) {
     return o;
 }
 
-/// What branching does: the value at hand becomes forbidden.
+/// Branches: forbids the current value of a column.
 void branch(simplex& s, std::size_t j, random_numbers& random) {
     const double lower = s.program().column_lower[j];
     const double upper = s.program().column_upper[j];
@@ -112,7 +112,7 @@ TEST_CASE("after every change, the answer is right and the same as from scratch"
             simplex scratch{warm.program()};
             const auto expected = scratch.solve();
             REQUIRE(judge::objection(scratch, expected) == "");
-            // Certificates leave no choice, unless a program is both infeasible and has a ray.
+            // Certificates determine the status, unless a program is both infeasible and has a ray.
             if (status == lp_status::optimal) {
                 REQUIRE(expected == status);
                 CHECK(warm.objective() == doctest::Approx(scratch.objective()).epsilon(1e-7));
@@ -121,7 +121,7 @@ TEST_CASE("after every change, the answer is right and the same as from scratch"
                 change(warm, random);
         }
     }
-    // Every kind of answer has been seen often enough to mean something.
+    // Every kind of answer has occurred often enough to be meaningful.
     CHECK(counts.optimal > 1000);
     CHECK(counts.infeasible > 1000);
     CHECK(counts.unbounded > 300);

@@ -28,7 +28,7 @@ using namespace optpipe::milp::presolving;
 
 namespace {
 
-/// What one method leaves of a model, and the way back.
+/// The reduction of a model by one method, and the way back.
 struct reduced {
     presolve_result result;
     verdict found;

@@ -28,7 +28,7 @@ constexpr oracle::random_model_shape shapes[] = {{6, 2, 6, true},    {8, 0, 8, f
 
 bool same(double a, double b) { return std::abs(a - b) <= 1e-6 * std::max({1.0, std::abs(a), std::abs(b)}); }
 
-/// What is wrong with the presolved model; nothing if it has the optimum that was found by exhaustion.
+/// The fault of the presolved model; empty if it has the optimum that was found by exhaustion.
 std::string disagreement(const model& m, const presolve_result& p) {
     const auto truth = oracle::exhaustive_optimum(m);
     std::ostringstream text;
@@ -110,7 +110,7 @@ TEST_CASE("without dual reductions no feasible point is lost") {
 
 namespace {
 
-/// Small whole coefficients, a side that some points meet and some don't.
+/// Small integral coefficients, and sides that some points meet and others don't.
 constraint random_row(const model& m, optpipe::random_numbers& random) {
     expression body{static_cast<double>(random.between(0, 4))};
     for (const variable x : m.all_variables())
@@ -118,7 +118,7 @@ constraint random_row(const model& m, optpipe::random_numbers& random) {
     return -3.0 <= std::move(body) <= 4.0;
 }
 
-/// Body and sides of a row at a point.
+/// Whether a row holds at a point.
 bool holds(const constraint& c, const std::vector<double>& point) {
     const double value = activity(c.body.terms(), point) + c.body.constant();
     return value >= c.lower - 1e-6 && value <= c.upper + 1e-6;

@@ -34,7 +34,7 @@ std::vector<std::vector<double>> feasible_points(const model& m) {
     }
 }
 
-/// Each separator once, at the point of the relaxation.
+/// Runs each separator once, at the point of the relaxation.
 template <class Separate> std::size_t try_separator(std::uint64_t models, Separate separate) {
     std::size_t cuts = 0;
     for (std::uint64_t seed = 1; seed <= models; ++seed) {
@@ -57,7 +57,7 @@ template <class Separate> std::size_t try_separator(std::uint64_t models, Separa
     return cuts;
 }
 
-/// The most by which a point of the problem violates a cut: over all values of the binaries, the best of the rest.
+/// The largest violation of a cut by a point of the problem: over all values of the binaries, the best of the rest.
 double worst_violation(problem p, const cut& c) {
     std::fill(p.cost.begin(), p.cost.end(), 0.0);
     for (const auto& e : c.entries)
@@ -78,7 +78,7 @@ double worst_violation(problem p, const cut& c) {
     return worst;
 }
 
-/// Flow from node 0 through arcs that are open or closed, with numbers that no decimal fraction hits.
+/// Flow from node 0 through arcs that are open or closed, with numbers that aren't decimal fractions.
 model nasty_network(std::uint64_t seed) {
     random_numbers random{seed};
     const auto share = [&] { return static_cast<double>(random.between(1, 1'000'000)) / 1'000'003.0; };

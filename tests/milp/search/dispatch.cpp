@@ -30,8 +30,8 @@ struct shop_size {
     double horizon = 0.0;
 };
 
-/// Jobs pass all machines, and pass them again in reverse; between the two visits a job takes a place at the machine,
-/// of which there are few. Starts, and one binary for each two visits of a machine.
+/// Jobs pass all machines, then pass them again in reverse. Between the two visits a job takes one of the few places at
+/// the machine. Columns are starts, and one binary for each two visits of a machine.
 class reentrant_shop {
 public:
     reentrant_shop(const shop_size& size, std::uint64_t seed) : size_{size}, random_{seed} {
@@ -73,13 +73,13 @@ private:
                 taken[j].insert(taken[j].end(), {{there, 1.0}, {i_out, -1.0}});
                 taken[i].insert(taken[i].end(), {{there, -1.0}, {j_out, -1.0}});
             }
-        // what came before job i in the order of pairs: `there` is 1, after it: 1 - there
+        // jobs before i in the order of pairs count as `there`, jobs after it as 1 - there
         for (std::size_t i = 0; i < size_.jobs; ++i) {
             const auto constants = static_cast<double>(size_.jobs - 1 - i);
             built.add_row(-infinity, taken[i], static_cast<double>(size_.room) - 1.0 - constants);
         }
     }
-    /// 1: a before b.
+    /// The binary of two visits; 1 means a before b.
     variable add_pair(const visit& a, const visit& b) {
         const auto x = built.add_binary();
         const double h = size_.horizon;
@@ -114,7 +114,7 @@ TEST_CASE("binaries that order two columns are found by their rows; what does mo
     m.add_row(-infinity, {{b, 1.0}, {a, -1.0}, {x, -13.0}}, -3.0);      // else a 3 or more after b
     m.add_row(-10.0, {{c, 1.0}, {a, -1.0}, {longer, -12.0}}, infinity); // both ways round
     m.add_row(-10.0, {{a, 1.0}, {c, -1.0}, {longer, -12.0}}, infinity);
-    m.add_row(2.0, {{c, 1.0}, {b, -1.0}, {weak, 1.0}}, infinity); // says something at either value
+    m.add_row(2.0, {{c, 1.0}, {b, -1.0}, {weak, 1.0}}, infinity); // restricts at either value
     const auto p = problem_of(m);
     const disjunctive_structure found{p};
     REQUIRE(found.start_columns().size() == 2);

@@ -64,7 +64,7 @@ TEST_CASE("the rising order gives the least key of now, whatever the keys were")
     };
     done[4] = true;
     for (std::size_t left = columns - 1; left > 0; --left) {
-        for (std::size_t j = 0; j < columns; ++j) // as bounds rise on the way down
+        for (std::size_t j = 0; j < columns; ++j) // as bounds rise further down
             keys[j] += static_cast<double>(random.below(10));
         const auto next = pop();
         REQUIRE(next.has_value());

@@ -123,7 +123,7 @@ stored_case some_stored_case(std::uint64_t seed) {
     return {given.problem, oracle::random_schedule(random, given)};
 }
 
-/// How many adapted orders are valid. Those that aren't must be refused.
+/// The number of valid adapted orders. The others must be refused.
 std::size_t valid_orders(const problem& p, const operation_sequence& known, std::size_t from) {
     std::size_t valid = 0;
     for (const auto& adapted : adapted_orders(known, from, p)) {
@@ -186,7 +186,7 @@ TEST_CASE("lists in another order: the same schedule") {
         for (std::size_t i = 0; i < translated.size(); ++i) {
             const auto before = storage_of(p, operations_of(known)[i]);
             auto after = storage_of(other, translated[i]);
-            after.name = before.name; // twins may differ in it
+            after.name = before.name; // twins may differ in their names
             CHECK(after == before);
         }
     }
@@ -199,7 +199,7 @@ TEST_CASE("other lists: an order follows the options that are there, or is refus
         CAPTURE(seed);
         const auto [p, known] = some_stored_case(seed);
         auto other = p;
-        // The lists of another problem, as far as they fit.
+        // The lists of another problem, if they fit.
         const auto donor = some_stored_case(seed + 1000).p;
         for (const stage s : p.graph.all_stages()) {
             const stage from{s.position() % donor.graph.stages()};
@@ -232,7 +232,7 @@ TEST_CASE("the most similar option has the nearest numbers, then the same operat
     CHECK(most_similar(all, {.held = 0.9, .recompute = 0.01}) == 1);
     CHECK(most_similar(all, {.held = 0.3, .backward_extra = 0.2}) == 3);
     CHECK(most_similar(all, {.held = 0.9, .transfer_size = 0.9, .offload = 2.1, .reload = 2.3}) == 4);
-    // Without the option itself, one that holds as much, though it has other operations.
+    // Without the option itself: one that holds as much, although it has other operations.
     CHECK(most_similar({keep, ahead}, inside) == 1);
     CHECK(most_similar({keep, keep}, keep) == 0);
 }

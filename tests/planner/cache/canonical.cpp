@@ -20,7 +20,7 @@ using namespace optpipe;
 
 namespace {
 
-/// What an exhaustive search of a test looks at; where that isn't enough, the case is left out.
+/// Limit of an exhaustive search of a test; cases that exceed it are left out.
 constexpr std::size_t most_nodes = 20'000;
 
 problem some_problem(std::uint64_t seed) {
@@ -58,7 +58,7 @@ problem scaled(problem p, double time, double memory) {
     return p;
 }
 
-/// The same problem with its ranks numbered the other way round.
+/// The same problem with its ranks numbered in reverse.
 problem mirrored(const problem& p) {
     const auto ranks = p.graph.ranks();
     const auto other = [&](rank r) { return rank{ranks - 1 - r.position()}; };
@@ -84,7 +84,7 @@ problem mirrored(const problem& p) {
     return result;
 }
 
-/// The same problem with other names of storage options, and its lists the other way round.
+/// The same problem with other names of storage options, and its lists reversed.
 problem with_other_lists(problem p) {
     for (auto& list : p.storage) {
         std::reverse(list.begin(), list.end());
@@ -198,11 +198,11 @@ TEST_CASE("what counts in storage options makes another problem") {
         CHECK_FALSE(is_same(canonical_form(changed), canonical_form(p)));
         CHECK(names.insert(fingerprint_of(canonical_form(changed))).second);
     }
-    // Where other stages have lists, orders mean something else: such plans lie apart.
+    // If other stages have lists, orders mean something else, so such plans are stored apart.
     auto without_one = p;
     without_one.storage[stage{1}].clear();
     CHECK(canonical_form(without_one).shape != canonical_form(p).shape);
-    // Of a host that holds all that is offloaded at once, the limit doesn't count.
+    // The limit doesn't matter for a host that holds everything offloaded at once.
     p.host_memory_limit[rank{0}] = memory_size{8.0};
     CHECK(names.contains(fingerprint_of(canonical_form(p))));
 }
@@ -227,7 +227,7 @@ TEST_CASE("a carried bound is one: against exhaustive search") {
             testing::make_random_problem(random, {.ranks = 2, .stages = 2, .microbatches = 3, .cells = 4});
         const auto& known = made.problem;
         auto asked = known;
-        // Longer here, tighter there, more microbatches; all on the grid.
+        // Longer, tighter, or with more microbatches; all on the grid.
         for (auto& c : asked.costs) {
             if (random.chance(30)) c.forward = c.forward + duration{made.grid};
             if (random.chance(30) && c.backward_weight > duration{1.5 * made.grid})
@@ -252,7 +252,7 @@ TEST_CASE("a carried bound is one: against exhaustive search") {
 
 namespace {
 
-/// What is changed in the storage options of a problem.
+/// A change in the storage options of a problem.
 enum class storage_change { none, fewer, more, held, transfer_size, transfer, way, recompute, backward_extra };
 
 /// Another option, which costs more or less; all on the grid.
@@ -286,7 +286,7 @@ void change(random_numbers& random, storage_option& o, storage_change what, doub
     }
 }
 
-/// Other lists: one thing that is different, so that others don't hide what it does to a bound.
+/// Other lists with one difference, so that no other change hides its effect on a bound.
 void change_storage(random_numbers& random, problem& p, double grid) {
     constexpr std::size_t kinds = 9;
     const auto what = static_cast<storage_change>(random.below(kinds));
@@ -303,7 +303,7 @@ void change_storage(random_numbers& random, problem& p, double grid) {
     }
 }
 
-/// Limits that matter: of the device, and in half of the cases of the host.
+/// Limits that matter, on the device and in half of the cases on the host.
 void set_tight_limits(random_numbers& random, problem& p) {
     const auto some = [&] { return memory_size{0.25 * static_cast<double>(random.between(0, 3))}; };
     const bool is_host_limited = random.chance(50);
@@ -372,7 +372,7 @@ TEST_CASE("a bound is carried to shorter lists and to options that cost more, an
     CHECK(after([](list& l) { l[2].recompute = duration{1.5}; }) > 0.999999);
     CHECK(after([](list& l) { l[1].transfer->reload = duration{3.0}; }) > 0.999999);
     CHECK(after([](list& l) { l[1].recompute = duration{1.0}; }) > 0.999999);
-    // Less time, to which the times of all else are scaled.
+    // Less time: the times of everything else are scaled to it.
     CHECK(after([](list& l) { l[2].recompute = duration{0.4}; }) == doctest::Approx(0.8));
     CHECK(after([](list& l) { l[1].transfer->offload = duration{1.0}; }) == doctest::Approx(0.5));
 

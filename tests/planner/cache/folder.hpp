@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-/// A folder of its own for each test, removed at the end.
+/// A separate folder for each test, removed at the end.
 class temporary_folder {
 public:
     temporary_folder() {

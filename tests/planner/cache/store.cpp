@@ -100,7 +100,7 @@ TEST_CASE("plans with storage options are found by their lists, whatever their o
     REQUIRE(like.near.size() == 3);
     CHECK(like.near[0] == entry_of(with_first(duration{0.8})));
     CHECK(like.bound > 0.0);
-    // What is known of fewer options says nothing about more.
+    // Results for fewer options imply nothing for more.
     const auto longest = cache.find(canonical_form(more));
     REQUIRE(longest.exact);
     CHECK(longest.bound == doctest::Approx(longest.exact->bound));
@@ -155,7 +155,7 @@ TEST_CASE("damaged entries are left out with a warning, those of other versions 
     }
     CHECK_FALSE(after("optpipe.plan/3\nanything"));
     CHECK(warnings.empty());
-    // An entry whose operations alone are damaged says nothing about the problem.
+    // An entry with damaged operations isn't used, although its head is intact.
     auto flipped = text;
     flipped[text.size() - 30] = 'x';
     CHECK_FALSE(after(flipped));
@@ -220,7 +220,7 @@ TEST_CASE("a folder doesn't grow for ever") {
 
 TEST_CASE("what a writer that was killed has left goes with the next plan") {
     const temporary_folder folder;
-    // No process has this number: it is beyond what any system gives.
+    // No process has this number: it exceeds every system's range.
     const auto left = folder.path() / ".optpipe-2147483647-0.tmp";
     temporary_folder::write(left, "half");
     detail::prune_cache_folder(folder.path(), 5);

@@ -27,7 +27,7 @@ cache_entry random_entry(std::uint64_t seed) {
     return make_cache_entry(p, timed, objective, 0.3 * objective, budget, "random");
 }
 
-/// The text with its checksums made right again, as a forger would.
+/// The text with corrected checksums, as from a forger.
 std::string with_right_checksums(const std::string& text) {
     std::string result;
     std::string block;

@@ -14,7 +14,7 @@ using namespace optpipe;
 
 namespace {
 
-/// Two tasks, and three choices of which nothing follows by itself.
+/// Two tasks, and three choices that imply nothing by themselves.
 struct small_trail {
     cp::model m{};
     cp::literal a = m.add_variable();
@@ -56,7 +56,7 @@ TEST_CASE("a conflict that is found late is one of the level that it follows fro
     t.facts.decide(t.a);
     t.facts.decide(t.b);
     t.facts.decide(t.c);
-    // Both on the third level, where nothing of it is involved.
+    // Both are on the third level, although none of its choices is involved.
     t.raise(t.first, 3, {cp::fact::of(t.b)});
     t.raise(t.second, 5, {cp::fact::of(t.a), cp::fact::of(t.first, 2)});
     const auto learned = t.learn({cp::fact::of(t.second, 4), cp::fact::of(t.first, 1)});

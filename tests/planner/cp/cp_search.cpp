@@ -1,4 +1,4 @@
-// Exact search against looking at everything, on small problems of every kind.
+// Exact search compared with exhaustive search, on small problems of every kind.
 #include "optpipe/planner/cp/cp_search.hpp"
 
 #include "optpipe/core/random.hpp"
@@ -88,7 +88,8 @@ TEST_CASE("a problem with thousands of operations gets only the structural bound
 }
 
 TEST_CASE("durations that no unit divides: the search ends, with a proof in spite of their rounding") {
-    // Seed 9726 of the fuzzed plans: infeasible 1e-6 of its length below the optimum, which proved a little less.
+    // Seed 9726 of the fuzzed plans: infeasible 1e-6 of its length below the optimum, so the proof was slightly too
+    // low.
     const auto third = duration{1.0 / 3.0};
     const auto costs = [&](double forward, duration input, double activation, double stash) {
         return stage_costs{duration{forward}, input, third, memory_size{activation}, memory_size{stash}, {}};
@@ -102,7 +103,7 @@ TEST_CASE("durations that no unit divides: the search ends, with a proof in spit
         p.memory_limit[r] = stages[stage{r.position()}].activation;
     p.p2p = hop_times<>{duration{0.2}};
     p.objective = objective_kind::span;
-    // Against a search that does not end; it takes milliseconds.
+    // Guards against a search that doesn't end; it takes milliseconds.
     search_limits limits;
     limits.deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
     search_state state{p, limits};
@@ -180,7 +181,7 @@ TEST_CASE("a call resumes where the last one stopped: short calls prove what a l
         search_state state{p};
         offer_some_schedule(state);
         std::size_t calls = 0;
-        // Far too few steps to prove anything alone.
+        // Far too few steps to prove anything in one call.
         constexpr std::size_t steps = 50;
         constexpr std::size_t most_calls = 100'000;
         for (; !state.proven() && calls < most_calls; ++calls) {

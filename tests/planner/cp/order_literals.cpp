@@ -1,4 +1,4 @@
-// What starts together: some start finds all the others before it, whatever takes no time and whatever is optional.
+// Tasks that start together: one start has all the others before it, whichever tasks take no time or are optional.
 #include "optpipe/planner/cp/order_literals.hpp"
 
 #include "optpipe/planner/cp/model.hpp"
@@ -16,13 +16,13 @@ namespace {
 
 struct together {
     std::size_t tasks = 0;
-    /// A bit per task: whether it is optional; all are present.
+    /// One bit per task: whether it is optional; all are present.
     std::size_t optional = 0;
     /// Whether one of the tasks that share a machine takes time.
     bool lasting = false;
 };
 
-/// Tasks that all start at 0 and acquire one unit each; the last of them has a machine of its own.
+/// Tasks that all start at 0 and acquire one unit each; the last one has its own machine.
 cp::model acquire_together(const together& c, cp::ticks capacity) {
     cp::model m;
     std::vector<cp::task_index> all;

@@ -1,4 +1,4 @@
-// Parts of schedules that are planned anew.
+// Reoptimization of parts of schedules.
 #include "optpipe/planner/cp/reoptimize.hpp"
 
 #include "optpipe/core/random.hpp"
@@ -33,7 +33,7 @@ schedule some_schedule(const problem& p) {
     return built ? *built : schedule{};
 }
 
-/// Whether I and at once W is as good as B, and none of them is a B that might be split.
+/// Whether I followed at once by W is as good as B, and no operation is a B that might be split.
 bool splits_freely(const problem& p, const schedule& s) {
     for (const stage at : p.graph.all_stages())
         for (std::size_t o = 0; o < p.storage_options(at); ++o)
@@ -70,10 +70,10 @@ TEST_CASE("with everything free the optimum is found, and nothing better") {
         const duration optimum{*best.objective};
         const auto found = cp::reoptimize(r.problem, current, everything, optimum, {.conflicts = 10'000});
         CHECK(found.settled);
-        // A split that isn't in the schedule, or is, stays so.
+        // Splits of the current schedule stay, and no others are made.
         if (found.better) CHECK(objective_of(r.problem, *found.better).value() == doctest::Approx(optimum.value()));
         if (splits_freely(r.problem, current)) {
-            // Else it would be settled that there is none.
+            // Otherwise the search would settle that there is none.
             CHECK(found.better);
             ++reached;
         }
@@ -265,8 +265,8 @@ TEST_CASE("what is settled for more free operations holds for fewer") {
 }
 
 TEST_CASE("transfers that take no time may change places at one instant") {
-    // At 2 one stash comes back and another leaves: neither the device nor the host has room for both, and at one
-    // instant what is freed comes before what is added. No order of the two transfers does that.
+    // At 2 one stash comes back and another one leaves. Neither the device nor the host has room for both, and at one
+    // instant releases come before acquisitions. No order of the two transfers allows that.
     stage_costs costs;
     costs.forward = costs.backward_input = costs.backward_weight = duration{1.0};
     costs.activation = costs.weight_stash = memory_size{1.0};
@@ -339,6 +339,6 @@ TEST_CASE("it stops on request, before the search as well, and then claims nothi
         CHECK_FALSE(found.better);
         most_asked = std::max(most_asked, asked);
     }
-    // For the model alone, of four ranks.
+    // For the model alone, with four ranks.
     CHECK(most_asked > 10);
 }

@@ -1,4 +1,5 @@
-// Exact search with storage options: against looking at everything, and between schedules and assignments.
+// Exact search with storage options, compared with exhaustive search; and conversions between schedules and
+// assignments.
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/planner/cp/assignment.hpp"
 #include "optpipe/planner/cp/cp_search.hpp"
@@ -27,11 +28,11 @@ struct search_tally {
     std::size_t infeasible = 0;
 };
 
-/// A family of random problems: the i-th is drawn from `seed` and i alone.
+/// A family of random problems: the i-th depends only on `seed` and i.
 struct family {
     std::uint64_t seed;
     testing::problem_ranges ranges;
-    /// The share of the memory limits that is left.
+    /// Factor on the memory limits.
     double tightened = 1.0;
 
     [[nodiscard]] testing::random_problem draw(std::uint64_t i) const {
@@ -99,7 +100,7 @@ TEST_CASE("storage options: too little memory for any of them is proven") {
 }
 
 TEST_CASE("storage options: transfers that take no time and start with others are proven too") {
-    // The memory of tasks that start together wasn't added up, and the search ended at a schedule that exceeds it.
+    // The memory of tasks that start together wasn't summed, so the search ended at a schedule that exceeds it.
     search_tally seen;
     check_against_exhaustive(two_ranks, 904, seen);
     check_against_exhaustive(two_ranks, 1363, seen);
@@ -118,7 +119,7 @@ TEST_CASE("a schedule with storage options is an assignment, and that is the sch
             random, {.ranks = 3, .stages = 4, .microbatches = 4, .cells = 12, .storage_percent = 100});
         const auto& p = given.problem;
         if (!p.has_storage_options()) continue;
-        // On the grid, as nothing waits without need.
+        // On the grid, because nothing waits unnecessarily.
         const auto drawn = *simulate(p, oracle::random_order(random, p));
         const cp::pipeline_model m{p, cp::overtaking::pooled};
         const auto read = cp::assignment_of(m, drawn);

@@ -1,4 +1,4 @@
-// Nothing that follows at a target may contradict a schedule that meets it.
+// No deduction at a target may contradict a schedule that meets the target.
 #include "optpipe/core/random.hpp"
 #include "optpipe/planner/cp/assignment.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
@@ -49,11 +49,11 @@ static_assert(cp::witness<known_solution>);
 struct tally {
     std::size_t problems = 0;
     std::size_t conflicts = 0;
-    /// Of `check_shared`: problems where the shorter schedule was refuted.
+    /// For `check_shared`: the number of problems where the shorter schedule was refuted.
     std::size_t refuted = 0;
 };
 
-/// Whether the assignment of a schedule, read in FIFO order, is one.
+/// Whether the assignment of a schedule, read in FIFO order, is a schedule.
 bool represents(const cp::pipeline_model& m, const cp::assignment& known) {
     const auto s = cp::schedule_of(m, known);
     return s && is_valid(m.source(), *s);
@@ -77,7 +77,7 @@ void check(const problem& p, const schedule& best, cp::overtaking form, tally& s
     seen.conflicts += search.conflicts();
 }
 
-/// The same where every few steps somebody stops the search, which goes on later.
+/// The same for a search that is stopped every few steps and resumed later.
 void check_interrupted(const problem& p, const schedule& best, random_numbers& random, tally& seen) {
     const cp::pipeline_model m{p, cp::overtaking::pooled};
     const auto known = cp::assignment_of(m, best);
@@ -95,7 +95,7 @@ void check_interrupted(const problem& p, const schedule& best, random_numbers& r
     seen.conflicts += search.conflicts();
 }
 
-/// The same where it shares what it learns with a search for the same and one for a shorter schedule.
+/// The same for a search that shares clauses with one for the same and one for a shorter schedule.
 void check_shared(const problem& p, const schedule& best, cp::overtaking form, tally& seen) {
     const cp::pipeline_model m{p, form};
     const auto known = cp::assignment_of(m, best);
@@ -147,7 +147,7 @@ tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std:
 TEST_CASE("problems of every kind") {
     const auto seen = check_many({.cells = 8, .span_percent = 20}, 11, 200);
     CHECK(seen.problems > oracle::random_cases(300));
-    CHECK(seen.conflicts > oracle::random_cases(80)); // nearly all are those of a few problems
+    CHECK(seen.conflicts > oracle::random_cases(80)); // nearly all conflicts are from a few problems
 }
 
 TEST_CASE("with offloading") {
@@ -155,7 +155,7 @@ TEST_CASE("with offloading") {
         {.ranks = 2, .stages = 4, .microbatches = 4, .cells = 8, .offloading_percent = 100, .span_percent = 10}, 12,
         200);
     CHECK(seen.problems > oracle::random_cases(300));
-    CHECK(seen.conflicts > oracle::random_cases(80)); // nearly all are those of a few problems
+    CHECK(seen.conflicts > oracle::random_cases(80)); // nearly all conflicts are from a few problems
 }
 
 TEST_CASE("with storage options") {
@@ -184,7 +184,7 @@ TEST_CASE("with interruptions") {
         if (best.proven && best.objective) check_interrupted(r.problem, best.schedule, random, seen);
     }
     CHECK(seen.problems > oracle::random_cases(100));
-    CHECK(seen.conflicts > oracle::random_cases(80)); // nearly all are those of a few problems
+    CHECK(seen.conflicts > oracle::random_cases(80)); // nearly all conflicts are from a few problems
 }
 
 TEST_CASE("searches that share what they learn") {

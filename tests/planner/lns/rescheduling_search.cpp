@@ -26,7 +26,7 @@ problem two_ranks(std::size_t microbatches) {
     return p;
 }
 
-/// Each microbatch alone.
+/// One microbatch after the other.
 schedule serial(const problem& p) { return *time_order(p, one_at_a_time(p)); }
 
 std::vector<std::string> lane(const problem& p, const order& o, rank r) {
@@ -42,7 +42,7 @@ TEST_CASE("from the start of the step on, list scheduling takes the longest tail
     const auto p = two_ranks(2);
     random_numbers random{1};
     detail::list_rescheduler end{p, serial(p), false};
-    // 1F1 has a tail of 4 when 1I0 has one of 3; then 0I0 from 4 on.
+    // When 1F1 has a tail of 4, 1I0 has one of 3; then 0I0 starts at 4.
     CHECK(end.run({}, random) == duration{8.0});
     CHECK(lane(p, end.made(), rank{0}) == std::vector<std::string>{"0F0", "0F1", "0I0", "0I1", "0W0", "0W1"});
     CHECK(lane(p, end.made(), rank{1}) == std::vector<std::string>{"1F0", "1F1", "1I0", "1I1", "1W0", "1W1"});
@@ -82,7 +82,7 @@ TEST_CASE("a recomputation long before its gradient stays where it is kept") {
     const auto timed = *time_order(p, given);
     random_numbers random{1};
     detail::list_rescheduler end{p, timed, false};
-    // 0F0 and 0RECOMPUTE0.
+    // Keeps 0F0 and 0RECOMPUTE0.
     REQUIRE(!end.run({duration{1.5}}, random).is_unlimited());
     const auto made = time_order(p, end.made());
     REQUIRE(made);

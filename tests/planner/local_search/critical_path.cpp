@@ -66,7 +66,7 @@ TEST_CASE("a block of a critical path is all that follows each other on one rank
             const id to = lanes.position(past);
             if (lanes.position(i) > to) continue; // both started at once
             REQUIRE(moves.shift_past(i, past, true));
-            CHECK(p.kind_number(lanes[to]) == p.kind_number(i)); // of this kind, perhaps of another microbatch
+            CHECK(p.kind_number(lanes[to]) == p.kind_number(i)); // of this kind, but maybe of another microbatch
             lanes.rollback();
             CHECK(lanes[to] == past);
         }

@@ -49,7 +49,7 @@ struct search_fixture {
     }
 };
 
-/// Whether `simulate` gives every operation the very same times, and the same objective.
+/// Checks that `simulate` gives every operation exactly the same times, and the same objective.
 void check_against_simulate(const problem& given, search_fixture& t) {
     const auto as_order = t.to_order(given);
     const auto timed = simulate(given, as_order);
@@ -149,7 +149,7 @@ TEST_CASE("propagating an edit gives the times of a full computation; rolling it
                 REQUIRE(anew.lanes.all_legal());
                 const bool possible = anew.times.place_all();
                 const bool followed = t.times.propagate([](id, double) { return false; });
-                // With shared links a transfer may come before its predecessor; the times are right.
+                // With shared links a transfer may come before its predecessor; the times are still right.
                 if (followed && !possible && t.p.channels() > 0) {
                     const auto executed = simulate(given.problem, order_of(t.times.to_schedule(given.problem.graph)));
                     REQUIRE(executed);
@@ -231,7 +231,7 @@ TEST_CASE("start plus tail is at most the makespan, and as much for something th
         }
     }
     CHECK(states > 1000);
-    CHECK(out_of_order > 10); // on shared links, where no lane goes on before another
+    CHECK(out_of_order > 10); // on shared links, where lanes wait for each other
 }
 
 TEST_CASE("a cutoff hardly ever rejects a move that isn't worse") {
@@ -301,13 +301,13 @@ TEST_CASE("what takes too much memory is relieved by another storage option of a
         lane_moves moves{t.lanes, t.times};
         CHECK_FALSE(moves.relieve(random)); // nothing was edited
 
-        // F0 F1 B0 B1: the second forward needs 1 beside 1.
+        // F0 F1 B0 B1: the second forward needs 1 in addition to 1.
         t.lanes.shift(t.lanes.position(forward(1)), t.lanes.position(forward(0)) + 1);
         CHECK_FALSE(t.lanes.legal());
         CHECK(t.lanes.overflow() == t.lanes.position(forward(1)));
         REQUIRE(moves.relieve(random));
         CHECK(t.lanes.storage(forward(0)) + t.lanes.storage(forward(1)) == 1);
-        CHECK(t.lanes.storage(forward(2)) == 0); // not there at that time
+        CHECK(t.lanes.storage(forward(2)) == 0); // not held at that time
         CHECK(t.lanes.legal());
         t.lanes.rollback();
         CHECK(t.lanes.storage(forward(0)) + t.lanes.storage(forward(1)) == 0);

@@ -21,7 +21,7 @@ using namespace optpipe;
 
 namespace {
 
-/// Three ranks that keep or recompute what 1F1B would hold on the first in two thirds of its memory.
+/// Three ranks with two thirds of the memory of 1F1B on the first one; stashes are kept or recomputed.
 problem with_options(std::size_t microbatches = 6) {
     stage_costs unit;
     unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
@@ -40,7 +40,7 @@ std::vector<search_start> starts_for(const problem& p) {
     return run_published_builders(state, {}, 1, log, [] {}).best;
 }
 
-/// The objectives of what a search offers.
+/// The objectives of all offers of a search.
 std::vector<duration> found_from(const problem& p, std::vector<search_start> starts, const multi_start_options& options,
                                  search_limits limits = {}) {
     search_state state{p, std::move(limits)};
@@ -146,7 +146,7 @@ TEST_CASE("without a deadline builders that search run with the three storage op
         return count;
     };
     CHECK(not_skipped("zb-auto", {}) == 3);
-    // The constructive planner takes a few trials only, so that it runs with more of them in small problems.
+    // The constructive planner makes only a few trials, so it runs with more options on small problems.
     CHECK(not_skipped("adaptive", {}) == 5);
     search_limits limits;
     limits.deadline = std::chrono::steady_clock::now() + std::chrono::hours{1};

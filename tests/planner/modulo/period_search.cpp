@@ -29,7 +29,7 @@ stage_costs costs(double forward, double input, double weight, double weight_sta
     return {duration{forward}, duration{input}, duration{weight}, memory_size{1.0}, memory_size{weight_stash}, {}};
 }
 
-/// All patterns that a search of this effort comes by, and the shortest period.
+/// All patterns that a search of this effort finds, and the shortest period.
 struct found_patterns {
     std::vector<periodic_pattern> all{};
     duration best = duration::unlimited();
@@ -106,9 +106,10 @@ TEST_CASE("without a limit of memory the busiest rank is never idle") {
     }
 }
 
-// 1F1B: a stash of rank 0 lives for R (F + B), so with L stashes a microbatch can begin every R (F + B) / L at most.
-// With one stage per rank and full backwards F may start before the gradient, modulo the period, by F to period − B;
-// each distance is at least the next one plus F + B, and the least that does is best for all before.
+// 1F1B: a stash of rank 0 lives for R (F + B), so with L stashes a microbatch can begin at most every R (F + B) / L.
+// With one stage per rank and full backwards, the time from F to its gradient, modulo the period, is between F and
+// period − B. Each distance is at least the next one plus F + B, and the least possible one is best for all previous
+// ranks.
 TEST_CASE("below the memory of 1F1B the period of full backwards grows as lifespan over limit") {
     const auto is_feasible = [](double period, std::size_t ranks, std::size_t stashes) {
         double distance = 1.0;
@@ -138,8 +139,8 @@ TEST_CASE("below the memory of 1F1B the period of full backwards grows as lifesp
         }
 }
 
-// V-Min holds about a third, V-Half half of what 1F1B does (Controllable Memory, section 4): with unit passes both keep
-// every rank busy.
+// V-Min holds about a third, V-Half half of the memory of 1F1B (Controllable Memory, section 4). With unit passes both
+// keep every rank busy.
 TEST_CASE("in v placement unit passes keep the ranks busy with the memory of V-Min and of V-Half") {
     const auto period = [](std::size_t ranks, std::size_t half_ranks) {
         return search(oracle::unit_v_problem(ranks, 24, static_cast<double>(half_ranks)), 1, 400'000).best.value();

@@ -68,7 +68,7 @@ TEST_CASE("choices for several slots: the least memory for their work, whatever 
     std::vector<std::vector<std::size_t>> levels;
     for (const auto& choice : storage.choices())
         levels.push_back(choice.levels);
-    // Two with some work take as much as one with all of it, and hold more.
+    // Two slots with some work take as much as one with all of it, and hold more.
     CHECK(levels == std::vector<std::vector<std::size_t>>{{0, 0}, {0, 1}, {0, 2}, {1, 2}, {2, 2}});
     CHECK(storage.choices()[2].extra_work == duration{2.0});
     CHECK(storage.choices()[2].held == memory_size{5.0});

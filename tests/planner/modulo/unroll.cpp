@@ -40,7 +40,7 @@ TEST_CASE("1F1B and ZB-H1 unrolled from M to 2M are what they are for 2M") {
             const auto unrolled = time_order(twice, unroll(twice, lanes, *segment, count));
             REQUIRE(unrolled.has_value());
             CHECK(oracle::judge(twice, *unrolled).valid());
-            // M more periods, of three passes each.
+            // M more periods of three passes each.
             CHECK(objective_of(twice, *unrolled).value() ==
                   doctest::Approx(objective_of(p, shorter).value() + 3.0 * static_cast<double>(count)));
             CHECK(objective_of(twice, *unrolled) == objective_of(twice, *build_schedule(twice, build)));

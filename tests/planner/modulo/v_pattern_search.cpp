@@ -15,7 +15,7 @@ using namespace optpipe;
 
 namespace {
 
-/// Stages of the first half take `factor` times as long as the others, and leave as much more.
+/// Stages of the first half take `factor` times as long as the others, and their stashes are as much larger.
 problem v_problem(std::size_t ranks, std::size_t microbatches, double factor, double memory) {
     const graph<dynamic, dynamic, placement::v> g{ranks, microbatches};
     const stage_costs each{duration{10.0}, duration{11.0}, duration{9.0}, memory_size{1.0}, memory_size{0.8}, {}};

@@ -37,7 +37,7 @@ TEST_CASE("forwards and gradients share the slots of a rank") {
     CHECK(lane_of(p, 1.0, rank{2}) == std::vector{f(2, 0), i(2, 0), f(2, 1), i(2, 1), f(2, 2), i(2, 2)});
     // Microbatches begin in slots 0, 2 and 4; the first is back on rank 0 in slot 5.
     CHECK(lane_of(p, 1.0, rank{0}) == std::vector{f(0, 0), f(0, 1), f(0, 2), i(0, 0), i(0, 1), i(0, 2)});
-    // In 0, 2 and 6.
+    // Microbatches begin in slots 0, 2 and 6.
     CHECK(lane_of(p, 1.5, rank{0}) == std::vector{f(0, 0), f(0, 1), i(0, 0), f(0, 2), i(0, 1), i(0, 2)});
     auto full = p;
     full.split_backward = false;
@@ -71,7 +71,7 @@ TEST_CASE("with unequal stages, little memory and many microbatches the schedule
         c.backward_weight = factor * c.backward_weight;
     }
     search_state state{p};
-    // Too little for patterns to catch up.
+    // Too little effort for patterns to catch up.
     modulo_search(state, {.effort = 18 * 12 * 16 * microbatches});
     REQUIRE(state.incumbent() != nullptr);
     const auto verdict = oracle::judge(p, *state.incumbent());

@@ -38,7 +38,7 @@ void run(search_state& state, const std::vector<any_search_strategy>& strategies
     arena.execute([&] { run_concurrent_portfolio(state, strategies, {.threads = threads}, log); });
 }
 
-/// Finds nothing, and records the effort that it was given.
+/// Finds nothing, and records its efforts.
 struct recorder {
     static constexpr std::string_view name = "recorder";
     struct record {
@@ -70,7 +70,7 @@ struct randomized_counter : fake::counter {
     static strategy_traits traits(const problem&) { return {.randomized = true}; }
 };
 
-/// Ends once two calls are at work.
+/// Ends once two calls are running.
 struct cooperative : recorder {
     static strategy_traits traits(const problem&) { return {.cooperative = true}; }
     void operator()(search_state& state, const strategy_options& options) const {
@@ -88,7 +88,7 @@ struct resuming_recorder : recorder {
     static strategy_traits traits(const problem&) { return {.resumes = true}; }
 };
 
-/// Looks at nothing but stop requests, as an external solver does; if there is none, for a minute.
+/// Only polls for stop requests, as an external solver does; without one, for a minute.
 struct waits_for_stop {
     static constexpr std::string_view name = "waits-for-stop";
     std::atomic<bool>* begun = nullptr;
@@ -110,7 +110,7 @@ struct late_prover : fake::prover {
     }
 };
 
-/// Ignores stop requests until half of the remaining time is over.
+/// Ignores stop requests until half of the remaining time has passed.
 struct deaf {
     static constexpr std::string_view name = "deaf";
     std::chrono::steady_clock::time_point deadline{};
@@ -181,7 +181,7 @@ TEST_CASE("efforts grow; only randomized strategies get seeds of their own, and 
     run_log log;
     run(state, {randomized_recorder{{&drawn, 12, source}}}, 2, log);
     REQUIRE(drawn.calls.size() >= 12);
-    // In the order in which they were started: of two at once, either may be the first to be recorded.
+    // In the order of their starts: either of two concurrent calls may be recorded first.
     std::sort(drawn.calls.begin(), drawn.calls.end(), [](const auto& a, const auto& b) { return a.seed < b.seed; });
     for (std::size_t i = 1; i < drawn.calls.size(); ++i) {
         CHECK(drawn.calls[i].effort >= drawn.calls[i - 1].effort);
@@ -203,7 +203,7 @@ TEST_CASE("the effort of strategies that begin anew grows faster than that of th
         search_state state{unit_problem(2, 4)};
         state.offer(one_at_a_time(state.problem()), "start");
         run_log log;
-        // No slice is as short: none grows more than it must.
+        // No slice is that short, so none grows more than it must.
         run_concurrent_portfolio(state, {make(&made)}, {.threads = 1, .slice_seconds = 1e-12}, log);
         REQUIRE(made.calls.size() >= 2);
         return std::pair{made.calls[0].effort, made.calls[1].effort};
@@ -221,7 +221,7 @@ TEST_CASE("a strategy that finds nothing is called less and less often, unless i
     search_state state{unit_problem(2, 4), {.stop = source.get_token()}};
     state.offer(one_at_a_time(state.problem()), "start");
     run_log log;
-    // One slice without results is too long, and none has more effort than the one before.
+    // One slice without results is already too long, and no slice has more effort than the previous one.
     constexpr time_share_parameters with{
         .staleness_seconds = 1e-24, .least_growth = 1.0, .restarting_growth = 1.0, .most_growth = 1.0};
     run_concurrent_portfolio(state, {resuming_recorder{{&resumed, 1000, source}}, recorder{&anew}},

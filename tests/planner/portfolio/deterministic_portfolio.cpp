@@ -33,7 +33,7 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
     return problem{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
 }
 
-/// What is to be the same on any number of threads.
+/// The results that must be the same on any number of threads.
 struct outcome_of_batches {
     std::vector<timed_operation> operations;
     std::vector<std::string> steps;
@@ -41,7 +41,7 @@ struct outcome_of_batches {
     friend bool operator==(const outcome_of_batches&, const outcome_of_batches&) = default;
 };
 
-/// TBB complains about arenas with more threads than there are.
+/// TBB complains about arenas with more threads than cores.
 std::size_t cores() { return static_cast<std::size_t>(oneapi::tbb::info::default_concurrency()); }
 
 outcome_of_batches run(const problem& p, const std::vector<any_search_strategy>& strategies,
@@ -65,7 +65,7 @@ struct timed_counter : fake::counter {
     static strategy_traits traits(const problem&) { return {.timed = true}; }
 };
 
-/// Offers a schedule and says so.
+/// Offers a schedule and sets `found`.
 struct early_finder {
     static constexpr std::string_view name = "early-finder";
     order knows{};
@@ -75,7 +75,7 @@ struct early_finder {
         *found = true;
     }
 };
-/// Settles the search once another has found something.
+/// Settles the search once another strategy has found something.
 struct late_prover {
     static constexpr std::string_view name = "late-prover";
     order knows{};
@@ -116,7 +116,7 @@ TEST_CASE("seeds and batches matter") {
     for (std::uint64_t seed = 2; seed <= 6; ++seed)
         differs = differs || run(p, strategies, {.seed = seed, .batches = 2}) != first;
     CHECK(differs);
-    // An effort that the fourth batch has first: 1, 4, 16, 64.
+    // The fourth batch is the first with this effort: 1, 4, 16, 64.
     const std::vector<any_search_strategy> late{fake::prover{duration{3.0}, 64}};
     CHECK(run(p, late, {.batches = 3}).bound == 0.0);
     CHECK(run(p, late, {.batches = 4}).bound == 3.0);
@@ -170,7 +170,7 @@ TEST_CASE("stop requests and deadlines end the batches") {
     const fake::stopper asks{source};
     std::atomic<std::size_t> stopped{0};
     run(p, {asks, fake::endless{&stopped}}, {}, {.stop = source.get_token()});
-    CHECK(stopped <= 1); // what hadn't begun isn't begun
+    CHECK(stopped <= 1); // jobs that haven't begun don't begin
     run(p, {fake::endless{&stopped}}, {},
         {.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{1}});
     CHECK(stopped <= 2);

@@ -17,7 +17,7 @@
 /// Small strategies with known behaviour, for tests of portfolios.
 namespace fake {
 
-/// Swaps random neighbours of the best order and keeps what is better: `effort` swaps.
+/// Swaps random neighbours of the best order `effort` times and keeps improvements.
 struct shuffler {
     static constexpr std::string_view name = "shuffler";
     static optpipe::strategy_traits traits(const optpipe::problem&) {
@@ -70,7 +70,7 @@ struct thrower {
     }
 };
 
-/// Runs until it is stopped, whatever its effort, and counts how often it was.
+/// Runs until it is stopped, whatever its effort, and counts the stops.
 struct endless {
     static constexpr std::string_view name = "endless";
     std::atomic<std::size_t>* stopped = nullptr;
@@ -81,7 +81,7 @@ struct endless {
     }
 };
 
-/// Asks for a stop as soon as it runs.
+/// Requests a stop as soon as it runs.
 struct stopper {
     static constexpr std::string_view name = "stopper";
     std::stop_source source{};
@@ -100,7 +100,7 @@ struct counter {
     void operator()(optpipe::search_state&, const optpipe::strategy_options&) const { ++*calls; }
 };
 
-/// The usual strategies by their names: those given, and others that do nothing.
+/// The usual strategies by name: the given ones, and others that do nothing.
 inline std::vector<optpipe::any_search_strategy> usual_with(std::vector<optpipe::any_search_strategy> given) {
     for (const auto& usual : optpipe::standard_strategies()) {
         const auto is_same = [&](const auto& each) { return each.name() == usual.name(); };

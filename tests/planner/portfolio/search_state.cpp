@@ -26,7 +26,7 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
     return problem{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
 }
 
-/// Two ranks, of which the second is busy: the first has time to wait for its memory, or to offload for it.
+/// Two ranks, the second of which is busy: the first has time to wait for its memory, or to offload for it.
 problem busy_behind() {
     auto p = unit_problem(2, 3);
     auto& slow = p.costs[stage{1}];
@@ -77,7 +77,7 @@ TEST_CASE("what is offered is rid of transfers that it doesn't need") {
     CHECK(steps == 1);
     CHECK(watched.objective() <= value);
     CHECK(is_valid(p, *watched.incumbent()));
-    // Where they are needed, they stay.
+    // Required ones stay.
     p.memory_limit[rank{0}] = memory_size{2.0};
     search_state tight{p};
     tight.offer(offloading(p), "offloading");

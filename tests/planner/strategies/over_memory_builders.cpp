@@ -1,4 +1,4 @@
-// Builders without offloading, for problems with it.
+// Builders without offloading, on problems that allow it.
 #include "optpipe/planner/strategies/over_memory_builders.hpp"
 
 #include "optpipe/core/random.hpp"

@@ -48,7 +48,7 @@ schedule found_for(const problem& p, std::size_t effort) {
     return *state.incumbent();
 }
 
-/// Of the best builder, each with each storage option; without `left_out`.
+/// The objective of the best builder, each with each storage option; without `left_out`.
 duration best_built(const problem& p, std::vector<std::string> left_out = {}) {
     auto all = std::move(left_out);
     for (const auto& strategy : standard_strategies())
@@ -62,7 +62,7 @@ TEST_CASE("with little memory, patterns and list-scheduled ends beat builders, w
     const auto plain = v_problem(6, 24);
     CHECK(objective_of(plain, found_for(plain, 100'000)) < best_built(plain));
     const auto listed = with_options(v_problem(6, 24, 2.6));
-    // v-auto searches for each option: seconds, a minute under the sanitizers.
+    // v-auto searches for each option: seconds, or a minute under the sanitizers.
     CHECK(objective_of(listed, found_for(listed, 100'000)) < best_built(listed, {"v-auto"}));
 }
 

@@ -1,4 +1,4 @@
-// Forwards alone: the bound against all schedules of small problems, and what is planned against the bound.
+// Forwards alone: the bound compared with all schedules of small problems, and plans compared with the bound.
 #include "optpipe/schedule/bounds/forward_only.hpp"
 
 #include "optpipe/core/error.hpp"
@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::uint64_t first_seed = 8500;
 
-/// The least makespan of all orders in which microbatches keep theirs on each stage: as they are alike, exchanging two
-/// that don't costs nothing.
+/// The least makespan of all orders in which microbatches keep their order on each stage. As they are alike, exchanging
+/// two that don't keep it costs nothing.
 class exhaustive_search {
 public:
     explicit exhaustive_search(const problem& p)

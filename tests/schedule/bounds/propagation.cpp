@@ -1,5 +1,5 @@
-// What propagation at the root proves, and what it is made of. That it never proves too much: here with all builders on
-// larger problems, and in bounds.cpp with exhaustive search.
+// Bounds proven by propagation at the root, and its parts. That it never proves too much is tested here with all
+// builders on larger problems, and in bounds.cpp with exhaustive search.
 #include "optpipe/schedule/bounds/propagation.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
@@ -60,7 +60,7 @@ TEST_CASE("optima that searches have proven, without a search") {
         double units;
         double milliseconds;
     };
-    // By mixed-integer and constraint solvers. The limit is this share of one stash per rank and rank.
+    // Found by mixed-integer and constraint solvers. The limit is this share of one stash per rank and rank.
     for (const auto& known :
          {proven{3, 6, 0.75, 25, 0}, proven{4, 8, 1.0, 27, 456.3}, proven{4, 8, 0.75, 31, 531.9},
           proven{4, 12, 1.0, 39, 639.9}, proven{6, 12, 1.0, 41, 699.3}, proven{6, 12, 0.75, 47, 848.1},
@@ -135,7 +135,7 @@ TEST_CASE("no builder is faster, up to 8×16") {
 }
 
 TEST_CASE("as many stashes as fit by the rule of comparisons") {
-    // 3 × 0.1 is above 0.3, and fits all the same.
+    // 3 × 0.1 is above 0.3, but fits.
     auto each = unit;
     each.activation = 0.1_gb;
     each.weight_stash = 0.1_gb;
@@ -185,12 +185,12 @@ TEST_CASE("orders on one device") {
     const auto c = optpipe::detail::chain_system::of(p);
     optpipe::detail::order_counts order{c, c.devices[0]};
     REQUIRE(order.mirror());
-    // W1 after I1 after F1; nothing says how many gradients come before the last forward.
+    // W1 after I1 after F1; the number of gradients before the last forward is open.
     CHECK(order.first(0, 2, 0, 1) == 2);
     CHECK(order.first(0, 0, 1, 2) == 0);
     CHECK(order.most(0, 1, 2) == 2);
     CHECK(order.most(0, 2, 0) == 0);
-    // F2 after I1: then W0 still may come later, but not after it if W0 precedes I1.
+    // F2 after I1: then W0 may still come later, but not after F2 if W0 precedes I1.
     CHECK(order.raise(0, 1, 2, 2));
     CHECK(!order.raise(0, 1, 2, 1));
     CHECK(order.raise(1, 2, 1, 1));
@@ -198,7 +198,7 @@ TEST_CASE("orders on one device") {
     REQUIRE(order.mirror());
     CHECK(order.first(0, 0, 2, 2) == 1);
     CHECK(order.first(1, 1, 0, 1) == 1); // I1, the second from the end, precedes F2.
-    // I1 after F2 as well: each would have to come first.
+    // I1 also after F2: each of them would have to be first.
     CHECK(order.raise(1, 0, 1, 3));
     CHECK(!order.mirror());
 }

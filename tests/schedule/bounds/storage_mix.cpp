@@ -119,16 +119,16 @@ TEST_CASE("nor is a schedule that is drawn at random") {
 TEST_CASE("the storage mix sees what recomputation costs") {
     const auto p = four_options(2, 4, 1.2_gb);
     CHECK(bounds_of(p).best().value() == doctest::Approx(118.5));
-    // 126.1 with any shares, 128.5 with whole numbers of microbatches.
+    // 126.1 with any shares, 128.5 with integral numbers of microbatches.
     CHECK(storage_bound(p).value() == doctest::Approx(128.5).epsilon(1e-6));
     CHECK(strong_bounds_of(p).storage_mix == storage_bound(p));
-    // With memory for all nothing is lost, without the cheap options more is.
+    // With memory for everything nothing is lost; without the cheap options more is.
     CHECK(storage_bound(four_options(2, 4, 4_gb)) == bounds_of(p).best());
     auto less = p;
     for (auto& list : less.storage)
         list.erase(list.begin() + 1, list.begin() + 3);
     CHECK(storage_bound(less).value() > storage_bound(p).value() + 1.0);
-    // Stopped at once it is what the relaxations say.
+    // If stopped at once, it is the bound of the relaxations.
     CHECK(storage_bound(p, [] { return true; }) <= bounds_of(p).best());
     CHECK(storage_bound(p) == storage_bound(p));
 }
@@ -146,12 +146,12 @@ TEST_CASE("a problem without storage options that every schedule maps to") {
     CHECK(fastest.costs[stage{0}].transfer == transfer_times{13.5_ms, 13.5_ms});
     CHECK(fastest.host_memory_limit[rank{0}] == 3_gb);
     CHECK(offloads_anything(p));
-    // Two options inside the backward: the lesser of both is certain.
+    // Two options inside the backward: the lesser time is certain.
     for (auto& list : p.storage)
         list = {{"a", 0.5_gb, {}, 4_ms, {}, {}}, {"b", 0.3_gb, {}, 5_ms, {}, {}}};
     CHECK(without_storage(p, storage_relaxation::smallest_rest).costs[stage{1}].backward_input == 15_ms);
     CHECK_FALSE(offloads_anything(p));
-    // A transfer that moves less than the stash takes less of the host's memory than in the relaxation.
+    // A transfer that moves less than the stash takes less host memory than in the relaxation.
     for (auto& list : p.storage)
         list = {{"half", 1_gb, {}, {}, 0.5_gb, transfer_times{1_ms, 2_ms}}};
     CHECK(without_storage(p, storage_relaxation::fastest_transfer).host_memory_limit[rank{0}].is_unlimited());
@@ -176,7 +176,7 @@ TEST_CASE("stashes in cells, and the most valuable of them that fit") {
     CHECK(exact.cells() == 24);
     CHECK(exact.cells_of(0.55) == 11);
     CHECK(exact.cells_of(1.3) == 25);
-    // What fits does so in cells.
+    // Stashes that fit also fit in cells.
     const optpipe::detail::memory_grid rough{{0.7071, 0.5774}, 3.0, 1e-6};
     CHECK(3 * rough.cells_of(0.7071) + rough.cells_of(0.5774) <= rough.cells());
     CHECK(5 * rough.cells_of(0.5774) <= rough.cells());

@@ -30,7 +30,7 @@ using optpipe::structural_bounds;
 using optpipe::transfer_times;
 using namespace optpipe::literals;
 
-/// How often each bound was met by the optimum.
+/// The number of problems in which each bound equals the optimum.
 struct tally {
     std::array<std::uint64_t, structural_bound_names.size()> tight{};
     std::uint64_t proven = 0;
@@ -77,7 +77,7 @@ optpipe::problem unit(std::size_t ranks, std::size_t microbatches) {
     return make_problem(to_any_graph(g), optpipe::unit_memory{});
 }
 
-/// Little memory and a long way to the last rank: without transfers nothing but waiting is left.
+/// Little memory and a long way to the last rank: without transfers the ranks can only wait.
 optpipe::problem in_need_of_transfers(oracle::random_numbers& random, std::size_t ranks, std::size_t microbatches) {
     const auto steps = [&](std::size_t low, std::size_t high) {
         return duration{static_cast<double>(random.between(low, high))};
@@ -197,7 +197,7 @@ TEST_CASE("nor any that is drawn of a larger one") {
 }
 
 TEST_CASE("v placements with unit passes") {
-    // 6m + 6p − 3k − 1, whenever fewer than 2m stashes fit.
+    // 6m + 6p − 3k − 1 if fewer than 2m stashes fit.
     for (const auto& [stashes, expected] : {std::array{2.0, 17.0}, std::array{3.0, 14.0}}) {
         const optpipe::graph<2, 2, optpipe::placement::v> g{};
         const optpipe::stage_costs each{1_ms, 1_ms, 1_ms, 1_gb, 1_gb, {}};
@@ -207,7 +207,7 @@ TEST_CASE("v placements with unit passes") {
         const auto best = oracle::exhaustive_optimum(p, 1.0, 2'000'000);
         REQUIRE(best.proven);
         CHECK(bounds.best().value() <= *best.objective + 1e-9);
-        // Anything else that it isn't made for: it says nothing.
+        // For problems outside its scope it gives no bound.
         auto other = p;
         other.memory_limit = optpipe::per_rank<memory_size>(2, 4_gb);
         CHECK(bounds_of(other).v_placement == 0_ms);
@@ -227,14 +227,14 @@ TEST_CASE("v placements with unit passes") {
 }
 
 TEST_CASE("bounds that are known") {
-    // Rank 3 starts at 3, and then has 8 microbatches of 3 to do.
+    // Rank 3 starts at 3, and then has 8 microbatches of 3.
     auto p = unit(4, 8);
     CHECK(bounds_of(p).device_load.value() == doctest::Approx(27.0));
     CHECK(bounds_of(p).critical_path.value() >= 9.0 - 1e-9);
     CHECK(bounds_of(p).best().value() == doctest::Approx(27.0));
     CHECK(bounds_of(p).memory_area == 0_ms);
     CHECK(bounds_of(p).warm_up == 0_ms);
-    // Without split rank 3 is followed by three full backwards, and what 1F1B does can't be bettered.
+    // Without splitting, three full backwards follow rank 3, and 1F1B can't be improved.
     p.split_backward = false;
     CHECK(bounds_of(p).best().value() == doctest::Approx(33.0));
     // One stash per rank: rank 0 is idle from the end of its forward until the gradient comes back, each time.
@@ -244,7 +244,7 @@ TEST_CASE("bounds that are known") {
     for (auto& c : q.costs)
         c.weight_stash = 1_gb;
     CHECK(bounds_of(q).memory_area.value() >= 8.0 * 9.0 - 1e-6);
-    // For span what comes before a rank's first start doesn't count.
+    // For span, the time before a rank's first start doesn't count.
     p = unit(4, 8);
     p.objective = objective_kind::span;
     CHECK(bounds_of(p).best().value() >= 24.0 - 1e-9);
@@ -252,8 +252,8 @@ TEST_CASE("bounds that are known") {
 }
 
 TEST_CASE("as many microbatches as fit, round after round") {
-    // Two on rank 0: four forwards and four gradients, twice; in between a weight gradient that leaves no room, or not;
-    // in the end the second microbatch of the last round and its weight gradient.
+    // Two on rank 0: four forwards and four gradients, twice. In between a weight gradient, which may leave no room; at
+    // the end the second microbatch of the last round and its weight gradient.
     auto p = unit(4, 4);
     for (auto& limit : p.memory_limit)
         limit = 2_gb;
@@ -286,7 +286,7 @@ TEST_CASE("memory × lifetime with offloading") {
 }
 
 TEST_CASE("memory × lifetime where what waits for a weight gradient leaves no room for a stash") {
-    // One stash, or one gradient that waits, not both: the microbatches alternate on rank 0, from the forward to the
+    // One stash or one waiting weight gradient, not both: the microbatches alternate on rank 0, from the forward to the
     // end of the weight gradient, less the time on the host.
     const auto alternating = [](double transfer) {
         const duration each_way{transfer};
@@ -301,13 +301,13 @@ TEST_CASE("memory × lifetime where what waits for a weight gradient leaves no r
     const auto without = strong_bounds_of(alternating(22.95));
     CHECK(without.best() == without.memory_area);
     CHECK(without.best().value() == doctest::Approx(4 * (2 * 36.6 + 2 * 0.6 + 9.3)));
-    // Four that wait would fit, but the fourth had its stash beside the other three.
+    // Four waiting ones would fit, but the fourth's stash was held together with the other three.
     const auto three = optpipe::detail::capacities(10.8_gb, 8.6_gb, 35_gb, 0_gb);
     REQUIRE(three.size() == 1);
     CHECK(three[0].level == doctest::Approx(3 * 10.8));
     CHECK(three[0].per_weight == doctest::Approx(10.8));
-    // Four that wait, one stash and three, or three stashes: a stash costs as much as one that waits, then half as much
-    // again.
+    // Four waiting ones, one stash and three, or three stashes: a stash costs as much as a waiting one, then half as
+    // much again.
     const auto mixed = optpipe::detail::capacities(10_gb, 8_gb, 35_gb, 0_gb);
     REQUIRE(mixed.size() == 2);
     CHECK(mixed[0].level == doctest::Approx(40.0));
@@ -328,7 +328,7 @@ TEST_CASE("a bound falls with every limit that is lifted") {
         for (auto& limit : lifted.memory_limit)
             limit += 1_gb;
         const auto after = bounds_of(lifted);
-        // The published bound for v placements ends where memory does.
+        // The published bound for v placements applies only with limited memory.
         CHECK(after.memory_area.value() <= before.memory_area.value() * (1.0 + 1e-6));
         CHECK(after.link_capacity.value() <= before.link_capacity.value() * (1.0 + 1e-6));
         CHECK(after.warm_up.value() <= before.warm_up.value() * (1.0 + 1e-6));

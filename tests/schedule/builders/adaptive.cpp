@@ -36,7 +36,7 @@ static_assert(is_valid(tiny, tiny_schedule));
 static_assert(measure(tiny, tiny_schedule).makespan <= 9_ms);
 static_assert(measure(tiny, tiny_schedule).peak_memory[rank{0}] <= 2_gb);
 
-/// A fraction of the usual effort: what holds doesn't depend on it.
+/// A fraction of the usual effort; the tested properties don't depend on it.
 constexpr optpipe::adaptive_builder<> quick{{}, 20'000};
 
 optpipe::schedule timed(const problem& p, const order& given) {
@@ -113,7 +113,7 @@ TEST_CASE("a refusal is right") {
         auto given =
             oracle::make_random_problem(random, {.stages = 6, .microbatches = 2, .cells = 6, .offloading_percent = 80});
         auto& p = given.problem;
-        // Somewhere near what one microbatch needs, on either side of it.
+        // Near the memory of one microbatch, above or below it.
         for (const rank r : p.graph.all_ranks()) {
             p.memory_limit[r] = (0.25 * static_cast<double>(random.between(2, 6))) * least_memory(p, r).needed;
             if (random.chance(30))
@@ -133,7 +133,7 @@ TEST_CASE("a refusal is right") {
         CHECK(why.reason == optpipe::refusal_reason::over_memory);
         CHECK(why.limit == p.memory_limit[why.rank]);
         CHECK(why.needed > why.limit);
-        // What no schedule does without, or what would be enough where none is proven infeasible.
+        // The memory without which there is no schedule or, if that isn't proven infeasible, a sufficient one.
         const auto least = least_memory(p, why.rank);
         CHECK((why.needed == least.lower_bound || why.needed == least.needed));
     }

@@ -21,6 +21,6 @@ TEST_CASE("settings are separated by commas, in any order") {
     CHECK((both.parameters == "g=3,chunks=2" && both.storage == "a,b"));
     CHECK(parse_method_settings("g=3,").parameters == "g=3,");
     CHECK(parse_method_settings("").parameters == "");
-    CHECK(parse_method_settings("storage=a\\b").storage == "a\\b"); // a backslash before anything else is itself
+    CHECK(parse_method_settings("storage=a\\b").storage == "a\\b"); // before any other character it stands for itself
     CHECK(parse_method_settings("storage=").storage == "");
 }

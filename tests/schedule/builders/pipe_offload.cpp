@@ -140,8 +140,8 @@ TEST_CASE("without limits transfers delay nothing") {
 }
 
 TEST_CASE("no slower than the authors' scheduler in the memory that it needs") {
-    // Theirs counts transfers that are alone on the link, in the warm-up, as 0.7 of their length. Where only that
-    // makes a step as short, it is met with transfers of that length, and nearly with full ones.
+    // Their scheduler counts transfers that are alone on the link, in the warm-up, as 0.7 of their length. If only that
+    // makes a step as short, we reach it with transfers of that length, and nearly with full ones.
     constexpr double alone = 0.7;
     constexpr std::uint64_t most = 4;
     std::size_t met = 0;
@@ -181,7 +181,7 @@ TEST_CASE("no slower than the authors' scheduler, uniformly repeated, for severa
             CAPTURE(field);
         const auto theirs = std::stod(row[5]);
         const pipe_offload_builder build{std::stoul(row[3]), 1};
-        // Where theirs finds nothing, any memory that is less than without offloading counts.
+        // If theirs finds nothing, any memory below that without offloading counts.
         const auto limit = row.size() > 6 && !row[6].empty() ? std::stod(row[6]) : 16.0;
         const auto run = [&](double share) {
             const auto p = limited(

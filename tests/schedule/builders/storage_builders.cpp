@@ -30,7 +30,7 @@ problem four_ranks(memory_size limit) {
     }
     return p;
 }
-/// The option of each stage, "half half keep keep"; all microbatches have the same.
+/// The option of each stage, such as "half half keep keep"; all microbatches have the same.
 std::string options_of(const problem& p, const schedule& s) {
     per_stage<std::string> name(p.graph.stages());
     for (const auto& timed : s.operations) {

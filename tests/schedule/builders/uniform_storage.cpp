@@ -37,12 +37,12 @@ template <class Graph> constexpr auto options_of(const basic_problem<Graph>& p, 
     return *find_common_option(p, name);
 }
 
-// 1F1B-R as the papers count it: (M + R - 1)(F + recomputation + B).
+// 1F1B-R by the formula of the papers: (M + R - 1)(F + recomputation + B).
 constexpr auto tight = stored(graph<4, 8>{}, 1.3_gb);
 constexpr auto recomputed = *build_uniform_schedule(tight, one_forward_one_backward, options_of(tight, "full"));
 static_assert(is_valid(tight, recomputed));
 static_assert(measure(tight, recomputed).makespan == 44_ms);
-// Ahead, all but the last rank recompute while they wait for the first gradient, where memory allows.
+// Ahead: all ranks except the last recompute while they wait for the first gradient, if memory allows.
 constexpr auto ahead = *build_uniform_schedule(tight, one_forward_one_backward, options_of(tight, "full-ahead"));
 static_assert(is_valid(tight, ahead));
 static_assert(measure(tight, ahead).makespan <= 44_ms);
@@ -77,7 +77,7 @@ TEST_CASE("the best of all options") {
 
 namespace {
 
-/// GPipe that asks for a stop in one of its runs.
+/// GPipe that requests a stop in one of its runs.
 struct stopping {
     static constexpr std::string_view name = "stopping";
     std::stop_source* source = nullptr;

@@ -24,7 +24,7 @@ using oracle::rows_of;
 
 static_assert(v_auto.name == "v-auto");
 
-/// A search takes too long under sanitizers: there a part of the rows has to do.
+/// Checks only a part of the rows under sanitizers, where a search takes too long.
 template <class Check> std::size_t for_some_rows(const std::string& name, Check check) {
     const auto stride = oracle::stride(6);
     std::size_t row = 0;
@@ -34,7 +34,7 @@ template <class Check> std::size_t for_some_rows(const std::string& name, Check 
     return checked;
 }
 
-/// The objective with little effort where that is enough to meet `theirs`, or with what the builder spends by itself.
+/// The objective with little effort if that is enough to meet `theirs`, otherwise with the builder's default effort.
 double objective_against(const problem& p, double theirs) {
     double found = 0.0;
     for (const std::size_t effort : {std::size_t{60'000}, std::size_t{1'000'000}, v_auto.effort}) {

@@ -103,7 +103,7 @@ TEST_CASE("blocks never collide, and hold what the paper says") {
         CHECK(place_weight_gradients(p.graph, least));
         CHECK(is_free_of_collisions(p.graph, half));
         CHECK(is_free_of_collisions(p.graph, least));
-        // In stashes of whole ranks, two stages each.
+        // Counted in stashes of whole ranks, two stages each.
         CHECK(detail::stashes_of_repetition(p, half) == 2 * ((ranks + 2) / 2));
         CHECK(detail::stashes_of_repetition(p, least) == 2 * ((ranks + 4) / 3));
     }

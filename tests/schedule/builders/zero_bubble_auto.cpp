@@ -106,7 +106,7 @@ TEST_CASE("no worse than as measured with the authors' scheduler") {
                     "\n  " + text_of(row) + (span ? "span: " : "makespan: ") + std::to_string(m.objective.value());
             if (largest_peak(m) > peak * (1.0 + 1e-9)) {
                 larger += "\n  " + text_of(row) + (span ? "span, " : "makespan, ") + std::to_string(largest_peak(m));
-                // What it took was allowed, and bought time. With no more than theirs it is no worse either.
+                // Its memory was allowed and bought time. With no more memory than theirs it isn't worse either.
                 CHECK(largest_peak(m) <= limit * (1.0 + 1e-9));
                 CHECK(m.objective.value() < theirs * (1.0 - 1e-6));
                 m = measured(p, objective, peak);

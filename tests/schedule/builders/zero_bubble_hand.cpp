@@ -64,7 +64,7 @@ template <class Builder> void check_refusals(const Builder& build) {
     CHECK(build(whole).why().sentence == "Zero Bubble is for backwards that may be split into I and W");
 }
 
-/// Of the rank that holds stage s: so many whole stashes, and so many that only W still needs.
+/// The memory of `whole` whole stashes and `for_weights` weight stashes on a rank.
 memory_size stashes(const problem& p, std::size_t whole, std::size_t for_weights) {
     const auto& c = p.costs[stage{0}];
     return static_cast<double>(whole) * c.activation + static_cast<double>(for_weights) * c.weight_stash;

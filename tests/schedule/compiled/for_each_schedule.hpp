@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-/// All builders, compiled once for the tests that want what they build and not them.
+/// All builders, compiled once for tests that need only their schedules.
 namespace compiled {
 
 using visit_schedule = std::function<void(const std::string& method, const optpipe::schedule&)>;
 
-/// What each builder makes of a problem, if it makes anything.
+/// Calls `visit` with the schedule of each builder that has one.
 void for_each_schedule(const optpipe::problem& p, const visit_schedule& visit);
 std::vector<std::string> all_methods();
 

@@ -23,7 +23,7 @@ problem three_ranks() {
     const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
     return to_problem(make_problem(graph<3, 4>{}, uniform_memory{costs}));
 }
-/// Two weight gradients of a stage change places.
+/// Exchanges two weight gradients of a stage.
 void exchange(schedule& s, stage at, microbatch a, microbatch b) {
     const auto weight_gradient = [&](microbatch of) -> operation& {
         const auto is_wanted = [&](const auto& timed) { return is_same_work(timed.op, backward_weight(at, of)); };
@@ -41,7 +41,7 @@ TEST_CASE("weight gradients take the order that is asked for, and no time change
     for (const auto& own : wanted)
         CHECK(std::is_sorted(own.begin(), own.end()));
     auto other = first;
-    exchange(other, stage{2}, microbatch{2}, microbatch{3}); // at the end both have their input gradients
+    exchange(other, stage{2}, microbatch{2}, microbatch{3}); // both have their input gradients at the end
     REQUIRE_FALSE(accumulation_order_of(other)[stage{2}] == wanted[stage{2}]);
     const auto alike = with_accumulation_order(p, other, wanted);
     REQUIRE(alike);

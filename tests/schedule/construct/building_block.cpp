@@ -54,7 +54,7 @@ TEST_CASE("1F1B repeated holds one stash for each rank behind, as its lifespans 
             CHECK(needed[r].value() == static_cast<double>(ranks - r.position()));
             CHECK(m.peak_memory[r] == needed[r]);
         }
-        // Its work, and an F and an I of every other rank.
+        // Its work, plus an F and an I of every other rank.
         CHECK(m.makespan.value() == static_cast<double>(3 * (4 * ranks) + 2 * (ranks - 1)));
     }
 }

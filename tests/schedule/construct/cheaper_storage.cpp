@@ -76,7 +76,7 @@ TEST_CASE("what the memory needs stays") {
     const auto p = two_ranks(1.25);
     const auto after = with_cheaper_storage(p, with_option(p, "ahead"), ample);
     CHECK(is_valid(p, after));
-    CHECK(measure(p, after).recomputes == 2); // on the first rank all but the last microbatch
+    CHECK(measure(p, after).recomputes == 2); // on the first rank all except the last microbatch
     CHECK(measure(p, after).offloads == 0);
 }
 

@@ -46,7 +46,7 @@ TEST_CASE("lanes become one order that keeps each of them") {
 }
 
 TEST_CASE("lanes that wait for each other in a cycle are refused") {
-    // Rank 0 wants the gradient of 1 before it sends 0, and rank 1 has only 0 in mind.
+    // Rank 0 needs the gradient of 1 before it sends 0, and rank 1 needs 0 first.
     const auto g = linear(2, 2);
     const auto merged = interleave(g, lanes_of({{"0F1", "0B1", "0F0", "0B0"}, {"1F0", "1B0", "1F1", "1B1"}}));
     REQUIRE_FALSE(merged.has_value());

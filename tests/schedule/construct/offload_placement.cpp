@@ -65,7 +65,7 @@ TEST_CASE("slots of one period never overlap where engines and links forbid it")
                     }
                 }
             }
-    // With neighbours on a link, one copies out while the other copies in.
+    // If neighbours share a link, one copies out while the other copies in.
     const detail::slot_pattern pair{1_ms, 2, true, false};
     CHECK(pair.period() == 2_ms);
     CHECK(pair.offload_phase(0) == pair.reload_phase(1));
@@ -98,7 +98,7 @@ TEST_CASE("on demand, an offload goes first where it ends before the next reload
     CHECK(transfer_pairs[0].offload_start == 0_ms);
     CHECK(transfer_pairs[0].reload_start == 8_ms);
     CHECK(transfer_pairs[1].offload_start == 6_ms);
-    // The third's offload couldn't end before 18: the second comes back at once.
+    // The third offload couldn't end before 18, so the second stash comes back at once.
     CHECK(transfer_pairs[1].reload_start == 17_ms);
     CHECK(transfer_pairs[2].offload_start == 19_ms);
     CHECK(transfer_pairs[2].reload_start == 28_ms);

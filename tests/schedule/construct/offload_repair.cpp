@@ -171,7 +171,7 @@ TEST_CASE("merged lanes come by planned start, as dependencies allow") {
     const auto timed = *simulate(p, merged);
     for (std::size_t i = 1; i < timed.operations.size(); ++i)
         CHECK(timed.operations[i - 1].start <= timed.operations[i].start);
-    // A cycle shows in missing operations.
+    // A cycle leads to missing operations.
     std::swap(lanes[rank{1}].front(), lanes[rank{1}].back());
     CHECK(detail::lane_merger<any_graph>{p.graph, lanes, planned}.run().operations.size() < order.operations.size());
 }

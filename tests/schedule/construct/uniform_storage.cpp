@@ -52,7 +52,7 @@ storage_by_stage<dynamic> random_options(random_numbers& random, const problem& 
 
 constexpr oracle::problem_ranges with_lists{.storage_percent = 100};
 
-/// The same problem where each stage has one storage option alone, in a list.
+/// The same problem with a list of only one storage option for each stage.
 problem forced_storage(problem p, const storage_by_stage<dynamic>& options) {
     for (const stage s : p.graph.all_stages()) {
         const auto only = p.storage_of(s, options[s]);
@@ -63,7 +63,7 @@ problem forced_storage(problem p, const storage_by_stage<dynamic>& options) {
     return p;
 }
 
-/// An order of `forced_storage(p, options)` as one of `p`.
+/// Turns an order of `forced_storage(p, options)` into one of `p`.
 order from_forced_storage(const problem& p, const storage_by_stage<dynamic>& options, order forced) {
     for (auto& op : forced.operations)
         op.storage = p.storage[op.stage].empty() ? storage_index{} : static_cast<storage_index>(options[op.stage]);

@@ -67,7 +67,7 @@ TEST_CASE("uses the memory, with many ranks and little of it too") {
         const auto built = order_within_memory(p, least_memory(p));
         const auto timed = time_order(p, built);
         REQUIRE(timed);
-        // 16 is what 1F1B takes; beyond that there is nothing to gain.
+        // 1F1B takes 16; more memory gains nothing.
         const auto held = measure(p, *timed).peak_memory[rank{0}].value();
         CHECK(held <= std::min(limit, 16.0));
         CHECK(held >= std::min(limit, 10.0));

@@ -35,7 +35,7 @@ problem example(std::size_t ranks = 3, std::size_t microbatches = 6) {
     return p;
 }
 
-/// Every stage with a list: kept, recomputed within the backward, recomputed ahead of it, or offloaded.
+/// Every stage has a list: keep, recompute within the backward, recompute ahead of it, or offload.
 problem with_options(problem p) {
     for (const stage s : p.graph.all_stages()) {
         auto& c = p.costs[s];
@@ -59,7 +59,7 @@ problem with_options(problem p) {
     return p;
 }
 
-/// Every microbatch of a stage with another option, one after the other, with full or split backwards.
+/// Consecutive microbatches of a stage have different options, with full or split backwards.
 order mixed_order(const problem& p, bool split) {
     order made{p.graph, {}};
     for (const microbatch m : p.graph.all_microbatches()) {
@@ -178,7 +178,7 @@ TEST_CASE("where every backward recomputes, its time is divided as planned") {
     for (const stage s : p.graph.all_stages()) {
         CHECK(now.costs[s].backward_input.value() == doctest::Approx(2.0 * p.costs[s].backward_input.value()));
         CHECK(now.storage[s][1].backward_extra.value() == doctest::Approx(1.8));
-        // Not measured: as the forward, which took twice as long.
+        // Not measured: scaled like the forward, which took twice as long.
         CHECK(now.storage[s][2].recompute.value() == doctest::Approx(2.0 * p.storage[s][2].recompute.value()));
     }
 }
@@ -206,7 +206,7 @@ TEST_CASE("of several options that recompute within the backward, each has its o
         CHECK(slower.storage[s][2].backward_extra.value() == doctest::Approx(1.3 * 1.5));
     }
 
-    // The one with more takes no longer than the other, by accident: still it is measured apart.
+    // By accident, the one with more work takes no longer than the other; it is still measured separately.
     auto ran = *made;
     for (auto& timed : ran.operations)
         if (timed.op.kind == operation_kind::backward_input && timed.op.storage == 2)
@@ -315,7 +315,7 @@ TEST_CASE("ranks that measured the same steps are merged into what one measureme
         CHECK(one[i].estimate.median == other[i].estimate.median);
         CHECK(one[i].estimate.count == other[i].estimate.count);
     }
-    // A receiver alone doesn't know when its message was sent.
+    // A receiver can't tell when its message was sent.
     CHECK(merged.messages().empty());
 
     auto twice = all;
@@ -394,7 +394,7 @@ TEST_CASE("drift names what has drifted, and nothing where there is only noise")
     CHECK(describe(found.front()).find("1F: planned 1.1, measured 1.3") == 0);
     CHECK(describe(found.front()).find(", +") != std::string::npos);
     CHECK(drift(p, noisy(2, 1.0), noisy(3, 1.2)).size() == 1);
-    // One step of six microbatches can't tell with such confidence.
+    // One step of six microbatches isn't enough for this confidence.
     cost_profile once;
     once.add(p, stretched(usual, 2.0));
     CHECK(drift(p, once).empty());

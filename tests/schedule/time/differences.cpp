@@ -49,7 +49,7 @@ TEST_CASE("a difference adds up") {
     time_difference d;
     CHECK(d.mean() == duration{});
     d.add(duration{2}, duration{1.5});
-    CHECK(d.worst == duration{-0.5}); // faster than planned, not level with it
+    CHECK(d.worst == duration{-0.5}); // faster than planned, not equal to it
     d.add(duration{2}, duration{3.5});
     d.add(duration{2}, duration{2});
     CHECK(d.count == 3);

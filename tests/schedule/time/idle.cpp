@@ -53,7 +53,7 @@ TEST_CASE("a rank waits for its neighbour if nothing else has its input, and for
     const std::string narrow = "0F0@0 1F0@1 1B0@2 0B0@4 0F1@6 1F1@7 1B1@8 0B1@10";
     CHECK(gaps(two_ranks(2, 1_gb), narrow, rank{0}) == "memory 1-4 0B0, neighbour 7-10 0B1");
     CHECK(gaps(two_ranks(2, 1_gb), narrow, rank{1}) == "start 0-1 1F0, neighbour 4-7 1F1, end 10-12");
-    // With room for both, the same order waits because it is the order.
+    // With room for both, the same order waits because of the order.
     CHECK(gaps(two_ranks(2, 2_gb), narrow, rank{0}) == "sequence 1-4 0B0, neighbour 7-10 0B1");
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("the time of a message is a wait for the neighbour") {
 TEST_CASE("a gap is divided where a transfer takes over from the neighbour, and where an offload frees memory") {
     auto p = two_ranks(2, 1_gb);
     p.costs[stage{0}].transfer = optpipe::transfer_times{2_ms, 3_ms};
-    // 0F1 has its input from the start on, and fits once 0F0 is on the host.
+    // 0F1 has its input from the start, and fits once 0F0 is on the host.
     const std::string text = "0F0@0 0OFFLOAD0@1 0F1@3 1F0@1 1B0@2 1F1@4 1B1@5 0B1@7 0RELOAD0@9 0B0@12";
     CHECK(gaps(p, text, rank{0}) == "memory 1-3 0F1, neighbour 4-7 0B1, copy 9-12 0B0");
 }

@@ -33,7 +33,7 @@ optpipe::problem linear(std::size_t ranks, std::size_t microbatches) {
     return make_problem(to_any_graph(g), optpipe::uniform_memory{unit});
 }
 
-/// "0:1 2:0.5" for a level of 1 from time 0 on, and of 0.5 from 2 on.
+/// "0:1 2:0.5" is a level of 1 from time 0 on, and of 0.5 from 2 on.
 std::string curve(const optpipe::problem& p, const std::string& text, rank r = rank{0},
                   memory_kind which = memory_kind::device) {
     std::string all;
@@ -64,7 +64,7 @@ TEST_CASE("at one instant what is freed comes before what is added") {
     CHECK(curve(p, "0F0@0 0B0@1 0F1@3 0B1@4") == "0:1 3:1 6:0");
     const auto touching = spelled_schedule(p, "0F0@0 0B0@1 0F1@3 0B1@4");
     CHECK(peak_of(memory_curve(p, touching, rank{0})) == 1_gb);
-    // What rounding puts a little later is the same instant with a slack, and not without.
+    // With a slack, a rounding error later is still the same instant; without slack it isn't.
     const auto rounded = spelled_schedule(p, "0F0@0 0B0@1.0000000001 0F1@3 0B1@4");
     CHECK(peak_of(memory_curve(p, rounded, rank{0})) == 2_gb);
     CHECK(peak_of(memory_curve(p, rounded, rank{0}, memory_kind::device, 1e-6_ms)) == 1_gb);

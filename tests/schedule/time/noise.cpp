@@ -38,7 +38,7 @@ std::map<operation, duration> durations_in(const schedule& s) {
     return found;
 }
 
-/// The mean and the standard deviation of durations relative to those planned.
+/// The mean and the standard deviation of durations relative to the planned ones.
 std::pair<double, double> deviation_of(const std::vector<double>& ratios) {
     double sum = 0.0;
     double squares = 0.0;
@@ -81,7 +81,7 @@ TEST_CASE("the same seed gives the same step, other seeds and steps others") {
     CHECK(simulate(p, given, noise, 0).operations[5] == simulate(p, given, noise, 0).operations[5]);
     CHECK(simulate(p, given, noise, 0).operations[5] != simulate(p, given, noise, 1).operations[5]);
     CHECK(simulate(p, given, noise, 0).operations[5] != simulate(p, given, other, 0).operations[5]);
-    // On every platform.
+    // The same on every platform.
     const auto first = step_noise{noise, 0}(p, forward(stage{0}, microbatch{0}));
     CHECK(first.value() == doctest::Approx(1.2395527065621943).epsilon(1e-12));
 }

@@ -1,4 +1,4 @@
-// How long a step takes with data parallelism beside the pipeline.
+// The time of a step with data parallelism in addition to the pipeline.
 #include <optpipe/pipeline/placement.hpp>
 #include <optpipe/schedule/builders/all.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>

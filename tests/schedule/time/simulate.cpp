@@ -31,7 +31,7 @@ using oracle::spelled_order;
 using oracle::spelled_schedule;
 using namespace optpipe::literals;
 
-/// F, I and W take 1 each, a stash takes 1 and half of it from I to W.
+/// F, I and W take 1 each; a stash takes 1, and half of that from I to W.
 optpipe::problem linear(std::size_t ranks, std::size_t microbatches) {
     const optpipe::graph<optpipe::dynamic, optpipe::dynamic> g{ranks, microbatches};
     const optpipe::stage_costs unit{1_ms, 1_ms, 1_ms, 1_gb, 0.5_gb, {}};
@@ -44,7 +44,7 @@ optpipe::problem with_transfers(std::size_t ranks, std::size_t microbatches, dur
     return p;
 }
 
-/// The times that an order gets, after both checkers agreed with them; or the reason why it gets none.
+/// The times of an order, after both checkers agreed with them; otherwise the reason why it has none.
 std::string times(const optpipe::problem& p, const std::string& order) {
     const auto timed = simulate(p, spelled_order(p, order));
     if (!timed) return describe(timed.why());
@@ -69,7 +69,7 @@ TEST_CASE("between ranks it takes p2p") {
         matrix.push_back(d);
     p.p2p = optpipe::hop_times<>{2, matrix};
     CHECK(times(p, "0F0 1F0 1B0 0B0") == "0F0@0 1F0@1.25 1B0@2.25 0B0@6.25");
-    // I hands on its gradient as soon as it ends; nothing waits for W.
+    // I passes on its gradient as soon as it ends; nothing waits for W.
     CHECK(times(p, "0F0 1F0 1I0 1W0 0I0 0W0") == "0F0@0 1F0@1.25 1I0@2.25 1W0@3.25 0I0@5.25 0W0@6.25");
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("what W needs beyond the activation is taken when I starts") {
     for (auto& c : p.costs)
         c.weight_stash = 1.5_gb;
     p.memory_limit[rank{1}] = 2.5_gb;
-    // Rank 1 holds 2 when I wants another 0.5; the next I would need 0.5 more, and waits for W.
+    // Rank 1 holds 2 when I needs another 0.5; the next I would need 0.5 more, so it waits for W.
     CHECK(times(p, "0F0 0F1 1F0 1F1 1I0 1W0 1I1 1W1 0B0 0B1") ==
           "0F0@0 0F1@1 1F0@1 1F1@2 1I0@3 0B0@4 1W0@4 1I1@5 0B1@6 1W1@6");
     CHECK(times(p, "0F0 0F1 1F0 1F1 1I0 1I1 1W0 1W1 0B0 0B1") == "rank 1 needs 3 of memory, its limit is 2.5");
@@ -131,7 +131,7 @@ TEST_CASE("what W needs beyond the activation is taken when I starts") {
 }
 
 TEST_CASE("memory is waited for beyond the compute lane") {
-    // RELOAD of microbatch 0 takes its place when B of 1 has ended, though the copy engine is free at 3.
+    // RELOAD of microbatch 0 acquires its memory when B of 1 has ended, although the copy engine is free at 3.
     auto p = with_transfers(1, 3, 1_ms, 1_ms);
     p.memory_limit[rank{0}] = 2_gb;
     CHECK(times(p, "0F0 0OFFLOAD0 0F1 0F2 0B1 0RELOAD0 0B2 0B0") ==
@@ -282,7 +282,7 @@ TEST_CASE("a warm-up is put off as far as what follows it allows") {
     CHECK(spell(s) == "0F0@0 0F1@3 1F0@3 1F1@6 1B0@7 0B0@9 1B1@9 0B1@11");
     postpone_warm_up(p, s);
     CHECK(spell(s) == "0F0@0 0F1@3 1F0@5 1F1@6 1B0@7 0B0@9 1B1@9 0B1@11");
-    // 0F0 waits for 1F0 only as long as p2p lets it, and for what it is copied away by.
+    // 0F0 is postponed only as far as p2p to 1F0 and its own offload allow.
     p.costs[stage{0}].forward = 1_ms;
     s = spelled_schedule(p, "0F0@0 1F0@8 1B0@9 0F1@11 1F1@12 1B1@13 0B0@15 0B1@17");
     postpone_warm_up(p, s);
@@ -374,7 +374,7 @@ TEST_CASE("an order that doesn't follow its storage options is refused, with the
     CHECK(refusal_of("0F0 0RECOMPUTE0 0B0") == "1 the problem has no 0RECOMPUTE0" + unknown);
     CHECK(refusal_of("0F0:2 0OFFLOAD0:2") == "1 the problem has no 0OFFLOAD0" + unknown);
     CHECK(refusal_of("0F0:4") == "0 the problem has no 0F0" + unknown);
-    // Also where memory is missing ahead of it.
+    // Also if memory is missing before it.
     auto little = with_storage_options(1, 2);
     little.memory_limit[rank{0}] = 1.25_gb;
     const auto timed = simulate(little, spelled_order(little, "0F0 0F1 0B1 0B0:9"));

@@ -58,7 +58,7 @@ std::string all_of(const std::vector<optpipe::violation>& found) {
 }
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// One violation is found, and its text names all of these.
+/// Checks that one violation is found, and that its text names all of these.
 void finds(const optpipe::problem& p, const optpipe::schedule& s, const std::vector<std::string>& parts) {
     const auto found = validate(p, s);
     INFO(all_of(found));
@@ -297,7 +297,7 @@ TEST_CASE("times that are no numbers, or beyond all measure, don't hide anything
         at(s, "1F0").start = duration{odd};
         CHECK_FALSE(is_valid(p, s));
     }
-    // Two at once, next to something that is only very late.
+    // Two at once, and another operation that is very late.
     const auto q = linear(1, 2);
     for (const double late : {1e7, 1e9, 1e12}) {
         CAPTURE(late);
@@ -310,7 +310,7 @@ TEST_CASE("times that are no numbers, or beyond all measure, don't hide anything
 
 namespace {
 
-/// Breaks a schedule somehow, or not: what comes out may be as valid as before.
+/// Breaks a schedule in some way; the result may be valid by chance.
 class corruption {
 public:
     corruption(oracle::random_numbers& random, const oracle::random_problem& given)
@@ -484,7 +484,7 @@ TEST_CASE("memory as the storage options say") {
     finds_nothing(p, ahead);
     p.memory_limit[rank{0}] = 1.2_gb;
     finds(p, ahead, {"rank 0", "holds 1.25 when 0RECOMPUTE0 starts at 2"});
-    // W needs more than a gradient with piecewise recomputation holds: added when I starts.
+    // W needs more than a gradient with piecewise recomputation holds; the difference is added when I starts.
     const std::string inside = "0F0:2@0 0F1:2@1 0I0:2@2 0W0:2@5 0B1:2@6";
     p.memory_limit[rank{0}] = 0.75_gb;
     finds_nothing(p, inside);
