@@ -105,6 +105,12 @@ attempt run_as_it_is(const optpipe::problem& p, Builder builder, const method_op
 
 } // namespace
 
+named_method method_of(const std::string& text) {
+    const auto colon = text.find(':');
+    if (colon == std::string::npos) return {text, std::nullopt};
+    return {text.substr(0, colon), text.substr(colon + 1)};
+}
+
 std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method& wanted,
                                  const method_options& options) {
     std::vector<attempt> attempts;

@@ -36,6 +36,14 @@ struct method_options {
     std::stop_token stop{};
 };
 
+/// A method as its user writes it: alone, with parameters, as "gis:g=3", or with a storage option, as
+/// "1f1b:storage=full".
+struct named_method {
+    std::string name;
+    std::optional<std::string> settings{};
+};
+named_method method_of(const std::string& text);
+
 using wanted_method = std::function<bool(std::string_view name)>;
 
 /// Runs the methods for which `wanted(name)` is true. If stages have storage options, each method uses the best one for

@@ -61,17 +61,12 @@ int plan_forward_only(const plan_options& options, outputs& files, const optpipe
 }
 
 int plan_by_method(const plan_options& options, outputs& files, const optpipe::problem& p) {
-    // A method may come with parameters, as in gis:g=3.
-    const auto colon = options.method.find(':');
-    const auto method = options.method.substr(0, colon);
-    // It may also come with a storage option, as in 1f1b:storage=full.
-    std::optional<std::string> settings;
-    if (colon != std::string::npos) settings = options.method.substr(colon + 1);
+    const auto method = method_of(options.method);
     const bool all = options.method.empty() || options.method == "best";
     const interruption interrupted{!options.quiet};
     const auto attempts =
-        run_methods(p, [&](std::string_view name) { return all || name == method; },
-                    {settings, !all, options.search.time_limit, options.search.seed, interrupted.token()});
+        run_methods(p, [&](std::string_view name) { return all || name == method.name; },
+                    {method.settings, !all, options.search.time_limit, options.search.seed, interrupted.token()});
     if (attempts.empty() && interrupted.is_requested()) return stopped_by_signal;
     if (attempts.empty()) {
         std::cerr << "optpipe: --method: there is no \"" << optpipe::printable(options.method) << "\"; there are best, "

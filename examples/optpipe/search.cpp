@@ -111,7 +111,8 @@ optpipe::html_options page_of(const optpipe::problem& p, const optpipe::plan_res
                                  step.bound});
     const auto* published = optpipe::best_published(planned);
     if (!published || published->method == planned.method) return page;
-    const auto built = run_methods(p, [&](std::string_view name) { return name == published->method; });
+    const auto method = method_of(published->method);
+    const auto built = run_methods(p, [&](std::string_view name) { return name == method.name; }, {method.settings});
     if (!built.empty() && built.front().result)
         page.beside = {published->method, optpipe::make_report(p, published->method, *built.front().result)};
     return page;

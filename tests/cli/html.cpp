@@ -42,6 +42,18 @@ TEST_CASE("a page of a plan has the search, and the best published schedule besi
     CHECK(page["strategies"].size() >= 1);
 }
 
+TEST_CASE("where stages list storage options, the best published schedule is beside the plan with its option") {
+    const workplace place;
+    // The plan must be better than any published schedule to end.
+    const auto planned =
+        run({"plan", data("storage/store-p3-m6-k150.json"), "--gap", "0.25", "--quiet", "--html", place / "plan.html"});
+    REQUIRE_MESSAGE((planned.status == 0 && planned.err.empty()), planned);
+    const auto page = data_of(place.read("plan.html"));
+    REQUIRE(page["schedules"].size() == 2);
+    CHECK(page["schedules"][1]["title"] == "zb-auto:storage=full");
+    CHECK(page["schedules"][1]["objective"] == 280);
+}
+
 TEST_CASE("a page of a schedule, alone and with a measurement") {
     const workplace place;
     REQUIRE(run({"plan", offloading, "--gap", "0.2", "--quiet", "--out", place / "plan.json"}).status == 0);

@@ -184,7 +184,7 @@ TEST_CASE("a file beyond the limit of its size is reported, and nothing is left 
     finished result;
     {
         const file_size_limit small{1000};
-        result = run({"plan", folder.problem, "--method", "gpipe", "--quiet", "--html", folder.place / "page.html"});
+        result = run({"draw", folder.plan, "--problem", folder.problem, "--html", folder.place / "page.html"});
     }
     CHECK_MESSAGE((result.status == 2 && result.says({"page.html", "File too large"})), result);
     CHECK(folder.place.files() == before);

@@ -26,8 +26,18 @@ TEST_CASE("format_number keeps as many significant digits as it is told") {
     CHECK(format_number(1.0 / 3.0, 3) == "0.333");
     CHECK(format_number(2.0 / 3.0, 3) == "0.667");
     CHECK(format_number(123456.0) == "123456");
-    CHECK(format_number(1234567.0) == "1.23457e+06");
+    CHECK(format_number(1234567.0) == "1234570");
     CHECK(format_number(1234567.0, 7) == "1234567");
+}
+
+TEST_CASE("format_number writes bytes out, and has an exponent only beyond") {
+    CHECK(format_number(40960.0, 4) == "40960");
+    CHECK(format_number(-40963.0, 4) == "-40960");
+    CHECK(format_number(99996.0, 4) == "100000");
+    CHECK(format_number(85899345920.0) == "85899300000");
+    CHECK(format_number(999999999999999.0) == "1000000000000000");
+    CHECK(format_number(1e15) == "1e+15");
+    CHECK(format_number(1e-7) == "1e-07");
 }
 
 TEST_CASE("format_number of what is no finite number") {

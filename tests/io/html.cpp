@@ -6,10 +6,15 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 
 #include "io/sample.hpp"
 #include "optpipe/io/html.hpp"
+#include "optpipe/io/palette.hpp"
+#include "optpipe/io/svg.hpp"
+#include "optpipe/io/svg_canvas.hpp"
 
 #include <nlohmann/json.hpp>
 
+#include <set>
 #include <string>
+#include <vector>
 
 using namespace optpipe;
 using json = nlohmann::json;
@@ -53,6 +58,21 @@ TEST_CASE("storage options are named, with what they hold") {
     CHECK(data["options"] == json::parse(R"([["keep", "ahead", "offload"], ["keep", "offload"]])"));
     CHECK(data["lists"] == json::parse("[true, false]"));
     CHECK(data["effects"][0][1][0] == json::parse("[0.5, 0, 0, 0]"));
+}
+
+TEST_CASE("page and figure have the colours of kinds from one table; options have colours of their own") {
+    const auto p = sample::recomputing();
+    const auto report = sample::recomputing_report(p);
+    const auto page = schedule_to_html(p, report);
+    const auto figure = schedule_to_svg(p, report);
+    for (const auto kind : {operation_kind::forward, operation_kind::backward, operation_kind::recompute}) {
+        const auto colour = detail::base_colour(kind).text();
+        CHECK(sample::contains(page, "--" + std::string{spelling(kind)} + ": " + colour));
+        CHECK(sample::contains(figure, "." + detail::shade_class(kind, 0) + "{fill:" + colour + "}"));
+    }
+    const auto colours = data_of(page)["optionColours"].get<std::vector<std::string>>();
+    CHECK(colours.size() >= 10);
+    CHECK(std::set<std::string>(colours.begin(), colours.end()).size() == colours.size());
 }
 
 TEST_CASE("a page loads nothing") {

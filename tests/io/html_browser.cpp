@@ -15,8 +15,10 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 using namespace optpipe;
 using json = nlohmann::json;
@@ -116,10 +118,8 @@ document.body.append(pre);
 })();
 </script></body>)js";
 
-/// Runs `visit` on a page, with the names of the operations to examine.
-json visited(const std::string& program, std::string page, const json& operations) {
-    std::string script = visit;
-    script.replace(script.find("OPERATIONS"), std::string{"OPERATIONS"}.size(), operations.dump());
+/// What a script that is put at the end of a page leaves there between RESULT and END.
+json result_of(const std::string& program, std::string page, const std::string& script) {
     const std::string end = "</body>";
     page.replace(page.find(end), end.size(), script);
     std::string name = (fs::temp_directory_path() / "optpipe-page-XXXXXX").string();
@@ -139,6 +139,24 @@ json visited(const std::string& program, std::string page, const json& operation
     const auto begin = from + std::string{"<pre>RESULT"}.size();
     return json::parse(dom.substr(begin, dom.find("END</pre>", begin) - begin));
 }
+
+/// `visit` on a page, with the names of the operations to look at.
+json visited(const std::string& program, const std::string& page, const json& operations) {
+    std::string script = visit;
+    script.replace(script.find("OPERATIONS"), std::string{"OPERATIONS"}.size(), operations.dump());
+    return result_of(program, page, script);
+}
+
+/// The legend of the storage options as it is painted, and whether their grid is within the page.
+constexpr const char* look_at_options = R"js(<script>
+(() => {
+const painted = [...document.querySelectorAll("#options canvas")].map((each) => each.toDataURL());
+const grid = document.getElementById("grid").getBoundingClientRect();
+const pre = document.createElement("pre");
+pre.textContent = "RESULT" + JSON.stringify({ painted, within: grid.width > 0 && grid.right <= innerWidth }) + "END";
+document.body.append(pre);
+})();
+</script></body>)js";
 
 /// The position of a time on the screen.
 struct time_scale {
@@ -228,6 +246,23 @@ TEST_CASE("the page shows the schedule, and answers wheel, keys, clicks and drag
     CHECK(seen["both"]["other"] > 0);
     CHECK(seen["theme"][0] != seen["theme"][1]);
     CHECK(colour(seen["otherTheme"], "0F0") != colour(first["drawn"], "0F0"));
+}
+
+TEST_CASE("every storage option is painted in its own way, however many there are") {
+    const auto program = chromium();
+    if (!program) {
+        MESSAGE("skipped: no Chromium");
+        return;
+    }
+    auto p = sample::recomputing();
+    const auto report = sample::recomputing_report(p);
+    for (int i = 0; i < 60; ++i)
+        p.storage[stage{0}].push_back({bounded_text<32>{"option", i}, memory_size{0.5}, duration{2}, {}, {}, {}});
+    const auto seen = result_of(*program, schedule_to_html(p, report), look_at_options);
+    const auto painted = seen["painted"].get<std::vector<std::string>>();
+    CHECK(painted.size() == 63);
+    CHECK(std::set<std::string>(painted.begin(), painted.end()).size() == painted.size());
+    CHECK(seen["within"] == true);
 }
 
 #endif

@@ -44,6 +44,36 @@ std::string figure(const problem& p, const svg_options& options = {}) {
     return schedule_to_svg(p, sample::report_of(p), options);
 }
 
+/// Elements of text whose estimated extent isn't within the page.
+std::string texts_outside(const std::string& svg) {
+    const auto number_after = [](const std::string& text, const std::string& name, std::size_t from) {
+        return std::stod(text.substr(text.find(name, from) + name.size()));
+    };
+    const double width = number_after(svg, "viewBox=\"0 0 ", 0);
+    std::string outside;
+    for (auto at = svg.find("<text class=\""); at != std::string::npos; at = svg.find("<text class=\"", at + 1)) {
+        const auto name_end = svg.find('"', at + 13);
+        const auto style = svg.substr(at + 13, name_end - at - 13);
+        const auto tooltip = svg.find("</title>", at);
+        const auto end = svg.find("</text>", at);
+        const auto begin = tooltip < end ? tooltip + 8 : svg.find('>', at) + 1;
+        double size = style == "title" ? 16 : style == "facts" || style == "unit" ? 12 : 11;
+        if (style == "side" || style == "peak" || style == "over") size = 9.5;
+        double length = 0.0; // as DejaVu Sans has it, roughly
+        for (const char c : svg.substr(begin, end - begin))
+            if ((static_cast<unsigned char>(c) & 0xC0U) != 0x80U)
+                length += size * (std::string{" .,:;()[]ijl"}.find(c) == std::string::npos ? 0.6 : 0.32);
+        const bool is_ending = style == "rank" || style == "side" || style == "boundname";
+        const bool is_middle = style == "tick" || style == "unit" || style == "dark" || style == "light";
+        const double x = number_after(svg, " x=\"", at);
+        const double left = x - length * (is_ending ? 1.0 : is_middle ? 0.5 : 0.0);
+        if (left < 0.0 || left + length > width)
+            outside +=
+                svg.substr(begin, end - begin) + " at " + std::to_string(left) + " of " + std::to_string(width) + "; ";
+    }
+    return outside;
+}
+
 /// `microbatches` microbatches, one after the other, on `ranks` ranks.
 schedule_report sequential(problem& p, std::size_t ranks, std::size_t microbatches) {
     const stage_costs c{duration{2}, duration{2}, duration{1}, memory_size{2}, memory_size{1}, {}};
@@ -280,4 +310,43 @@ TEST_CASE("recomputation has a colour of its own, where it is used") {
     const auto shade = [](operation_kind kind) { return detail::shade_of(kind, 0, 1).text(); };
     for (const auto kind : all_operation_kinds)
         CHECK((kind == operation_kind::recompute || shade(kind) != shade(operation_kind::recompute)));
+}
+
+TEST_CASE("every text lies within the page, however narrow it is and whatever it says") {
+    auto wide = sample::two_ranks();
+    wide.name = std::string(90, 'M') + " and a name as long as nobody reads";
+    wide.time_unit = "units of time for all";
+    wide.memory_unit = "bytes on each device";
+    wide.memory_limit[rank{0}] = memory_size{85899345920.0};
+    wide.transfer.share_link(rank{0}, rank{1});
+    const auto recomputing = sample::recomputing();
+    for (const double width : {0.0, 200.0, 280.0, 400.0, 640.0, 900.0, 1600.0}) {
+        CAPTURE(width);
+        const svg_options options{.width = width};
+        for (const auto& p : {sample::two_ranks(), wide}) {
+            CHECK(texts_outside(figure(p, options)) == "");
+            const auto r = sample::report_of(p);
+            CHECK(texts_outside(overlay_to_svg(p, r, r, options)) == "");
+        }
+        const auto r = sample::recomputing_report(recomputing);
+        CHECK(texts_outside(overlay_to_svg(recomputing, r, r, options)) == "");
+        problem p;
+        const auto many = sequential(p, 6, 3);
+        p.transfer.share_link(rank{3}, rank{4});
+        p.name = "六つの階級";
+        CHECK(texts_outside(schedule_to_svg(p, many, options)) == "");
+    }
+}
+
+TEST_CASE("what doesn't fit into one row of the header is in the next, and nothing is lost") {
+    const auto p = sample::two_ranks();
+    const auto narrow = figure(p, {.width = 400});
+    for (const char* name : {"F forward", "I backward, input", "W backward, weight", "B backward", "offload", "reload",
+                             "bubble", "device memory [GB]", "memory limit"})
+        CHECK(sample::count(narrow, ">" + std::string{name} + "</text>") == 1);
+    CHECK(sample::contains(narrow, "1 offload</text>"));
+    CHECK(detail::lines_of({"one", "two three", "four"}, ", ", 45.0, 10.0) ==
+          std::vector<std::string>{"one", "two", "three", "four"});
+    CHECK(detail::lines_of({"one", "two"}, ", ", 100.0, 10.0) == std::vector<std::string>{"one, two"});
+    CHECK(detail::cut_to_width("abcdefgh", 40.0, 10.0) == "abcd…");
 }

@@ -203,6 +203,9 @@ TEST_CASE("the verdict") {
     CHECK(sample::contains(verdict(p, report), "; peak 4; "));
     p.memory_limit[rank{1}] = memory_size{30};
     CHECK(sample::contains(verdict(p, report), "; peak 3 of 30; "));
+    report.measures.peak_memory[rank{1}] = memory_size{40960};
+    p.memory_limit[rank{1}] = memory_size{85899345920.0};
+    CHECK(sample::contains(verdict(p, report), "; peak 40960 of 85900000000; "));
     report.measures.offloads = 0;
     CHECK(!sample::contains(verdict(p, report), "offload"));
 }

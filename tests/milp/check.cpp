@@ -53,17 +53,50 @@ TEST_CASE("each kind of violation is found, with its amount") {
     CHECK(e.check(1.0, 3.0).size() == 1);
 }
 
-TEST_CASE("tolerances grow with bounds, not with values") {
+TEST_CASE("tolerances are absolute, whatever the size of bounds and values") {
     model m;
     const auto x = m.add_variable(0.0, infinity);
     m.add_row(-infinity, {{x, 1.0}}, 1e6);
     const auto y = m.add_variable(0.0, 1.0);
     m.add_row(-infinity, {{x, 1.0}, {y, -1e6}}, 0.0);
-    CHECK(check(m, std::vector{1e6 + 0.5, 1.0}, {1e-6}).size() == 1);
     CHECK(check(m, std::vector{1e6, 1.0}, {1e-6}).empty());
-    CHECK(check(m, std::vector{1e6 + 2.0, 1.0}, {1e-6}).size() == 2);
+    CHECK(check(m, std::vector{1e6 + 5e-7, 1.0}, {1e-6}).empty());
+    CHECK(check(m, std::vector{1e6 + 2e-6, 1.0}, {1e-6}).size() == 2);
     m.set_domain(x, domain::integer);
     CHECK(check(m, std::vector{1e6 - 0.25, 1.0}, {1e-6}).size() == 1);
+}
+
+TEST_CASE("what no double can tell apart violates nothing") {
+    model m;
+    const auto x = m.add_variable(0.0, 1.0);
+    m.add_row(1e15 * x == 1e14);
+    CHECK(check(m, std::vector{0.1}).empty());
+    CHECK(check(m, std::vector{0.1 + 1e-13}).size() == 1);
+}
+
+TEST_CASE("rows are checked with integers rounded") {
+    model m;
+    const auto x = m.add_binary();
+    const auto y = m.add_variable(0.0, 10.0);
+    m.add_row(y - 1e6 * x <= 0.0);
+    CHECK(check(m, std::vector{1e-7, 0.0}).empty());
+    CHECK(check(m, std::vector{1e-7, 0.05}).size() == 1);
+    CHECK(check(m, std::vector{1.0 - 1e-7, 10.0}).empty());
+}
+
+TEST_CASE("a row of whole numbers is satisfied exactly, or not at all") {
+    model m;
+    const auto x = m.add_variable(0.0, infinity, domain::integer), y = m.add_variable(0.0, infinity, domain::integer);
+    m.add_row(2e9 * x + 3.0 * y == 6000000000001.0);
+    CHECK(check(m, std::vector{3000.0, 0.0}).size() == 1);
+    CHECK(check(m, std::vector{2999.0, 666666667.0}).empty());
+    model side; // rounded to what integers can reach
+    const auto z = side.add_variable(0.0, infinity, domain::integer);
+    side.add_row(-infinity, {{z, 1.0}}, 4.5);
+    side.add_row(2.0000005, {{z, 1.0}}, infinity);
+    CHECK(check(side, std::vector{4.0}).empty());
+    CHECK(check(side, std::vector{5.0}).size() == 1);
+    CHECK(check(side, std::vector{2.0}).empty());
 }
 
 TEST_CASE("neither infinity nor NaN is a value") {

@@ -4,16 +4,29 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
+#include <cstddef>
 #include <string>
 
 namespace optpipe {
 
-/// Formats a number for people: at most `digits` significant digits, no trailing zeros, independent of the locale.
+/// A number for people: at most `digits` significant digits, no trailing zeros, independent of the locale. From 1e15 on
+/// with an exponent; below, bytes and microseconds are written out.
 inline std::string format_number(double value, int digits = 6) {
-    std::array<char, 64> text{};
+    constexpr double least_with_exponent = 1e15;
+    std::array<char, 64> buffer{};
     const auto end =
-        std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, digits).ptr;
-    return {text.data(), end};
+        std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general, digits).ptr;
+    std::string text{buffer.data(), end};
+    const auto e = text.find("e+");
+    if (e == std::string::npos || std::abs(value) >= least_with_exponent) return text;
+    std::size_t exponent = 0;
+    std::from_chars(text.data() + e + 2, text.data() + text.size(), exponent);
+    text.resize(e);
+    std::erase(text, '.');
+    // Its digits are no more than the exponent says: else it would have been written without one.
+    text.resize(exponent + (value < 0.0 ? 2 : 1), '0');
+    return text;
 }
 
 template <class Tag> std::string format_number(quantity<Tag> value, int digits = 6) {

@@ -140,7 +140,9 @@ OPTPIPE_INLINE outcome<std::shared_ptr<const formulated>> formulate(const proble
     model_builder d{*table, rounded, horizon};
     if (d.is_stopped()) return was_stopped();
     detail::add_families(d);
+    if (o.stop && o.stop()) return was_stopped();
     detail::add_strengthenings(d);
+    if (o.stop && o.stop()) return was_stopped();
     if (d.is_too_large()) return too_large;
     auto result = std::make_shared<formulated>();
     if (d.contradiction()) d.model().add_row(1.0, {}, milp::infinity, "nothing_within_the_horizon");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 namespace optpipe::formulation {
 
@@ -28,24 +29,27 @@ private:
         bool changed = false;
         const auto own = t_.cells_on(r);
         for (const cell c : own) {
+            if (known_.must_stop()) return changed;
             const auto f = t_.id(role::forward, c);
-            if (level_at(f, r, {}) > limit(r)) known_.contradict();
+            if (level_at(f, own, {}) > limit(r)) known_.contradict();
             for (const cell y : own)
                 for (const role what : {role::gradient, role::weight}) {
                     const auto b = t_.id(what, y);
                     if (known_.contradiction()) return changed;
                     if (!t_.exists(b) || known_.precedes(b, f) || known_.precedes(f, b)) continue;
-                    if (level_at(f, r, b) > limit(r)) changed = known_.order(b, f) || changed;
+                    if (level_at(f, own, b) > limit(r)) changed = known_.order(b, f) || changed;
                 }
         }
         return changed;
     }
     [[nodiscard]] double limit(rank r) const { return (t_.problem().memory_limit[r] + t_.memory_slack()).value(); }
 
-    /// The least memory of the rank after the start of `f`, if `late` and all its known successors come after `f`.
-    [[nodiscard]] double level_at(operation_id f, rank r, std::optional<operation_id> late) const {
+    /// The least memory of the rank with these cells once `f` has started, if `late` and all its known successors come
+    /// after it.
+    [[nodiscard]] double level_at(operation_id f, const std::vector<cell>& own,
+                                  std::optional<operation_id> late) const {
         double level = 0.0;
-        for (const cell y : t_.cells_on(r))
+        for (const cell y : own)
             level += y == t_.cell_of(f) ? t_.least_held(t_.stage_of(y)).value() : least_of(y, f, late);
         return level;
     }

@@ -42,6 +42,11 @@ public:
     void contradict() { contradiction_ = true; }
     /// Whether `stop` ended it; then some implied orders are missing.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
+    /// Asks whether to stop.
+    bool must_stop() {
+        is_stopped_ = is_stopped_ || (stop_ && stop_());
+        return is_stopped_;
+    }
     [[nodiscard]] const std::vector<arc>& arcs() const { return arcs_; }
     [[nodiscard]] const std::vector<operation_id>& computations_on(rank r) const { return on_rank_[r.position()]; }
     [[nodiscard]] double earliest_start(operation_id a) const { return earliest_[a]; }
@@ -60,11 +65,7 @@ public:
     }
     /// Adds the order a before b. Returns true if it is new.
     bool order(operation_id a, operation_id b) {
-        if (is_stopped_ || precedes(a, b)) return false;
-        if (stop_ && stop_()) {
-            is_stopped_ = true;
-            return false;
-        }
+        if (is_stopped_ || precedes(a, b) || must_stop()) return false;
         if (a == b || precedes(b, a)) {
             contradiction_ = true;
             return false;
@@ -119,13 +120,15 @@ public:
     [[nodiscard]] std::vector<arc> covering_pairs(rank r) const {
         const auto& own = on_rank_[r.position()];
         std::vector<arc> found;
-        for (const auto a : own)
+        for (const auto a : own) {
+            if (stop_ && stop_()) break;
             for (const auto b : own) {
                 if (!precedes(a, b)) continue;
                 const bool is_between = std::any_of(own.begin(), own.end(),
                                                     [&](operation_id z) { return precedes(a, z) && precedes(z, b); });
                 if (!is_between) found.push_back({a, b, 0.0});
             }
+        }
         return found;
     }
 

@@ -9,13 +9,14 @@
 
 namespace optpipe {
 
-/// The schedule as Chrome trace events, for Perfetto and chrome://tracing: a process per rank with threads for compute,
-/// offloads and reloads, arrows along each microbatch and from each stash to its host and back, and counters of device
-/// and host memory. A problem whose time unit isn't known is shown as if it were in milliseconds.
+/// The schedule as Chrome trace events, for Perfetto and chrome://tracing. Each rank is a process with threads for
+/// compute, offloads and reloads. Arrows follow each microbatch, and each stash to its host and back; counters show
+/// device and host memory. A problem without a known time unit is shown as if it were in milliseconds.
 [[nodiscard]] std::string schedule_to_chrome_trace(const problem& p, const schedule_report& report,
                                                    const view_window& window = {});
 
-/// A measurement and its plan as Chrome trace events: two processes per rank, the plan's first.
+/// A measurement and its plan as Chrome trace events, with two processes per rank: first the plan's, then the
+/// measurement's.
 [[nodiscard]] std::string overlay_to_chrome_trace(const problem& p, const schedule_report& planned,
                                                   const schedule_report& measured, const view_window& window = {});
 
@@ -46,7 +47,7 @@ namespace detail {
     return 1e3;
 }
 
-/// The events of a trace, of one schedule or of several.
+/// The events of a trace of one or more schedules.
 class trace_events {
 public:
     void add(const std::string& fields) {
@@ -64,7 +65,8 @@ private:
     std::size_t flows_ = 0;
 };
 
-/// Which of several schedules in one trace: its processes come after the same ranks' of those before it.
+/// The position of a schedule among several in one trace: for each rank, its process comes after those of earlier
+/// schedules.
 struct trace_place {
     std::size_t number = 0;
     std::size_t count = 1;
@@ -109,7 +111,8 @@ private:
 
     void event(const std::string& fields) { events_->add(fields); }
 
-    /// Viewers keep process 0 for themselves, and some want the numbers of threads to differ across processes.
+    /// The process number of a rank. Viewers reserve process 0, and some need thread numbers that are unique across
+    /// processes.
     [[nodiscard]] std::size_t process_of(rank r) const { return r.position() * place_.count + place_.number + 1; }
     [[nodiscard]] std::string where(rank r, lane l) const {
         const auto process = process_of(r);
@@ -180,7 +183,8 @@ private:
 
     void flow(const char* name, const std::optional<timed_operation>& from, const std::optional<timed_operation>& to) {
         if (!from || !to || from->end <= from->start || to->end <= to->start) return;
-        // An arrow belongs to the slice that its time lies in, and the ends of a slice may lie in two.
+        // An arrow belongs to the slice that contains its time, and the end of a slice may be in two. So arrows start
+        // and end slightly inside.
         constexpr double margin = 1.0 / 16.0;
         const auto leaves = from->end - margin * (from->end - from->start);
         const auto arrives = to->start + margin * (to->end - to->start);

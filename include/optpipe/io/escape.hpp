@@ -11,7 +11,7 @@
 namespace optpipe {
 namespace detail {
 
-/// The length of the well-formed UTF-8 sequence that `text` starts with; 0 if it starts with none.
+/// The length of the well-formed UTF-8 sequence at the start of `text`; 0 if there is none.
 [[nodiscard]] constexpr std::size_t utf8_length(std::string_view text) {
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
     if (text.empty()) return 0;
@@ -33,14 +33,14 @@ inline std::string hex_of(char c) {
     return {digits[byte >> 4U], digits[byte & 15U]};
 }
 
-/// Below U+0020, and U+007F to U+009F, in well-formed UTF-8.
+/// Whether a well-formed UTF-8 character is a control character: below U+0020, or U+007F to U+009F.
 inline bool is_control(std::string_view character) {
     const auto first = static_cast<unsigned char>(character.front());
     if (first == 0xC2) return static_cast<unsigned char>(character[1]) < 0xA0;
     return first < 0x20 || first == 0x7f;
 }
 
-/// Calls `write(piece, well_formed)` for each character, and for each byte that is none.
+/// Calls `write(piece, well_formed)` for each character, and for each byte that doesn't belong to one.
 template <class Write> void for_each_character(std::string_view text, Write write) {
     while (!text.empty()) {
         const auto length = utf8_length(text);
@@ -53,7 +53,8 @@ inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
 } // namespace detail
 
-/// Text for a terminal or a message: control characters and broken UTF-8 as `\\xNN`, cut to about `limit` bytes.
+/// Text for a terminal or a message. Control characters and malformed UTF-8 become `\\xNN`; the text is cut to about
+/// `limit` bytes.
 inline std::string printable(std::string_view text, std::size_t limit = 120) {
     std::string result;
     bool cut = text.size() > limit;
@@ -70,7 +71,7 @@ inline std::string printable(std::string_view text, std::size_t limit = 120) {
     return cut ? result + "..." : result;
 }
 
-/// A JSON string literal with its quotes. Broken UTF-8 becomes U+FFFD.
+/// A JSON string literal with its quotes. Malformed UTF-8 becomes U+FFFD.
 inline std::string json_quoted(std::string_view text) {
     std::string result = "\"";
     detail::for_each_character(text, [&](std::string_view piece, bool well_formed) {
@@ -88,7 +89,7 @@ inline std::string json_quoted(std::string_view text) {
     return result + "\"";
 }
 
-/// Text for XML content and attributes. What XML can't hold becomes U+FFFD.
+/// Text for XML content and attributes. Characters that XML can't contain become U+FFFD.
 inline std::string xml_escaped(std::string_view text) {
     std::string result;
     detail::for_each_character(text, [&](std::string_view piece, bool well_formed) {
@@ -116,7 +117,7 @@ inline std::string exact_number(double value) {
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
-/// With `digits` digits after the point at most, and no trailing zeros.
+/// The number with at most `digits` digits after the point, and no trailing zeros.
 inline std::string fixed_number(double value, int digits) {
     std::array<char, 400> text{};
     const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr;

@@ -11,24 +11,24 @@
 namespace optpipe {
 namespace detail {
 
-/// The file that a chain of symbolic links ends at; it need not exist.
+/// The file at the end of a chain of symbolic links; it need not exist.
 [[nodiscard]] std::string follow_links(std::string path);
 [[nodiscard]] std::string read_all(std::FILE* file, const std::string& path, std::size_t max_bytes);
 
 } // namespace detail
 
-/// The whole content; pipes are read to their end. Throws `file_error` if it can't be read or holds more than
+/// The whole content of a file; pipes are read to their end. Throws `file_error` if it can't be read or has more than
 /// `max_bytes`.
 [[nodiscard]] std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U);
 
-/// All of it or nothing: the content is written to a new file in the same directory, flushed, and renamed. Where that
-/// fails, an existing file stays as it was, nothing is left behind, and `file_error` is thrown. What killed processes
-/// have left in the directory is removed. Devices and pipes are written directly. An existing file keeps its
+/// Writes the whole content or nothing: into a new file in the same directory, which is flushed and renamed. On failure
+/// an existing file stays as it was, no new file is left, and `file_error` is thrown. Temporary files of killed
+/// processes in the directory are removed. Devices and pipes are written directly. An existing file keeps its
 /// permissions; symbolic links are followed.
 void write_file(const std::string& path, std::string_view content);
 
-/// Throws what `write_file` would, as far as that can be known before: a full disk can't. Changes nothing and leaves
-/// nothing behind; pipes and devices are not opened.
+/// Throws the `file_error` that `write_file` would throw, if it can be known before: a full disk can't. Changes nothing
+/// and leaves no file behind; pipes and devices are not opened.
 void probe_file(const std::string& path);
 
 } // namespace optpipe
@@ -57,7 +57,7 @@ inline std::string reason_of(int error_number) { return std::generic_category().
     file_failure(what, path, reason_of(error_number));
 }
 
-/// The number N of /dev/fd/N and /proc/self/fd/N.
+/// The number N of /dev/fd/N or /proc/self/fd/N.
 inline std::optional<int> inherited_descriptor(std::string_view path) {
     for (const std::string_view prefix : {"/dev/fd/", "/proc/self/fd/"}) {
         if (!path.starts_with(prefix)) continue;
@@ -71,7 +71,7 @@ inline std::optional<int> inherited_descriptor(std::string_view path) {
 
 OPTPIPE_INLINE std::string follow_links(std::string path) {
     constexpr int most_links = 40;
-    // What is behind a descriptor isn't a name that could be replaced, but an open file.
+    // A descriptor refers to an open file, not to a name that could be replaced.
     for (int i = 0; i < most_links && !inherited_descriptor(path); ++i) {
         std::error_code none;
         const auto next = std::filesystem::read_symlink(path, none);
@@ -81,19 +81,19 @@ OPTPIPE_INLINE std::string follow_links(std::string path) {
     return path;
 }
 
-/// For devices, pipes and open files, where nothing can be renamed.
+/// Writes to devices, pipes and open files, which can't be renamed.
 inline void write_in_place(const std::string& path, const std::string& target, std::string_view content) {
     const auto inherited = inherited_descriptor(target);
     file_handle file{inherited ? open_inherited(*inherited) : std::fopen(target.c_str(), "ab")};
     if (!file || !write_all(file.get(), content) || !close_checked(file)) file_failure("write", path, errno);
 }
 
-/// Where a file that is written goes, links followed.
+/// The destination of a written file, with links followed.
 struct destination {
     std::string target;
-    /// A device, a pipe or an open file.
+    /// Whether it is a device, a pipe or an open file.
     bool in_place = false;
-    /// The permissions of a file that is there already.
+    /// The permissions of an existing file.
     std::optional<std::filesystem::perms> mode{};
 };
 
@@ -110,7 +110,7 @@ inline destination destination_of(const std::string& path) {
     return to;
 }
 
-/// Opened, the new file that will take the place of what is there.
+/// The opened new file that will replace the existing one.
 inline temporary_file replacement_of(const std::string& path, const destination& to) {
     if (to.mode && !may_write(to.target.c_str())) file_failure("write", path, errno);
     const auto parent = std::filesystem::path{to.target}.parent_path();

@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// What a search knew at a time.
+/// The state of a search at a time.
 struct progress_point {
     std::string strategy;
     double seconds = 0.0;
@@ -20,24 +20,24 @@ struct progress_point {
     duration bound{};
 };
 
-/// A schedule to compare with, and its name on the page, as "best published".
+/// A schedule to compare with, and its name on the page, such as "best published".
 struct compared_schedule {
     std::string title;
     schedule_report report;
 };
 
 struct html_options {
-    /// The name of the schedule itself on the page, beside another one.
+    /// The name of the schedule itself on the page, if there is another one to compare with.
     std::string title = "plan";
     std::optional<compared_schedule> beside{};
-    /// How the search for it went, by time, and how long it took.
+    /// The progress of the search by time, and its duration in seconds.
     std::vector<progress_point> progress{};
     double seconds = 0.0;
 };
 
-/// A page that shows a schedule in any browser: a timeline to zoom and pan, with memory under each rank, a tooltip and
-/// a microbatch's way through the ranks; the search, and the storage options that it chose. One file, which loads
-/// nothing.
+/// A page that shows a schedule in any browser. It has a timeline to zoom and pan, with memory under each rank,
+/// tooltips, and the path of a microbatch through the ranks; the progress of the search; and the storage options that
+/// it chose. The page is one file, which loads nothing.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,
                                            const html_options& options = {});
 
@@ -49,6 +49,7 @@ struct html_options {
 #include "optpipe/io/html_panels.hpp"
 #include "optpipe/io/html_style.hpp"
 #include "optpipe/io/html_timeline.hpp"
+#include "optpipe/io/palette.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/io/write_json.hpp"
 #include "optpipe/schedule/operation.hpp"
@@ -84,13 +85,14 @@ public:
                                        {"limit", json_sizes(p_->memory_limit)},
                                        {"bound", json_number(report_->bound)},
                                        {"options", option_names()},
+                                       {"optionColours", list_of(option_colours, quoted)},
                                        {"lists", which_have_lists()},
                                        {"effects", effects()},
                                        {"schedules", list(schedules)},
                                        {"strategies", strategies()},
                                        {"history", history()},
                                        {"seconds", json_number(options_->seconds)}});
-        // So that no name ends the element that holds it.
+        // Keeps names from ending the element that holds the data.
         std::string safe;
         for (const char c : text)
             c == '<' ? safe += "\\u003c" : safe += c;
@@ -98,10 +100,11 @@ public:
     }
 
 private:
-    /// Enough for a pixel at the strongest zoom, and far shorter than what reads back exactly.
+    /// Precise to a pixel at the strongest zoom, and far shorter than the exact number.
     static constexpr int digits = 9;
 
     static std::string number(double value) { return format_number(value, digits); }
+    static std::string quoted(const colour& c) { return json_quoted(c.text()); }
     static std::string list(const std::vector<std::string>& texts) { return "[" + joined(texts, ",") + "]"; }
     template <class Range, class Text> static std::string list_of(const Range& range, const Text& text) {
         std::vector<std::string> texts;
@@ -124,8 +127,8 @@ private:
                             {"device", list_of(shown.ranks, [](const auto& r) { return curve(r.device_memory); })},
                             {"host", list_of(shown.ranks, [](const auto& r) { return curve(r.host_memory); })}});
     }
-    /// Stage, kind (`kinds` of the script is in the order of `operation_kind`), microbatch, start, end, storage option,
-    /// one after the other.
+    /// Operations as a flat list: stage, kind (`kinds` of the script is in the order of `operation_kind`), microbatch,
+    /// start, end, storage option.
     static std::string operations(const rank_timeline& lists) {
         std::vector<std::string> numbers;
         for (const auto* each : {&lists.compute, &lists.offloads, &lists.reloads})
@@ -153,7 +156,8 @@ private:
     [[nodiscard]] std::string which_have_lists() const {
         return list_of(p_->graph.all_stages(), [&](stage s) { return p_->storage[s].empty() ? "false" : "true"; });
     }
-    /// By stage, storage option of its list and kind: what is taken and freed on the device, and on the host.
+    /// For each stage, storage option of its list and kind: the memory acquired and released on the device, and on the
+    /// host.
     [[nodiscard]] std::string effects() const {
         return list_of(p_->graph.all_stages(), [&](stage s) {
             std::vector<std::string> by_option;
@@ -176,7 +180,7 @@ private:
     [[nodiscard]] std::string strategies() const {
         return list_of(strategy_names(), [](const std::string& name) { return json_quoted(name); });
     }
-    /// Seconds, objective, bound, number of the strategy.
+    /// The progress as rows of seconds, objective, bound and number of the strategy.
     [[nodiscard]] std::string history() const {
         const auto names = strategy_names();
         return list_of(options_->progress, [&](const progress_point& point) {
@@ -225,10 +229,10 @@ OPTPIPE_INLINE std::string schedule_to_html(const problem& p, const schedule_rep
     body.insert(body.find(heading) + heading.size(), title);
     return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
-           title + "</title>\n<style>" + std::string{detail::html_style} + "</style>\n</head>\n<body>\n" + body +
-           "<script type=\"application/json\" id=\"data\">" + detail::page_data{p, report, options}.json() +
-           "</script>\n<script>" + std::string{detail::html_timeline} + std::string{detail::html_panels} +
-           "</script>\n</body>\n</html>\n";
+           title + "</title>\n<style>" + detail::palette_style() + std::string{detail::html_style} +
+           "</style>\n</head>\n<body>\n" + body + "<script type=\"application/json\" id=\"data\">" +
+           detail::page_data{p, report, options}.json() + "</script>\n<script>" + std::string{detail::html_timeline} +
+           std::string{detail::html_panels} + "</script>\n</body>\n</html>\n";
 }
 
 } // namespace optpipe

@@ -6,9 +6,9 @@
 
 namespace optpipe::detail {
 
-/// The second half of the script of the page, behind `html_timeline`: what stands around the timeline, and the start.
-/// `window.optpipe` is for tests and for whoever embeds the page: `find(spelling)` is the rectangle of an operation on
-/// the screen, `view()` what is shown.
+/// The second half of the page's script, after `html_timeline`: the elements around the timeline, and the start.
+/// `window.optpipe` is for tests and embedding pages: `find(spelling)` is the rectangle of an operation on the screen,
+/// `view()` the visible part.
 inline constexpr std::string_view html_panels = R"js(
 // What stands around the timeline.
 function make(tag, text, parent) {
@@ -47,8 +47,28 @@ function legend() {
   }
 }
 
-// Which storage option each stage and microbatch uses: a grid, by the colours of the kinds.
-const optionColours = ["F", "OFFLOAD", "RECOMPUTE", "B", "I", "RELOAD", "W"];
+// Which storage option each stage and microbatch uses: a grid. Options beyond the colours have bars, at first across,
+// then upright.
+const mostAcross = 3;
+function paintOption(c, i, x, y, w, h) {
+  c.fillStyle = data.optionColours[i % data.optionColours.length];
+  c.fillRect(x, y, w, h);
+  const bars = Math.floor(i / data.optionColours.length);
+  const across = bars % (mostAcross + 1), upright = Math.floor(bars / (mostAcross + 1));
+  c.fillStyle = colours.panel;
+  for (let bar = 1; bar <= across; ++bar) c.fillRect(x, y + (h * bar) / (across + 1) - 0.8, w, 1.6);
+  for (let bar = 1; bar <= upright; ++bar) c.fillRect(x + (w * bar) / (upright + 1) - 0.6, y, 1.2, h);
+}
+function sharp(canvas, w, h) {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.style.width = w + "px";
+  canvas.style.height = h + "px";
+  canvas.width = ratio * w;
+  canvas.height = ratio * h;
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
+  return context;
+}
 function storage() {
   const section = element("storage");
   section.hidden = data.options.every((list) => list.length < 2);
@@ -56,34 +76,27 @@ function storage() {
   const all = [...new Set(data.options.flat())];
   const counts = new Map(all.map((name) => [name, 0]));
   const stages = data.stageRank.length;
-  const step = Math.max(3, Math.min(16, 720 / data.microbatches));
-  const canvas = element("grid");
-  const ratio = window.devicePixelRatio || 1;
-  canvas.style.width = 66 + step * data.microbatches + "px";
-  canvas.style.height = Math.max(step, 11) * stages + "px";
-  canvas.width = ratio * (66 + step * data.microbatches);
-  canvas.height = ratio * Math.max(step, 11) * stages;
-  const c = canvas.getContext("2d");
-  c.scale(ratio, ratio);
+  const step = Math.max(3, Math.min(16, (section.clientWidth - 66) / data.microbatches));
+  const height = Math.max(step, 11);
+  const c = sharp(element("grid"), 66 + step * data.microbatches, height * stages);
   c.font = "10.5px system-ui, sans-serif"; c.textBaseline = "middle";
   const schedule = shownSchedules()[0];
   readColours();
   for (let s = 0; s < stages; ++s) {
-    const y = s * Math.max(step, 11);
+    const y = s * height;
     c.fillStyle = colours.faint;
-    c.fillText("stage " + s, 4, y + Math.max(step, 11) / 2);
+    c.fillText("stage " + s, 4, y + height / 2);
     for (let m = 0; m < data.microbatches; ++m) {
       const name = optionOf(schedule, s, m);
       counts.set(name, counts.get(name) + 1);
-      c.fillStyle = colours[optionColours[all.indexOf(name) % optionColours.length]];
-      c.fillRect(66 + m * step, y, step - 0.7, Math.max(step, 11) - 0.7);
+      paintOption(c, all.indexOf(name), 66 + m * step, y, step - 0.7, height - 0.7);
     }
   }
   const box = element("options");
   box.textContent = "";
   all.forEach((name, i) => {
     const item = make("span", "", box);
-    make("i", "", item).style.background = `var(--${optionColours[i % optionColours.length]})`;
+    paintOption(sharp(make("canvas", "", item), 22, 14), i, 0, 0, 22, 14);
     item.append(`${name} ${counts.get(name)}`);
   });
 }
@@ -160,7 +173,7 @@ if (data.schedules.length > 1)
   });
 theme(system.matches ? "dark" : "light");
 legend(); history(); select(0); draw();
-addEventListener("resize", () => redraw());
+addEventListener("resize", () => { redraw(); storage(); });
 
 window.optpipe = {
   find(text, number = 0) {

@@ -6,20 +6,19 @@
 
 namespace optpipe::detail {
 
-/// The style sheet of the page that `html.hpp` writes. The script reads its colours from the variables.
+/// The style sheet of the page that `html.hpp` writes, except for the colours of kinds (`palette_style`). The script
+/// reads its colours from the variables.
 inline constexpr std::string_view html_style = R"css(
 :root {
   color-scheme: light;
   --page: #fbfbfc; --panel: #ffffff; --text: #1d2430; --faint: #6b7482; --line: #dfe3e8; --lane: #f1f3f6;
-  --F: #5b8def; --I: #35a79c; --W: #8fbf4d; --B: #eaa13b; --OFFLOAD: #a176c9; --RELOAD: #d06fa8; --RECOMPUTE: #c9605a;
-  --on: #ffffff; --memory: #c9d3e2; --memory-line: #5c6f8c; --host: #e0d4ec; --host-line: #8c66ad; --limit: #c62828;
+  --memory: #c9d3e2; --memory-line: #5c6f8c; --host: #e0d4ec; --host-line: #8c66ad; --limit: #c62828;
   --mark: #111111; --accent: #2f62c4;
 }
 :root[data-theme="dark"] {
   color-scheme: dark;
   --page: #14171c; --panel: #1b1f26; --text: #e4e8ee; --faint: #97a1b0; --line: #323945; --lane: #232932;
-  --F: #4a78cf; --I: #2b8f86; --W: #759f3a; --B: #c78228; --OFFLOAD: #8c62b5; --RELOAD: #b85a92; --RECOMPUTE: #b5504b;
-  --on: #ffffff; --memory: #34425a; --memory-line: #8aa3c9; --host: #40324f; --host-line: #b595d3; --limit: #ff6b60;
+  --memory: #34425a; --memory-line: #8aa3c9; --host: #40324f; --host-line: #b595d3; --limit: #ff6b60;
   --mark: #ffffff; --accent: #86abf5;
 }
 * { box-sizing: border-box; }
@@ -38,8 +37,8 @@ button:focus-visible, #chart:focus-visible { outline: 2px solid var(--accent); o
 #bar { display: flex; flex-wrap: wrap; gap: 6px 8px; align-items: center; margin-bottom: 8px; }
 #bar .gap { flex: 1; }
 #legend { display: flex; flex-wrap: wrap; gap: 4px 14px; color: var(--faint); font-size: 13px; }
-#legend i, #options i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 5px;
-                        vertical-align: -1px; }
+#legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 5px;
+            vertical-align: -1px; }
 #figure { border: 1px solid var(--line); border-radius: 8px; background: var(--panel); overflow: hidden; }
 canvas { display: block; width: 100%; }
 #map, #rows { touch-action: none; } #map { cursor: crosshair; border-bottom: 1px solid var(--line); }
@@ -50,7 +49,9 @@ canvas { display: block; width: 100%; }
        white-space: pre-line;
        box-shadow: 0 4px 18px rgba(0, 0, 0, .22); }
 #tip::first-line { font-weight: 600; }
-#options span { margin-right: 14px; }
+#storage { overflow-x: auto; }
+#options { display: flex; flex-wrap: wrap; gap: 4px 14px; }
+#options canvas { display: inline-block; width: 22px; height: 14px; margin-right: 5px; vertical-align: -2px; }
 [hidden] { display: none !important; }
 table { border-collapse: collapse; font-size: 13px; } td, th { padding: 2px 14px 2px 0; text-align: left; }
 th { color: var(--faint); font-weight: 500; } td.n { text-align: right; font-variant-numeric: tabular-nums; }

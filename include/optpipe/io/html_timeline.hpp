@@ -6,8 +6,8 @@
 
 namespace optpipe::detail {
 
-/// The first half of the script of the page that `html.hpp` writes: the data, which the element `data` holds, and the
-/// timeline with its events. `html_panels` goes on in the same function.
+/// The first half of the script of the page that `html.hpp` writes: the data, which is in the element `data`, and the
+/// timeline with its events. `html_panels` continues the same function.
 inline constexpr std::string_view html_timeline = R"js(
 "use strict";
 (() => {
@@ -18,7 +18,11 @@ const names = ["forward", "backward for the input", "backward for the weights", 
 const [F, I, W, B, OFFLOAD, RELOAD, RECOMPUTE] = kinds.keys();
 const element = (id) => document.getElementById(id);
 const unit = (text) => (text ? " " + text : "");
-const number = (value) => String(Number(value.toPrecision(6)));
+// As `format_number` writes it.
+const number = (value) => {
+  const rounded = Number(value.toPrecision(6));
+  return Math.abs(rounded) < 1e15 ? String(rounded) : rounded.toExponential();
+};
 const time = (value) => number(value) + unit(data.timeUnit);
 const percent = (value) => (100 * value).toFixed(2) + " %";
 const size = (value) => number(value) + unit(data.memoryUnit);
@@ -147,7 +151,7 @@ function prepare(canvas, height) {
 
 function readColours() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of [...kinds, "page", "panel", "text", "faint", "line", "lane", "on", "memory", "memory-line", "host",
+  for (const name of [...kinds, ...kinds.map((k) => "on-" + k), "page", "panel", "text", "faint", "line", "lane", "memory", "memory-line", "host",
                       "host-line", "limit", "mark", "accent"])
     colours[name] = style.getPropertyValue("--" + name).trim();
 }
@@ -167,7 +171,7 @@ function drawOperation(c, op, place) {
   c.fillRect(b.x, b.y, b.w > 3 ? b.w - 0.7 : b.w, b.h);
   const text = b.w > 46 ? spell(op) : String(op.m);
   if (b.h > 20 && b.w > 4 + 6.2 * text.length) {
-    c.fillStyle = colours.on;
+    c.fillStyle = colours["on-" + kinds[op.k]];
     c.fillText(text, b.x + b.w / 2, b.y + b.h / 2 + 0.5);
   }
   if (state.hover === op) {

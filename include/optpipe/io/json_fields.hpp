@@ -19,7 +19,7 @@
 
 namespace optpipe::detail {
 
-/// Collects what is wrong; a file that is wrong all over isn't worth more than so many lines.
+/// Collects violations, at most 1000, as a file that is wrong throughout isn't worth more lines.
 class violation_list {
 public:
     void add(std::string place, std::string reason) {
@@ -33,7 +33,8 @@ private:
     std::vector<violation> found_;
 };
 
-/// Adds what validation found, but for objects with a field that couldn't be read: there it judged a stand-in.
+/// Adds violations found by validation, except of objects with a field that couldn't be read, because validation saw a
+/// stand-in there.
 inline void add_validated(violation_list& found, const std::vector<violation>& wrong) {
     std::vector<std::string> unread;
     for (const auto& v : found.found()) {
@@ -73,7 +74,7 @@ inline std::optional<double> read_number(const json& value, const std::string& p
     return std::nullopt;
 }
 
-/// A whole number from 0 to `most`.
+/// Reads a whole number from 0 to `most`.
 inline std::optional<std::size_t> read_count(const json& value, const std::string& place, std::size_t most,
                                              violation_list& found) {
     if (!value.is_number()) {
@@ -93,7 +94,7 @@ inline std::optional<std::size_t> read_count(const json& value, const std::strin
     return std::nullopt;
 }
 
-/// The fields of one object. What is missing or of another type is collected, and a harmless value stands in for it.
+/// The fields of one object. Fields that are missing or of another type are reported, and replaced by a harmless value.
 class fields {
 public:
     fields(const json& object, std::string prefix, violation_list& found)
@@ -110,8 +111,8 @@ public:
         return value;
     }
 
-    /// Reports every field but these; `note` and names that begin with "x-" are free. A name of `later` comes with its
-    /// reason.
+    /// Reports every field except these; `note` and names that begin with "x-" are allowed. A name in `later` is
+    /// reported with its own reason.
     void refuse_unknown(std::initializer_list<const char*> known,
                         std::initializer_list<std::pair<const char*, const char*>> later = {}) const {
         for (auto at = object_->begin(); at != object_->end(); ++at) {
@@ -135,7 +136,7 @@ public:
         const auto* value = find(name);
         return value ? read_number(*value, place(name), *found_).value_or(fallback) : fallback;
     }
-    /// Empty if it is missing or null.
+    /// Empty if the field is missing or null.
     [[nodiscard]] std::optional<double> number_if_any(const char* name) const {
         const auto* value = find(name);
         return value && !value->is_null() ? read_number(*value, place(name), *found_) : std::nullopt;
@@ -158,7 +159,7 @@ public:
         refuse_type(*found_, place(name), "true or false", *value);
         return fallback;
     }
-    /// The first of the two choices where the field is missing.
+    /// Returns the first of the two choices if the field is missing.
     template <class Choice>
     [[nodiscard]] Choice choice(const char* name, const std::array<std::pair<const char*, Choice>, 2>& choices) const {
         const auto* value = find(name);
@@ -169,7 +170,7 @@ public:
         refuse_type(*found_, place(name), wanted.c_str(), *value);
         return choices[0].second;
     }
-    /// The list; null if it is missing or something else.
+    /// The list; null if the field is missing or of another type.
     [[nodiscard]] const json* list(const char* name) const {
         const auto* value = required(name);
         if (!value || value->is_array()) return value;
@@ -184,7 +185,7 @@ private:
 };
 
 /// The version of the document's format: `stem` and a number from 1 to `newest`; 0 for another format. A missing format
-/// is reported, but worth reading on as the newest.
+/// is reported, but read as the newest.
 inline std::size_t format_version(const fields& top, const std::string& stem, std::size_t newest,
                                   violation_list& found) {
     const auto* value = top.find("format");

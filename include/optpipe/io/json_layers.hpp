@@ -8,11 +8,11 @@
 
 namespace optpipe {
 
-/// Reads `optpipe.layers/1`: a model's layers, and the devices and placements that they may be divided among. Throws
-/// `input_error` as `parse_problem` does. Without placements they are the usual ones (`usual_placements`).
+/// Reads `optpipe.layers/1`: a model's layers, and the devices and placements among which they may be divided. Throws
+/// `input_error` as `parse_problem` does. Without placements in the text, they are the usual ones (`usual_placements`).
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
 
-/// As `parse_layers`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
+/// Reads a file with `parse_layers`. Throws `file_error` if it can't be read or is larger than 64 MiB.
 [[nodiscard]] partition_problem read_layers(const std::string& path);
 
 } // namespace optpipe
@@ -37,10 +37,10 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// That a file may name.
+/// Most placements that a file may name.
 inline constexpr std::size_t most_placements = 64;
 
-/// Every layer, and one that stands for `count` of them so often.
+/// All layers; one with a `count` is repeated.
 inline std::vector<layer_costs> read_layer_list(const fields& top, violation_list& found) {
     std::vector<layer_costs> layers;
     std::vector<layer_costs> each;
@@ -74,7 +74,7 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, violation_lis
     return layers;
 }
 
-/// The stages per rank of "loop:4", of which the number may be left out; 0: it is something else.
+/// The stages per rank of "loop:4"; the number may be left out. 0 for another text.
 inline std::size_t loop_stages(std::string_view text) {
     constexpr std::string_view loop = "loop";
     if (text == loop) return 2;
@@ -86,7 +86,7 @@ inline std::size_t loop_stages(std::string_view text) {
     return is_number && stages <= most_stages ? stages : 0;
 }
 
-/// The rank of each stage.
+/// Reads a list with the rank of each stage.
 inline std::optional<placement::map<>> read_placement_list(const json& list, std::size_t ranks,
                                                            const std::string& place, violation_list& found) {
     per_stage<rank> rank_of(list.size());
@@ -107,7 +107,8 @@ inline std::optional<placement::map<>> read_placement_list(const json& list, std
     return placement::map<>{std::move(rank_of)};
 }
 
-/// The pipeline `p` so placed, unless that takes more stages than there are layers.
+/// The pipeline `p` with the given placement; empty if the placement is invalid or has more stages than there are
+/// layers.
 inline std::optional<problem> read_placement(const json& value, const problem& p, std::size_t layers,
                                              const std::string& place, violation_list& found) {
     const auto ranks = p.graph.ranks();

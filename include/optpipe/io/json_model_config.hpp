@@ -9,23 +9,23 @@
 
 namespace optpipe {
 
-/// A decoder's shapes as its `config.json` states them, and the fields that this reading doesn't know.
+/// The shape of a decoder according to its `config.json`, and the fields that the reader doesn't know.
 struct model_config {
     decoder model{};
-    /// Names in the order of the alphabet. Fields that change no cost (dropout, token numbers, …) aren't listed.
+    /// Names in alphabetical order. Fields that don't change costs (dropout, token numbers, …) aren't listed.
     std::vector<std::string> unknown{};
 };
 
 /// Reads the `config.json` that is published with a model's weights in the format of Hugging Face's transformers: dense
 /// layers, grouped-query attention (Llama, Qwen), latent attention (DeepSeek-V2 and V3) and mixtures of experts
-/// (Mixtral, Qwen, DeepSeek). The language model of a multimodal one is its `text_config`. The sequence length, rates
-/// and parallelism are not in such a file and keep the defaults of `decoder`.
+/// (Mixtral, Qwen, DeepSeek). For a multimodal model, it reads the language model in `text_config`. The file has no
+/// sequence length, rates or parallelism; those keep the defaults of `decoder`.
 ///
-/// Throws `input_error` with all that is missing, of another type or not understood: layers that alternate between
-/// dense and routed in another way than "the first ones are dense", or experts of unequal widths.
+/// Throws `input_error` with all fields that are missing, of another type or not understood. Not understood are layers
+/// that alternate between dense and routed, except "the first ones are dense", and experts of unequal widths.
 [[nodiscard]] model_config parse_model_config(std::string_view text, const std::string& source_name);
 
-/// As `parse_model_config`. Throws `file_error` if the file can't be read or is larger than 1 MiB.
+/// Reads a file with `parse_model_config`. Throws `file_error` if it can't be read or is larger than 1 MiB.
 [[nodiscard]] model_config read_model_config(const std::string& path);
 
 } // namespace optpipe
@@ -45,7 +45,7 @@ struct model_config {
 namespace optpipe {
 namespace detail {
 
-/// Fields of a config.json, some of which several families of models name differently.
+/// Fields of a config.json, some of which have other names in other families of models.
 class config_reader {
 public:
     config_reader(const json& object, violation_list& found)
@@ -166,7 +166,7 @@ private:
         return l;
     }
 
-    /// Either their number, or their width together.
+    /// The number of shared experts, given directly or by their total width.
     [[nodiscard]] std::size_t shared_experts(const decoder_layer& l) const {
         const auto width = value_or({"shared_expert_intermediate_size"}, 0);
         if (width > 0 && l.feed_forward > 0 && width % l.feed_forward != 0)
@@ -189,7 +189,7 @@ private:
         if (dense && !dense->empty()) found_->add("mlp_only_layers", "layers that alternate aren't understood");
     }
 
-    /// The first of these names that is there and isn't null.
+    /// The value of the first of these names that exists and isn't null.
     [[nodiscard]] std::optional<std::size_t> value(std::initializer_list<const char*> names) const {
         for (const auto* name : names)
             if (const auto* there = at_.find(name); there && !there->is_null())

@@ -15,11 +15,12 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 } // namespace detail
 
 /// Reads `optpipe.problem/2`, and `optpipe.problem/1`, which is the same without storage options. Throws `input_error`
-/// with everything that is wrong with the text, each with its field, or with the line and column where it stops being
-/// JSON. A problem without a name is called after its source; times are in ms and sizes in GB where it names no units.
+/// with everything that is wrong with the text: each violation with its field, or with the line and column where the
+/// text stops being JSON. A problem without a name gets the name of its source. Without units, times are in ms and
+/// sizes in GB.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 
-/// As `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
+/// Reads a file with `parse_problem`. Throws `file_error` if it can't be read or is larger than 64 MiB.
 [[nodiscard]] problem read_problem(const std::string& path);
 
 } // namespace optpipe
@@ -45,15 +46,15 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 namespace optpipe {
 namespace detail {
 
-// Generous, and small enough that what is planned with them fits into memory.
+// Generous, but small enough that planning such a problem fits into memory.
 inline constexpr std::size_t most_ranks = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stages = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;
-/// The parts of a problem as they are read. Some may be missing.
+/// The parts of a problem as read. Some may be missing.
 struct problem_parts {
     std::optional<std::size_t> ranks;
     std::optional<std::size_t> microbatches;
-    bool has_storage_options = false; // whether the format knows them
+    bool has_storage_options = false; // whether the format has them
     std::vector<stage_costs> costs;
     std::vector<storage_list<false>> storage;
     std::vector<std::optional<std::size_t>> rank_of;
@@ -106,7 +107,7 @@ inline void read_storage(const fields& at, stage_costs& costs, storage_list<fals
     set_storage(costs, options, given);
 }
 
-/// Of a stage, or of a layer.
+/// Reads the costs of a stage or layer.
 inline stage_costs read_costs(const fields& at, violation_list& found) {
     stage_costs c;
     c.forward = duration{at.number("forward", 1.0)};
@@ -238,7 +239,7 @@ inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, viol
     const fields at{*value, "transfer.", found};
     at.refuse_unknown({"engines", "links", "duplex"});
     if (at.find("engines"))
-        // What isn't 1 or 2 is for `validate` to refuse.
+        // `validate` refuses numbers except 1 and 2.
         rules.engines = static_cast<int>(at.count("engines", std::size_t{1} << 30U).value_or(1));
     rules.duplex = at.choice<duplex_kind>("duplex", {{{"full", duplex_kind::full}, {"half", duplex_kind::half}}});
     if (!at.find("links")) return rules;
@@ -249,7 +250,7 @@ inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, viol
     return rules;
 }
 
-/// The graph, if the parts make one that is small enough.
+/// The graph, if the parts define one that is small enough.
 inline std::optional<any_graph> read_graph(const problem_parts& parts, violation_list& found) {
     const bool placed = std::all_of(parts.rank_of.begin(), parts.rank_of.end(), [](auto r) { return r.has_value(); });
     if (!parts.ranks || !parts.microbatches || !placed || parts.costs.empty()) return std::nullopt;
@@ -263,7 +264,7 @@ inline std::optional<any_graph> read_graph(const problem_parts& parts, violation
     return any_graph{*parts.ranks, *parts.microbatches, placement::map<>{std::move(ranks)}};
 }
 
-/// What belongs to ranks: messages, host links, limits.
+/// Reads the fields about ranks: messages, host links, limits.
 inline void read_ranks(const fields& top, std::size_t ranks, problem& p, violation_list& found) {
     p.p2p = read_hops(top, ranks, found);
     p.transfer = read_transfer(top, ranks, found);
@@ -283,7 +284,7 @@ inline void read_rest(const fields& top, const std::string& default_name, proble
     p.memory_unit = top.string_or("memory_unit", "GB");
 }
 
-/// The problem, which is only to be used if nothing was found.
+/// Reads the problem. It may be used only if no violation was found.
 inline problem read_problem_tree(const json& root, const std::string& default_name, violation_list& found) {
     if (!root.is_object()) return refuse_type(found, "", "an object", root), problem{};
     const fields top{root, "", found};
@@ -316,7 +317,7 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
     return p;
 }
 
-/// "llama" of "models/llama.json".
+/// The stem of a source name, such as "llama" for "models/llama.json".
 inline std::string stem_of(std::string_view source) {
     source.remove_prefix(source.find_last_of('/') + 1);
     return std::string{source.substr(0, source.rfind(".json"))};

@@ -9,14 +9,14 @@
 
 namespace optpipe {
 
-/// The profile as `optpipe.profile/1`, with its samples and what they say. Reads back as the same profile.
+/// The profile as `optpipe.profile/1`, with its samples and the estimates from them. Reads back as the same profile.
 [[nodiscard]] std::string profile_to_json(const problem& p, const cost_profile& profile);
 
-/// Reads `optpipe.profile/1`, all steps of it. Throws `input_error` with everything by which the text departs from the
-/// format; whether it belongs to a problem, `profile_violations` tells.
+/// Reads `optpipe.profile/1` with all of its steps. Throws `input_error` with all violations of the format. Whether the
+/// profile belongs to a problem is checked by `profile_violations`.
 [[nodiscard]] cost_profile parse_profile(std::string_view text, const std::string& source_name);
 
-/// The same of a file of at most 256 MiB. Throws `file_error` if it can't be read or holds more.
+/// Reads a file with `parse_profile`. Throws `file_error` if it can't be read or is larger than 256 MiB.
 [[nodiscard]] cost_profile read_profile(const std::string& path);
 
 } // namespace optpipe
@@ -44,7 +44,7 @@ namespace detail {
 
 inline constexpr std::size_t most_profile_bytes = std::size_t{1} << 28U;
 
-/// The samples of one key, with the numbers of their steps.
+/// The samples of one key, and the numbers of their steps.
 struct profile_series {
     std::vector<std::string> steps{};
     std::vector<std::string> durations{};
@@ -59,7 +59,7 @@ inline std::string json_name(const rank_pair& pair) {
     return "\"from\": " + std::to_string(pair.from.value()) + ", \"to\": " + std::to_string(pair.to.value());
 }
 
-/// `estimates`: of the steps after the warm-up; a key that has none is null there.
+/// `estimates` are those from the steps after the warm-up; the estimate of a key without one is null.
 template <class Key>
 std::string json_series(const cost_profile& profile, std::vector<cost_sample<Key>> measured_costs::*which,
                         const std::vector<cost_estimate<Key>>& estimates) {
@@ -89,7 +89,7 @@ std::string json_series(const cost_profile& profile, std::vector<cost_sample<Key
     return lines.empty() ? "[]" : "[\n    " + joined(lines, ",\n    ") + " ]";
 }
 
-inline constexpr std::size_t most_profile_index = std::size_t{1} << 12U; // of stages and ranks
+inline constexpr std::size_t most_profile_index = std::size_t{1} << 12U; // largest number of a stage or rank
 
 inline std::optional<cost_key> read_name(const fields& at, violation_list& found, const cost_key*) {
     const auto s = at.count("stage", most_profile_index);
@@ -142,7 +142,7 @@ void read_series(const fields& top, const char* list, std::vector<cost_sample<Ke
             continue;
         }
         for (std::size_t k = 0; k < steps->size(); ++k) {
-            constexpr auto most_step = std::size_t{1} << 53U; // what a number in JSON holds exactly
+            constexpr auto most_step = std::size_t{1} << 53U; // JSON numbers up to here are exact
             const auto step = read_count((*steps)[k], element_of(at.place("step"), k), most_step, found);
             const auto took_place = element_of(at.place("took"), k);
             const auto took = read_number((*durations)[k], took_place, found);

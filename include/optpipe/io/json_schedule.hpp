@@ -15,11 +15,11 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 } // namespace detail
 
 /// Reads `optpipe.schedule/2`, and `optpipe.schedule/1`, which is the same without storage options. Throws
-/// `input_error` with everything by which the text departs from the format; an operation that can't be read is no such
-/// thing, it is listed in the document.
+/// `input_error` with all violations of the format. An operation with an unreadable spelling isn't one of them: it is
+/// listed in the document.
 [[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
 
-/// As `parse_schedule`. Throws `file_error` if the file can't be read or is larger than 1 GiB.
+/// Reads a file with `parse_schedule`. Throws `file_error` if it can't be read or is larger than 1 GiB.
 [[nodiscard]] schedule_document read_schedule(const std::string& path);
 
 } // namespace optpipe
@@ -42,7 +42,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 namespace optpipe {
 namespace detail {
 
-/// Takes the operations one by one: a tree of all of them would be many times as large as the file.
+/// Reads the operations one by one: a tree of all of them would be many times as large as the file.
 class operation_reader {
 public:
     operation_reader(schedule_document& document, violation_list& found) : document_{&document}, found_{&found} {}
@@ -71,7 +71,7 @@ public:
     [[nodiscard]] const std::vector<violation>& unreadable() const { return unreadable_.found(); }
 
 private:
-    /// Much more than steps of a problem take; pictures of times beyond aren't finite.
+    /// Far above the times of any problem; pictures of larger times aren't finite.
     static constexpr double most_time = 1e100;
 
     double time(const fields& at, const char* name) {

@@ -19,13 +19,13 @@ namespace optpipe::detail {
 
 using json = nlohmann::json;
 
-/// What a text may ask for before it is refused; far above what any problem needs.
+/// Limits of a text, above which it is refused; far above what any problem needs.
 struct json_limits {
     std::size_t depth = 64;
     std::size_t values = std::size_t{1} << 22U;
 };
 
-/// A list of the outermost object whose elements are handed over one by one and not kept.
+/// A list in the outermost object whose elements are passed on one by one and not kept.
 struct streamed_list {
     std::string name;
     std::function<void(const json&)> element;
@@ -64,7 +64,7 @@ public:
 
     [[nodiscard]] json& root() { return root_; }
     [[nodiscard]] const std::string& failure() const { return failure_; }
-    /// How many bytes had been read when it failed; unknown if a limit was exceeded.
+    /// The number of bytes read before the failure; empty if a limit was exceeded.
     [[nodiscard]] std::optional<std::size_t> failed_at() const { return failed_at_; }
 
 private:
@@ -80,7 +80,7 @@ private:
         return streamed_ && open_.size() == 2 && open_.back()->is_array() && outer_key_ == streamed_->name;
     }
 
-    /// Where the innermost object is, as " (stages[3])"; nothing for the outermost.
+    /// The place of the innermost open object, such as " (stages[3])"; empty for the outermost.
     [[nodiscard]] std::string place_of_open() const {
         std::string place;
         for (std::size_t level = 0; level + 1 < open_.size(); ++level) {
@@ -148,7 +148,7 @@ private:
     std::string key_;
     std::string outer_key_;
     std::size_t values_ = 0;
-    /// That are read of a list in the outermost object; streamed ones aren't kept.
+    /// The number of elements read from a list in the outermost object; streamed elements aren't kept.
     std::size_t elements_ = 0;
     std::string failure_;
     std::optional<std::size_t> failed_at_;
@@ -162,13 +162,13 @@ inline std::string line_and_column(std::string_view text, std::size_t bytes_read
     return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-/// Throws `input_error` with one violation, whose place is the line and column, if the text isn't JSON.
+/// Parses a JSON text. If it isn't JSON, throws `input_error` with one violation, whose place is the line and column.
 inline json parse_json(std::string_view text, const std::string& source, const streamed_list* streamed = nullptr) {
     const auto refuse = [&](std::string place, std::string why) {
         throw input_error{source, {{std::move(place), std::move(why)}}};
     };
     if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) refuse("", "is empty, not JSON");
-    // Where the parser would end.
+    // The parser would stop at a zero byte.
     if (const auto zero = text.find('\0'); zero != std::string_view::npos)
         refuse(line_and_column(text, zero + 1), "isn't JSON: holds a zero byte");
     tree_builder builder{json_limits{}, streamed};

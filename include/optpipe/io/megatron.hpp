@@ -13,37 +13,40 @@
 namespace optpipe {
 
 struct megatron_options {
-    /// Transformer layers of each stage; empty: the layout is left to Megatron. Contract: else one per stage.
+    /// Transformer layers of each stage. If empty, the layout is left to Megatron. Contract: empty, or one number per
+    /// stage.
     std::vector<std::size_t> layers{};
-    /// Modules whose inputs are offloaded, as `core_attn`.
+    /// Modules whose inputs are offloaded, such as `core_attn`.
     std::vector<std::string> offload_modules{};
-    /// Layers of multi-token prediction of each stage, beside `layers`; empty: none. Contract: else one per stage.
+    /// Layers of multi-token prediction of each stage, in addition to `layers`; empty if there are none. Contract:
+    /// empty, or one number per stage.
     std::vector<std::size_t> prediction_layers{};
 };
 
-/// What Megatron-Core can run of a schedule.
+/// The part of a schedule that Megatron-Core can run.
 struct megatron_settings {
-    /// Of its command line: a name, and a value where it has one.
+    /// Command-line arguments: a name, and its value if it has one.
     std::vector<std::pair<std::string, std::string>> arguments{};
-    /// What it runs with them, on the problem with everything kept and no limits.
+    /// The schedule that Megatron runs with them, on the problem with all activations kept and no limits.
     optpipe::schedule runs{};
-    /// What of the schedule these don't express, a sentence each.
+    /// The parts of the schedule that the arguments don't express, one sentence each.
     std::vector<std::string> differences{};
 };
 
-/// 1F1B as Megatron-Core orders it, with `group` microbatches per virtual stage before the next stage of the rank has
-/// its turn (`microbatch_group_size_per_vp_stage`). Contract: stage s on rank s mod R, `group` at least 1. The
-/// interleaved schedule of Narayanan et al. has groups of R.
+/// 1F1B in Megatron-Core's order: `group` microbatches of a virtual stage run before the next stage of the rank
+/// (`microbatch_group_size_per_vp_stage`). Contract: stage s on rank s mod R, `group` at least 1. The interleaved
+/// schedule of Narayanan et al. has groups of R.
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
-/// Settings of Megatron-Core for a schedule, as far as it has some, and what they don't express. Refused where stages
-/// aren't in loop placement, which is all that Megatron has, several stages are on a single rank, there are too few
-/// microbatches to interleave, or layers of multi-token prediction are where Megatron doesn't take them.
+/// The settings of Megatron-Core that express a schedule as far as possible, and the parts that they don't express.
+/// Refused if the stages aren't in loop placement, Megatron's only one; if several stages are on a single rank; if
+/// there are too few microbatches to interleave; or if layers of multi-token prediction are in a place that Megatron
+/// doesn't allow.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 
-/// As lines for a command line, with comments behind `#`: what Megatron runs, beside the plan, and what isn't
-/// expressed.
+/// The settings as lines for a command line. Comments after `#` compare Megatron's schedule with the plan, and list the
+/// parts that aren't expressed.
 [[nodiscard]] std::string to_text(const problem& p, const schedule& s, const megatron_settings& settings);
 
 } // namespace optpipe
@@ -69,7 +72,7 @@ OPTPIPE_INLINE outcome<order> megatron_order(const any_graph& g, std::size_t gro
     OPTPIPE_EXPECT(is_loop_placed(g), "Megatron: needs stage s on rank s mod R");
     OPTPIPE_EXPECT(group > 0, "Megatron: a group has at least one microbatch");
     const auto chunks = g.stages() / g.ranks();
-    // By chunk within a group; the last group may be smaller.
+    // Ordered by chunk within a group; the last group may be smaller.
     std::vector<std::pair<std::size_t, std::size_t>> turns;
     for (std::size_t first = 0; first < g.microbatches(); first += group)
         for (std::size_t chunk = 0; chunk < chunks; ++chunk)
@@ -130,7 +133,7 @@ private:
     void add(std::string name, std::size_t value) { add(std::move(name), std::to_string(value)); }
     void differs(std::string sentence) { result_.differences.push_back(std::move(sentence)); }
 
-    /// Everything kept, no limits: what Megatron runs doesn't wait for memory.
+    /// The problem with all activations kept and no limits, because Megatron's schedule doesn't wait for memory.
     [[nodiscard]] problem unlimited() const {
         auto p = p_;
         for (const stage s : p.graph.all_stages()) {
@@ -142,7 +145,7 @@ private:
         return p;
     }
 
-    /// The forwards and gradients of each rank, full or not.
+    /// The forwards and gradients of each rank; gradients count as full backwards.
     [[nodiscard]] static compute_lanes gradient_order(const schedule& s) {
         compute_lanes lanes(s.graph.ranks());
         for (const auto& op : order_of(s).operations)
@@ -166,8 +169,8 @@ private:
         return most;
     }
 
-    /// The group that gives the plan's order; else the fastest within the memory; else the one that exceeds it least.
-    /// Megatron takes those of at least R whose last group is as large.
+    /// The group that gives the plan's order, or else the fastest within the memory, or else the one that exceeds the
+    /// memory least. Megatron accepts groups of at least R whose last group also has at least R.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();
         const auto microbatches = p_.graph.microbatches();
@@ -194,7 +197,7 @@ private:
         return options_.prediction_layers.empty() ? 0 : options_.prediction_layers[s];
     }
 
-    /// What Megatron says of layers of multi-token prediction elsewhere.
+    /// The refusal if layers of multi-token prediction are in a place that Megatron doesn't allow.
     [[nodiscard]] std::optional<refusal> refused_layers() const {
         const auto stages = options_.layers.size();
         std::optional<std::size_t> found;

@@ -22,14 +22,14 @@ enum class pytorch_action_kind : std::uint8_t {
     backward_input,     ///< I
     backward_weight,    ///< W
     backward,           ///< B
-    overlap,            ///< OVERLAP_F_B: the actions in its parentheses
+    overlap,            ///< OVERLAP_F_B: the actions in the parentheses
     send_forward,       ///< SEND_F
     receive_forward,    ///< RECV_F
     send_backward,      ///< SEND_B
     receive_backward,   ///< RECV_B
     wait_send_forward,  ///< WAIT_SEND_F
     wait_send_backward, ///< WAIT_SEND_B
-    unshard,            ///< UNSHARD: of the stage's parameters, under FSDP
+    unshard,            ///< UNSHARD: gathers the stage's parameters under FSDP
     reshard,            ///< RESHARD
     reduce_gradients,   ///< REDUCE_GRAD: scales by the number of microbatches, and reduces across data-parallel ranks
     wait_reduce_gradients, ///< WAIT_REDUCE_GRAD
@@ -58,10 +58,10 @@ inline constexpr std::array<std::pair<pytorch_action_kind, std::string_view>, 15
     return "?";
 }
 
-/// What a rank computes, as opposed to what it sends, receives, waits for or does once per stage.
+/// Whether a rank computes: true for computations, false for sends, receives, waits and actions of a whole stage.
 [[nodiscard]] constexpr bool is_compute(pytorch_action_kind kind) { return kind <= pytorch_action_kind::overlap; }
 
-/// Whether it is of a whole stage, and so needs no microbatch.
+/// Whether the action is of a whole stage, and so needs no microbatch.
 [[nodiscard]] constexpr bool is_of_stage(pytorch_action_kind kind) { return kind >= pytorch_action_kind::unshard; }
 
 /// One cell of a schedule file: `2F0`, `3SEND_F1`, `0REDUCE_GRAD`, `(0F5;3B1)OVERLAP_F_B`.
@@ -69,12 +69,12 @@ struct pytorch_action {
     optpipe::stage stage{};
     pytorch_action_kind kind = pytorch_action_kind::forward;
     std::optional<optpipe::microbatch> microbatch{};
-    /// Of an overlap, which has neither stage nor microbatch of its own.
+    /// The actions of an overlap, which has neither stage nor microbatch of its own.
     std::vector<pytorch_action> overlapped{};
     friend bool operator==(const pytorch_action&, const pytorch_action&) = default;
 };
 
-/// A schedule file: one row per rank. A cell may be empty: PyTorch's own files keep idle slots.
+/// A schedule file: one row per rank. A cell may be empty, because PyTorch's own files keep idle slots.
 struct pytorch_schedule {
     using row = std::vector<std::optional<pytorch_action>>;
     std::vector<row> rows{};
@@ -83,7 +83,7 @@ struct pytorch_schedule {
 
 namespace detail {
 
-/// Calls `visit(action)` for each action of a row, those of an overlap one by one.
+/// Calls `visit(action)` for each action of a row, and for each action inside an overlap.
 template <class Visit> void for_each_action(const pytorch_schedule::row& row, Visit visit) {
     for (const auto& cell : row) {
         if (!cell) continue;
@@ -96,19 +96,19 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 
 } // namespace detail
 
-/// As PyTorch spells it.
+/// The action in PyTorch's spelling.
 [[nodiscard]] std::string to_string(const pytorch_action& action);
 
-/// The inverse of `to_string`, spaces around it allowed; empty for any other text. PyTorch itself reads `0F0@12` as
-/// `0F0` and `0FOO` as a forward without a microbatch: both are refused here.
+/// The inverse of `to_string`; spaces around the text are allowed. Empty for any other text. PyTorch itself reads
+/// `0F0@12` as `0F0`, and `0FOO` as a forward without a microbatch; both are refused here.
 [[nodiscard]] std::optional<pytorch_action> parse_pytorch_action(std::string_view text);
 
-/// Reads a schedule file of PyTorch, of either format; cells may be in quotes, and a UTF-8 byte order mark is skipped.
-/// Where every backward B has a W, B is what PyTorch calls I, as in the papers. Throws `input_error` with the first
-/// cell of each row that is no action, and where only some B have a W.
+/// Reads a schedule file of PyTorch, of either format. Cells may be in quotes, and a UTF-8 byte order mark is skipped.
+/// If every backward B has a W, B means PyTorch's I, as in the papers. Throws `input_error` with the first cell of each
+/// row that isn't an action, and if only some B have a W.
 [[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
 
-/// As PyTorch's `_dump_csv` writes it, line ends included.
+/// The file as PyTorch's `_dump_csv` writes it, including line ends.
 [[nodiscard]] std::string to_csv(const pytorch_schedule& file);
 
 } // namespace optpipe
@@ -140,7 +140,7 @@ namespace detail {
     return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// Takes an index off the start of a text; none if there is none, or it doesn't fit.
+/// Removes an index from the start of a text; empty if there is none, or it doesn't fit.
 template <class Index> std::optional<Index> take_index(std::string_view& text) {
     std::uint32_t value = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -189,7 +189,7 @@ OPTPIPE_INLINE std::optional<pytorch_action> parse_pytorch_action(std::string_vi
 
 namespace detail {
 
-/// Without the quotes around it, which some programs write.
+/// A cell without the quotes that some programs write.
 [[nodiscard]] inline std::string_view unquoted(std::string_view cell) {
     cell = stripped(cell);
     const bool is_quoted = cell.size() > 1 && cell.front() == '"' && cell.back() == '"';
@@ -200,7 +200,7 @@ namespace detail {
     return "row " + std::to_string(row) + ", cell " + std::to_string(cell);
 }
 
-/// One line, and the first of its cells that is no action.
+/// Reads one line; reports the first of its cells that isn't an action.
 [[nodiscard]] inline pytorch_schedule::row parse_row(std::string_view line, std::size_t number,
                                                      std::vector<violation>& found) {
     pytorch_schedule::row row;
@@ -211,7 +211,7 @@ namespace detail {
         if (more) line.remove_prefix(comma + 1);
         row.push_back(parse_pytorch_action(cell));
         if (row.back() || cell.empty()) continue;
-        // In the files of zero-bubble.
+        // The files of zero-bubble spell the full backward BW.
         const bool is_whole = cell.find("BW") != std::string_view::npos;
         found.push_back({place_of_cell(number, row.size()),
                          printable(cell) + " is no action of PyTorch's, as 2F0 is" +
@@ -221,8 +221,8 @@ namespace detail {
     return row;
 }
 
-/// The papers and zero-bubble's own files call the gradient of the input B, which is the whole backward in PyTorch.
-/// A stage and microbatch with both B and W can only mean that.
+/// The letters of the papers and of zero-bubble's own files: B is the gradient of the input, which in PyTorch is the
+/// whole backward. A stage and microbatch with both B and W can only mean that.
 class old_letters {
 public:
     explicit old_letters(const pytorch_schedule& file) {
@@ -238,7 +238,7 @@ public:
         return std::any_of(backwards_.begin(), backwards_.end(), [&](const auto& each) { return has_weight(each); });
     }
 
-    /// Replaces them, or says what is B in one place and can't be in another.
+    /// Replaces them, or reports the first B that can't have that meaning.
     void replace(pytorch_schedule& file, std::vector<violation>& found) const {
         for (std::size_t r = 0; r < file.rows.size(); ++r)
             for (std::size_t c = 0; c < file.rows[r].size(); ++c)

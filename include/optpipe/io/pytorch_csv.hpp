@@ -13,36 +13,36 @@ namespace optpipe {
 
 /// The two formats of PyTorch's schedule files.
 enum class pytorch_format {
-    compute_only,  ///< what is computed; PyTorch adds sends and receives, each receive as early as it can
-    compute_comms, ///< everything, with each receive where the plan has it
+    compute_only,  ///< computations; PyTorch adds messages, each receive as early as it can
+    compute_comms, ///< all actions, with each receive where the plan has it
 };
 
 struct pytorch_options {
     pytorch_format format = pytorch_format::compute_only;
-    /// Whether offloads, reloads and recomputation, which PyTorch's schedules can't express, are left out. Otherwise a
-    /// schedule that has some is refused.
+    /// Leaves out offloads, reloads and recomputation, which PyTorch's schedules can't express. Otherwise a schedule
+    /// with them is refused.
     bool without_storage = false;
-    /// For stages under FSDP, in `compute_comms`: how many stages of a rank have their parameters gathered at once, at
-    /// least 1 (PyTorch itself takes 3). Each more costs the parameters of a stage, and gives the gathering of one more
-    /// time. 0: no UNSHARD and RESHARD.
+    /// For stages under FSDP, in `compute_comms`: the number of a rank's stages whose parameters are gathered at once,
+    /// at least 1 (PyTorch itself uses 3). Each further one costs the memory of a stage's parameters, and gives the
+    /// gathering more time. 0: no UNSHARD and RESHARD.
     std::size_t unsharded_stages = 0;
 };
 
 /// Whether an operation of the schedule offloads, reloads or recomputes, or a backward recomputes piece by piece.
 [[nodiscard]] bool uses_storage(const problem& p, const schedule& s);
 
-/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses what PyTorch can't run: a rank without a
-/// stage, and, unless it is to be left out, offloading and recomputation; and a schedule that isn't executable.
+/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: a rank
+/// without a stage; offloading and recomputation, unless they are to be left out; and a schedule that isn't executable.
 ///
-/// A stage under FSDP needs UNSHARD and RESHARD: to `compute_only` PyTorch adds them, in `compute_comms` they are with
-/// `unsharded_stages`.
+/// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds them to `compute_only`; in `compute_comms` they are added
+/// if `unsharded_stages` isn't 0.
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
-/// The order of what a schedule file computes on a problem, for `simulate`; the two actions of an overlap follow each
-/// other. Everything is kept on the device. Throws `input_error` where the file doesn't fit the problem (other ranks,
-/// stages elsewhere, other microbatches), and for what is wrong with the messages of `compute_comms`
-/// (`message_violations`). Refused if its rows wait for each other, even where no send waits for its receive.
+/// The order of a schedule file's computations on a problem, for `simulate`; the two actions of an overlap follow each
+/// other. All activations are kept on the device. Throws `input_error` if the file doesn't fit the problem (other
+/// ranks, stages elsewhere, other microbatches), or if messages of `compute_comms` are wrong (`message_violations`).
+/// Refused if its rows wait for each other even when no send waits for its receive.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -113,7 +113,7 @@ namespace detail {
     return std::nullopt;
 }
 
-/// The problem as PyTorch sees it: no storage options, no memory.
+/// The problem as PyTorch sees it: without storage options and memory.
 [[nodiscard]] inline problem without_storage(problem p) {
     for (const stage s : p.graph.all_stages()) {
         p.storage[s] = {};
@@ -124,7 +124,7 @@ namespace detail {
     return p;
 }
 
-/// What is computed, in the order of the schedule.
+/// The computations in the order of the schedule.
 [[nodiscard]] inline order compute_order(const schedule& s) {
     auto result = order_of(s);
     std::erase_if(result.operations,
@@ -136,9 +136,9 @@ namespace detail {
 
 /// Writes the rows of `compute_comms` from the programs of all ranks.
 ///
-/// PyTorch issues a row's actions one after the other; a computation waits for what it receives. All messages of a rank
-/// are on one lane of its program, and the programs of all ranks were issued in one common order, so the rows can be
-/// run in that order even where every send waits for its receive.
+/// PyTorch issues a row's actions one after the other; a computation waits for the message that it receives. All
+/// messages of a rank are on one lane of its program, and the programs of all ranks were issued in one common order. So
+/// the rows can be run in that order even if every send waits for its receive.
 class pytorch_lowering {
 public:
     pytorch_lowering(const problem& p, const per_rank<rank_program>& programs) : p_{&p} {
@@ -157,7 +157,7 @@ public:
 private:
     using position_map = std::map<std::string, std::size_t>;
 
-    /// One end of a message, as PyTorch names it: after the stage that has this end.
+    /// One end of a message in PyTorch's naming: by the stage at this end.
     [[nodiscard]] static pytorch_action message_action(const exchange_part& part) {
         const bool sends = part.side == exchange_part::side_kind::send;
         const auto& op = part.message;
@@ -172,7 +172,8 @@ private:
                 {}};
     }
 
-    /// Messages that progress together in the program are cells of their own here: in an order that both ranks know.
+    /// The actions of a program. Messages that progress together in the program become cells of their own, in an order
+    /// that both ranks know.
     [[nodiscard]] static std::vector<pytorch_action> actions_of(const rank_program& program) {
         std::vector<pytorch_action> actions;
         for (const auto& each : program.instructions) {
@@ -204,8 +205,9 @@ private:
 
     /// Adds the waits for sends, and for each stage the reduction of its gradients after the last of its backwards.
     ///
-    /// A send is waited for once its rank has what the receiver sent after it had posted its receive: then the wait is
-    /// short, and what is sent isn't held for longer than necessary. The rest is waited for at the end.
+    /// A send is waited for once its rank has received a message that the receiver sent after posting the receive. Then
+    /// the wait is short, and the sent data isn't held longer than necessary. The remaining sends are waited for at the
+    /// end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;
@@ -227,7 +229,8 @@ private:
         return row;
     }
 
-    /// Once `computed` has run, its input has come; its sender had posted all that it was to receive before.
+    /// Adds waits after `computed`: its input has arrived, and the sender of that input had posted all of its earlier
+    /// receives.
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);

@@ -13,17 +13,16 @@ namespace optpipe {
 /// Whether a file is of the format `compute_comms`: it has other actions than computations.
 [[nodiscard]] bool is_compute_comms(const pytorch_schedule& file);
 
-/// What is wrong with the messages of a `compute_comms` file, each with its place: a computation without its receive, a
+/// All violations by the messages of a `compute_comms` file, each with its place: a computation without its receive, a
 /// send or receive without its other end or on another rank than its stage's, a send without a wait in a file that has
-/// waits, an empty cell. Contract: its computations are of stages and microbatches of `g`, on the ranks that have
-/// these.
+/// waits, an empty cell. Contract: its computations are of stages and microbatches of `g`, on the right ranks.
 [[nodiscard]] std::vector<violation> message_violations(const any_graph& g, const pytorch_schedule& file);
 
-/// How sends progress: buffered, as small ones may, they end at once; as a rendezvous, as large ones do with NCCL, when
-/// the receive is there, and in the order in which a rank issues them.
+/// How sends progress. Buffered: they end at once, as small ones may. Rendezvous: they end when the receive is there,
+/// in the order in which a rank issues them, as large ones do with NCCL.
 enum class pytorch_sends { buffered, rendezvous };
 
-/// The first action of each rank that never runs, as "row 2 stops at 1F0"; empty if all run. Contract: no
+/// The first action of each rank that never runs, such as "row 2 stops at 1F0"; empty if all run. Contract: no
 /// `message_violations`.
 [[nodiscard]] std::vector<std::string> stuck_actions(const any_graph& g, const pytorch_schedule& file,
                                                      pytorch_sends sends);
@@ -40,13 +39,13 @@ namespace detail {
     return kind == pytorch_action_kind::wait_send_forward || kind == pytorch_action_kind::wait_send_backward;
 }
 
-/// The other end of a message. Contract: there is one.
+/// The other end of a message, which must exist.
 [[nodiscard]] pytorch_action message_partner(const pytorch_action& action);
 
 /// The wait for a send.
 [[nodiscard]] pytorch_action wait_for(pytorch_action sent);
 
-/// What a computation receives, if that comes as a message.
+/// The receive of a computation's input, if that comes as a message.
 [[nodiscard]] pytorch_action received_by(const pytorch_action& computed);
 
 } // namespace detail
@@ -108,7 +107,7 @@ OPTPIPE_INLINE pytorch_action received_by(const pytorch_action& computed) {
             {}};
 }
 
-/// The actions of each rank, overlaps in their parts, and where each is.
+/// The actions of each rank, with overlaps divided into their parts, and the position of each action.
 class pytorch_rows {
 public:
     pytorch_rows(const any_graph& g, const pytorch_schedule& file) : g_{&g} {
@@ -123,7 +122,7 @@ public:
 
     [[nodiscard]] const any_graph& graph() const { return *g_; }
 
-    /// Its row and its position there.
+    /// The row of an action and its position there.
     [[nodiscard]] std::optional<std::pair<std::size_t, std::size_t>> find(const pytorch_action& action) const {
         const auto found = at_.find(key_of(action));
         return found == at_.end() ? std::nullopt : std::optional{found->second};
@@ -133,14 +132,15 @@ public:
         return found && found->first == r && found->second < i;
     }
 
-    /// The stage whose output, or whose gradient, a computation needs; none for the first, or the last.
+    /// The stage whose output or gradient a computation needs; none for forwards of the first stage, gradients of the
+    /// last one, and weight gradients.
     [[nodiscard]] std::optional<stage> source_of(const pytorch_action& computed) const {
         if (computed.kind == pytorch_action_kind::backward_weight) return std::nullopt;
         if (computed.kind == pytorch_action_kind::forward)
             return computed.stage.position() == 0 ? std::nullopt : std::optional{computed.stage.previous()};
         return computed.stage.position() + 1 == g_->stages() ? std::nullopt : std::optional{computed.stage.next()};
     }
-    /// Whether what it needs comes from another rank.
+    /// Whether that input comes from another rank.
     [[nodiscard]] bool receives(const pytorch_action& computed) const {
         const auto source = source_of(computed);
         return source && g_->rank_of(*source) != g_->rank_of(computed.stage);
@@ -244,7 +244,7 @@ private:
     std::vector<violation> found_{};
 };
 
-/// Runs the rows, each one action after the other.
+/// Simulates the rows, each of which runs one action after the other.
 class pytorch_run {
 public:
     pytorch_run(const any_graph& g, const pytorch_schedule& file, pytorch_sends sends)
@@ -273,7 +273,7 @@ private:
         return moved;
     }
 
-    /// Ends the first message that a rank has under way, if its other end is the first of that rank.
+    /// Ends the first pending message of a rank, if its other end is the first pending one of that rank.
     bool meets_partner(std::size_t r) {
         if (issued_[r].empty()) return false;
         const auto message = issued_[r].front();

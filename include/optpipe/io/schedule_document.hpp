@@ -16,17 +16,17 @@
 
 namespace optpipe {
 
-/// A schedule as a file tells it (io/README.md), before it is held against a problem: an operation need
-/// not be possible, and what is claimed need not be true.
+/// A schedule as read from a file (io/README.md), before it is checked against a problem: its operations needn't be
+/// possible, and its claims needn't be true.
 struct schedule_document {
     std::string problem_name;
     std::string method;
-    /// It says that it has forwards alone.
+    /// Whether the file declares a schedule of forwards alone.
     bool forward_only = false;
     std::vector<timed_operation> operations;
-    /// Forwards whose storage option is named, with its name.
+    /// Forwards with a named storage option, and its name.
     std::vector<std::pair<operation, std::string>> storage;
-    /// Entries of `operations` whose spelling means nothing; they are not among the operations.
+    /// Entries of `operations` with an unreadable spelling; they are not among the operations.
     std::vector<violation> unreadable;
     std::optional<duration> objective;
     std::optional<duration> bound;
@@ -35,14 +35,14 @@ struct schedule_document {
     std::optional<std::vector<memory_size>> peak_memory;
 };
 
-/// The operations of a document, as a schedule of this problem. They may be out of its range: `validate` says so.
+/// The operations of a document as a schedule of this problem. They may be out of its range; `validate` reports that.
 [[nodiscard]] schedule to_schedule(const problem& p, const schedule_document& document);
 
-/// Storage options that a document names and its problem doesn't have; and on stages without a list, where transfers
-/// alone say what is offloaded, those that the transfers contradict.
+/// Storage options that the document names and the problem doesn't have. On stages without a list of options, transfers
+/// alone determine what is offloaded; there, options that the transfers contradict.
 [[nodiscard]] std::vector<violation> storage_violations(const problem& p, const schedule_document& document);
 
-/// How far what a file claims may lie from what its operations give.
+/// The largest differences between the claims of a file and the measures of its operations.
 struct claim_slacks {
     duration time{};
     memory_size memory{};
@@ -51,11 +51,12 @@ struct claim_slacks {
 
 [[nodiscard]] claim_slacks claim_slacks_of(const problem& p, const schedule& s, tolerance t = {});
 
-/// All that is wrong with a document of this problem: what couldn't be read, storage options and operations that the
-/// problem doesn't have, broken rules, and claims that its operations don't bear out. Empty: it may be relied on.
+/// Everything that is wrong with a document of this problem: unreadable entries, storage options and operations that
+/// the problem doesn't have, violated rules, and claims that its operations contradict. If empty, the document can be
+/// relied on.
 [[nodiscard]] std::vector<violation> document_violations(const problem& p, const schedule_document& document);
 
-/// Where a document's derived fields disagree with the measures of its operations.
+/// Derived fields of a document that disagree with the measures of its operations.
 [[nodiscard]] std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
                                                        const claim_slacks& slacks);
 
@@ -76,7 +77,7 @@ struct claim_slacks {
 namespace optpipe {
 namespace detail {
 
-/// Which option of a stage has this name, with a list or without.
+/// The storage option of a stage with this name, whether or not the stage has a list.
 inline std::optional<storage_index> option_named(const problem& p, stage s, std::string_view name) {
     const auto found = find_storage_option(p, s, name);
     if (!found) return std::nullopt;
@@ -87,7 +88,7 @@ inline bool has_cell(const problem& p, const operation& op) {
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
 }
 
-/// The name of each cell's storage option; where none is named, `offload` if there is an OFFLOAD, else `keep`.
+/// The name of each cell's storage option. If none is named, it is `offload` if there is an OFFLOAD, else `keep`.
 inline std::vector<std::string_view> storage_names(const problem& p, const schedule_document& document) {
     const cell_numbering cell{p.graph};
     std::vector<std::string_view> names(cell.size(), "keep");
@@ -150,7 +151,7 @@ OPTPIPE_INLINE claim_slacks claim_slacks_of(const problem& p, const schedule& s,
 }
 namespace detail {
 
-/// Written so that a claim that isn't a number differs from everything.
+/// A claim that is NaN differs from everything.
 inline bool near(double a, double b, double slack) { return std::abs(a - b) <= slack; }
 
 inline void check_claim(std::vector<violation>& found, std::string place, double claimed, double true_value,
@@ -206,11 +207,11 @@ OPTPIPE_INLINE std::vector<violation> document_violations(const problem& p, cons
     auto found = document.unreadable;
     for (auto& v : storage_violations(taken, document))
         found.push_back(std::move(v));
-    if (found.size() > document.unreadable.size()) return found; // all else depends on it
+    if (found.size() > document.unreadable.size()) return found; // everything else depends on them
     const auto timed = to_schedule(taken, document);
     for (auto& v : document.forward_only ? validate_forward_only(taken, timed) : validate(taken, timed))
         found.push_back(std::move(v));
-    if (!found.empty()) return found; // claims are compared with operations that make sense
+    if (!found.empty()) return found; // claims can only be compared with valid operations
     return claims_violations(document, measure(taken, timed), claim_slacks_of(taken, timed));
 }
 

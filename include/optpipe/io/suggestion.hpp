@@ -16,8 +16,8 @@ namespace detail {
 
 inline char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-/// How many letters must be changed, added, left out, or exchanged with their neighbour to make `b` of `a`; upper and
-/// lower case are equal.
+/// The number of letters that must be changed, added, left out, or exchanged with their neighbour to turn `a` into `b`.
+/// Case is ignored.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> before;
     std::vector<std::size_t> last(b.size() + 1);
@@ -40,10 +40,10 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 } // namespace detail
 
-/// The name that `word` is most likely a slip of, the first of those that are equally near; none if none is near.
+/// The name that `word` most likely misspells, the first of those that are equally near; empty if none is near.
 [[nodiscard]] inline std::optional<std::string> nearest_name(std::string_view word,
                                                              std::span<const std::string> names) {
-    // One letter of three may be wrong: fewer, and slips go unnoticed; more, and any short word is like any other.
+    // One letter of three may be wrong. With fewer, slips go unnoticed; with more, any short word is like any other.
     constexpr std::size_t letters_per_slip = 3;
     std::optional<std::string> nearest;
     std::size_t least = 0;
@@ -59,7 +59,7 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
     return nearest;
 }
 
-/// "; did you mean memory_limit?", or nothing.
+/// A text such as "; did you mean memory_limit?"; empty if no name is near.
 [[nodiscard]] inline std::string suggestion(std::string_view word, std::span<const std::string> names) {
     const auto nearest = nearest_name(word, names);
     return nearest ? "; did you mean " + *nearest + "?" : "";

@@ -9,13 +9,13 @@
 
 namespace optpipe {
 
-/// The schedule as a figure, a standalone SVG document: for each rank what it computes, its transfers to the host and
-/// back, and how much memory it holds under its limit. Pointing at a box shows its spelling and its times.
+/// The schedule as a figure, a standalone SVG document. For each rank it shows the computations, the transfers to the
+/// host and back, and the memory in use under its limit. Pointing at a box shows its spelling and its times.
 [[nodiscard]] std::string schedule_to_svg(const problem& p, const schedule_report& report,
                                           const svg_options& options = {});
 
-/// A measurement over its plan, on one axis: each lane as it ran, in a narrow row above it the plan, and the planned
-/// memory as a line over the measured. Times of the measurement may be any, see `measurement_violations`.
+/// A measurement and its plan on one time axis. The plan of each lane is in a narrow row above it, and the planned
+/// memory is a line over the measured one. Times of the measurement may be any; see `measurement_violations`.
 [[nodiscard]] std::string overlay_to_svg(const problem& p, const schedule_report& planned,
                                          const schedule_report& measured, const svg_options& options = {});
 

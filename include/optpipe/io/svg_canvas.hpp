@@ -1,61 +1,19 @@
 #pragma once
 
 #include "optpipe/io/escape.hpp"
+#include "optpipe/io/palette.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace optpipe::detail {
 
-struct colour {
-    int red = 0;
-    int green = 0;
-    int blue = 0;
-
-    [[nodiscard]] std::string text() const {
-        std::string hex = "#";
-        for (const int part : {red, green, blue})
-            hex += hex_of(static_cast<char>(part));
-        return hex;
-    }
-    [[nodiscard]] bool is_dark() const { return 299 * red + 587 * green + 114 * blue < 150'000; }
-};
-
-/// `share` of the way from one to the other.
-inline colour mix(const colour& from, const colour& to, double share) {
-    const auto part = [&](int a, int b) { return static_cast<int>(std::lround(a + share * (b - a))); };
-    return {part(from.red, to.red), part(from.green, to.green), part(from.blue, to.blue)};
-}
-
-[[nodiscard]] constexpr colour base_colour(operation_kind kind) {
-    switch (kind) {
-    case operation_kind::forward: return {76, 125, 212};
-    case operation_kind::backward_input: return {43, 163, 155};
-    case operation_kind::backward_weight: return {132, 184, 72};
-    case operation_kind::backward: return {236, 148, 58};
-    case operation_kind::offload: return {120, 82, 190};
-    case operation_kind::reload: return {214, 84, 152};
-    case operation_kind::recompute: return {233, 196, 61};
-    }
-    return {};
-}
-
-/// The colour of the stage at `position` among `count` on its rank: from light to dark.
-inline colour shade_of(operation_kind kind, std::size_t position, std::size_t count) {
-    const auto base = base_colour(kind);
-    if (count < 2 || is_transfer(kind)) return base;
-    const double share = static_cast<double>(position) / static_cast<double>(count - 1);
-    const colour light = mix(base, {255, 255, 255}, 0.38);
-    const colour dark = mix(base, {0, 0, 0}, 0.3);
-    return mix(light, dark, share);
-}
-
-/// Letter and number: a class of the style sheet, `F0` for forwards of the first stage of a rank.
+/// A class of the style sheet, as letter and number: `F0` is for forwards of the first stage of a rank.
 inline std::string shade_class(operation_kind kind, std::size_t position) {
     return std::string(1, letter_of(kind)) + std::to_string(is_transfer(kind) ? 0 : position);
 }
@@ -65,7 +23,7 @@ class svg_canvas {
 public:
     void add(std::string_view text) { text_.append(text); }
 
-    /// `title` is what a viewer shows when the pointer rests on it.
+    /// Viewers show `title` when the pointer rests on the rectangle.
     void rectangle(std::string_view style, double x, double y, double width, double height,
                    std::string_view title = {}) {
         add("<rect class=\"");
@@ -117,11 +75,69 @@ private:
     std::string text_;
 };
 
-/// The largest font size at which so many characters of a sans-serif font fit into `width`.
+/// The largest font size at which this number of characters of a sans-serif font fits into `width`.
 inline double label_size_for(double width, std::size_t characters) {
     constexpr double character_width = 0.62;
     constexpr double margin = 1.4;
     return (width - margin) / (character_width * static_cast<double>(std::max<std::size_t>(characters, 1)));
+}
+
+inline std::vector<std::string> words_of(std::string_view text) {
+    std::vector<std::string> words;
+    while (!text.empty()) {
+        const auto space = std::min(text.find(' '), text.size());
+        if (space > 0) words.emplace_back(text.substr(0, space));
+        text.remove_prefix(std::min(space + 1, text.size()));
+    }
+    return words;
+}
+
+/// An upper estimate of the width of a line of text, for any sans-serif font of a viewer.
+inline double text_width(std::string_view text, double size) {
+    constexpr double narrow = 0.36;
+    constexpr double usual = 0.64;
+    constexpr double capital = 0.72;
+    constexpr double wide = 1.0;
+    double width = 0.0;
+    for_each_character(text, [&](std::string_view c, bool) {
+        const char first = c.front();
+        const bool is_narrow = std::string_view{" .,:;'|!()[]ijl"}.find(first) != std::string_view::npos;
+        const bool is_wide = c.size() > 2 || std::string_view{"mwMW%@"}.find(first) != std::string_view::npos;
+        width += is_narrow ? narrow : is_wide ? wide : first >= 'A' && first <= 'Z' ? capital : usual;
+    });
+    return width * size;
+}
+
+/// The part of a text that fits, with an ellipsis for the rest.
+inline std::string cut_to_width(std::string_view text, double width, double size) {
+    constexpr std::string_view ellipsis = "…";
+    if (text_width(text, size) <= width) return std::string{text};
+    std::string result;
+    for_each_character(text, [&, full = false](std::string_view c, bool) mutable {
+        full = full || text_width(result + std::string{c}, size) + text_width(ellipsis, size) > width;
+        if (!full) result += c;
+    });
+    return result.append(ellipsis);
+}
+
+/// Puts the pieces into lines, as many as fit into each. A piece that is too long for a line is broken at its spaces.
+inline std::vector<std::string> lines_of(const std::vector<std::string>& pieces, std::string_view between, double width,
+                                         double size) {
+    std::vector<std::string> lines;
+    for (const auto& piece : pieces) {
+        const auto longer = lines.empty() ? piece : lines.back() + std::string{between} + piece;
+        if (!lines.empty() && text_width(longer, size) <= width) {
+            lines.back() = longer;
+        } else if (text_width(piece, size) <= width) {
+            lines.push_back(piece);
+        } else if (between == " ") {
+            lines.push_back(cut_to_width(piece, width, size));
+        } else {
+            const auto broken = lines_of(words_of(piece), " ", width, size);
+            lines.insert(lines.end(), broken.begin(), broken.end());
+        }
+    }
+    return lines;
 }
 
 inline std::string svg_shades(std::size_t shades, bool recomputes) {
@@ -133,8 +149,7 @@ inline std::string svg_shades(std::size_t shades, bool recomputes) {
     return css;
 }
 
-inline std::string svg_style(std::size_t shades, double label_size, double small_size, bool outlined,
-                             bool recomputes) {
+inline std::string svg_style(std::size_t shades, double label_size, double small_size, bool outlined, bool recomputes) {
     const auto size = [](double s) { return "font-size:" + svg_canvas::coordinate(s) + "px"; };
     return "<style>\n"
            "text{font-family:Helvetica,Arial,'Liberation Sans','DejaVu Sans',sans-serif;fill:#222}\n"

@@ -23,12 +23,12 @@
 
 namespace optpipe::detail {
 
-/// One figure: of a schedule, or of a measurement with its plan in a row of its own above each lane.
+/// One figure of a schedule, or of a measurement with its plan in a row above each lane.
 class svg_figure {
 public:
-    svg_figure(const svg_figure&) = delete; // its memory looks at its timelines
+    svg_figure(const svg_figure&) = delete; // its memory points to its timelines
     svg_figure& operator=(const svg_figure&) = delete;
-    /// `plan`: null if there is none.
+    /// `plan` is null if there is none.
     svg_figure(const problem& p, const schedule_report& report, const schedule_report* plan, const svg_options& options)
         : p_{&p}, report_{&report}, plan_report_{plan}, timeline_{timeline_of(p, report.schedule, options.window)},
           plan_{plan ? timeline_of(p, plan->schedule, options.window)
@@ -36,19 +36,19 @@ public:
           memory_{p, timeline_, plan ? &plan_ : nullptr}, window_{options.window}, position_(p.graph.stages()) {
         timeline_.end = std::max(timeline_.end, plan_.end);
         layout_ = layout_of(p, timeline_, options, plan ? &plan_ : nullptr);
-        labels_ = labels_of(p, timeline_, layout_, options);
         const auto stages = stages_by_rank(p.graph);
         for (const auto& of_rank : stages) {
             shades_ = std::max(shades_, of_rank.size());
             for (std::size_t i = 0; i < of_rank.size(); ++i)
                 position_[of_rank[i]] = i;
         }
+        make_room(options);
+        labels_ = labels_of(p, timeline_, layout_, options);
     }
 
     std::string draw() && {
         begin();
-        title();
-        legend();
+        header(canvas_);
         axis();
         for (const rank r : p_->graph.all_ranks()) {
             if (!window_.shows(r)) continue;
@@ -71,47 +71,80 @@ private:
         for (const auto& lists : timeline_.ranks)
             operations = std::max(operations, lists.compute.size());
         const bool outlined = layout_.plot_width > 5.0 * static_cast<double>(operations);
-        canvas_.add(svg_style(shades_, labels_.size, layout_.small_size(), outlined,
-                              occurs(operation_kind::recompute)));
+        canvas_.add(
+            svg_style(shades_, labels_.size, layout_.small_size(), outlined, occurs(operation_kind::recompute)));
         if (plan_report_)
             canvas_.add("<style>.planned{fill:none;stroke:#1a1a1a;stroke-width:1;stroke-dasharray:3 1.5}</style>\n");
         canvas_.rectangle("page", 0, 0, layout_.page_width(), layout_.page_height());
     }
 
-    void title() {
+    /// Makes room for the texts at both sides of the lanes, and for the header above them.
+    void make_room(const svg_options& options) {
+        constexpr double space = 16.0;
+        double left = layout_.left;
+        double right = layout_.right;
+        for (const rank r : p_->graph.all_ranks()) {
+            if (!window_.shows(r)) continue;
+            left = std::max(left, space + text_width(link_name(r).first, layout_.small_size()));
+            if (layout_.memory_height > 0)
+                for (const auto& [style, text] : memory_.numbers(layout_, r))
+                    right = std::max(right, space + text_width(text, layout_.small_size()));
+        }
+        layout_.widen(left, right, options.width);
+        svg_canvas unseen;
+        layout_.top = header(unseen) + space_below_header;
+    }
+
+    /// Draws title, measures and legend. Returns the last base line.
+    double header(svg_canvas& canvas) const {
+        constexpr double title_size = 17.5; // 16 in bold
+        constexpr double facts_size = 12.0;
+        const double right = layout_.page_width() - 8.0;
+        const double width = right - layout_.left;
         const auto name = p_->name.empty() ? std::string{"schedule"} : printable(p_->name);
-        canvas_.text("title", layout_.left, 26,
-                     name + (report_->method.empty() ? "" : " · " + printable(report_->method)));
+        const auto title = name + (report_->method.empty() ? "" : " · " + printable(report_->method));
+        const auto shown = cut_to_width(title, width, title_size);
+        canvas.text("title", layout_.left, 26, shown, shown == title ? "" : title);
+        double y = 45.0;
+        for (const auto& line : lines_of(facts(), "  ·  ", width, facts_size)) {
+            canvas.text("facts", layout_.left, y, line);
+            y += svg_legend::row_height;
+        }
+        svg_legend legend{canvas, layout_.left, right, y + 4.5, shades_};
+        describe(legend);
+        return legend.last_row();
+    }
+
+    [[nodiscard]] std::vector<std::string> facts() const {
         const auto& m = report_->measures;
-        auto facts = plan_report_ ? measured_facts() : planned_facts();
-        facts += "  ·  bubble rate " + fixed_number(100.0 * m.bubble_rate, 1) + " %";
-        if (m.offloads > 0)
-            facts += "  ·  " + std::to_string(m.offloads) + (m.offloads == 1 ? " offload" : " offloads");
-        if (m.recomputes > 0) facts += "  ·  " + std::to_string(m.recomputes) + " recomputed";
-        canvas_.text("facts", layout_.left, 45, facts);
+        auto all = plan_report_ ? measured_facts() : planned_facts();
+        all.push_back("bubble rate " + fixed_number(100.0 * m.bubble_rate, 1) + " %");
+        if (m.offloads > 0) all.push_back(std::to_string(m.offloads) + (m.offloads == 1 ? " offload" : " offloads"));
+        if (m.recomputes > 0) all.push_back(std::to_string(m.recomputes) + " recomputed");
+        return all;
     }
     [[nodiscard]] std::string objective_name() const {
         return p_->objective == objective_kind::span ? "span " : "makespan ";
     }
-    [[nodiscard]] std::string planned_facts() const {
-        const auto unit = with_space(p_->time_unit);
-        auto facts = objective_name() + format_number(report_->measures.objective) + unit;
-        if (report_->bound) facts += "  ·  bound " + format_number(*report_->bound) + unit;
-        if (const auto gap = report_->gap()) facts += "  ·  gap " + fixed_number(100.0 * *gap, 1) + " %";
-        return facts;
+    [[nodiscard]] std::vector<std::string> planned_facts() const {
+        const auto unit = with_space(time_unit());
+        std::vector<std::string> all{objective_name() + format_number(report_->measures.objective) + unit};
+        if (report_->bound) all.push_back("bound " + format_number(*report_->bound) + unit);
+        if (const auto gap = report_->gap()) all.push_back("gap " + fixed_number(100.0 * *gap, 1) + " %");
+        return all;
     }
-    [[nodiscard]] std::string measured_facts() const {
+    [[nodiscard]] std::vector<std::string> measured_facts() const {
         const auto planned = plan_report_->measures.objective;
         const auto measured = report_->measures.objective;
-        const auto unit = with_space(p_->time_unit);
-        auto facts = "measured " + objective_name() + format_number(measured) + unit + "  ·  planned " +
-                     format_number(planned) + unit;
-        if (planned > duration{}) facts += "  ·  ratio " + fixed_number(measured / planned, 3);
-        return facts;
+        const auto unit = with_space(time_unit());
+        std::vector<std::string> all{"measured " + objective_name() + format_number(measured) + unit,
+                                     "planned " + format_number(planned) + unit};
+        if (planned > duration{}) all.push_back("ratio " + fixed_number(measured / planned, 3));
+        return all;
     }
+    [[nodiscard]] std::string time_unit() const { return printable(p_->time_unit, 20); }
 
-    void legend() {
-        svg_legend line{canvas_, layout_.left, shades_};
+    void describe(svg_legend& line) const {
         for (const auto kind : all_operation_kinds)
             if (occurs(kind)) line.kind(kind);
         line.entry({"bubble"}, "bubble");
@@ -134,7 +167,7 @@ private:
         const double bottom = layout_.bottom();
         constexpr double least_pixels = 70.0;
         const double step = round_step(least_pixels / layout_.pixels_per_time);
-        // Of a schedule that was read, times may be so extreme that no step leads from one end to the other.
+        // A schedule from a file may have such extreme times that no step leads from one end to the other.
         const double first = std::ceil(timeline_.begin.value() / step);
         const double last = timeline_.end.value() / step * (1.0 + tolerance{}.relative);
         for (double i = 0.0; first + i <= last && i <= layout_.plot_width; ++i) {
@@ -144,11 +177,11 @@ private:
             canvas_.text("tick", layout_.x(at), bottom + 17, format_number(at));
         }
         canvas_.line("axis", layout_.left, bottom, layout_.left + layout_.plot_width, bottom);
-        canvas_.text("unit", layout_.left + layout_.plot_width / 2, bottom + 35, "time" + in_brackets(p_->time_unit));
+        canvas_.text("unit", layout_.left + layout_.plot_width / 2, bottom + 35, "time" + in_brackets(time_unit()));
     }
 
     void box(const svg_box& b, double y, double height, const std::string& whose = "") {
-        const auto unit = with_space(p_->time_unit);
+        const auto unit = with_space(time_unit());
         auto name = whose + to_string(b.first);
         if (b.count > 1) name += " … " + to_string(b.last) + ", " + std::to_string(b.count) + " operations";
         const auto when = name + ": " + format_number(b.start) + " – " + format_number(b.end) + unit;
@@ -157,7 +190,7 @@ private:
                           layout_.width_of(end - start), height, when);
     }
 
-    /// What of it lies within the window.
+    /// The part of a time span within the window.
     [[nodiscard]] std::pair<duration, duration> shown_times(duration start, duration end) const {
         return {std::max(start, window_.from), std::min(end, window_.to)};
     }
@@ -184,11 +217,11 @@ private:
         for (const auto& b : boxes_of(lists.reloads, layout_))
             box(b, y + height - each, each, whose);
     }
-    /// Two engines may be at work at once: out above, back below.
+    /// With two engines, both may work at once: offloads are drawn above, reloads below.
     [[nodiscard]] double transfer_box_height(double row_height) const {
         return p_->transfer.engines == 2 ? row_height / 2 : row_height;
     }
-    /// The plan of a lane lies right above it.
+    /// Height of the plan's row, which is right above its lane.
     [[nodiscard]] double plan_height(double lane_height) const {
         constexpr double space = 1.0;
         return layout_.plan_height(lane_height) - space;
@@ -222,7 +255,7 @@ private:
                 box_label(timed, y, height, label_manner::microbatch);
     }
 
-    /// What stands beside the transfers of a rank, and all of it as a tooltip.
+    /// The label of a rank's transfers, and its full text as a tooltip.
     [[nodiscard]] std::pair<std::string, std::string> link_name(rank r) const {
         std::vector<std::string> sharing;
         for (const rank other : p_->graph.all_ranks())
@@ -246,15 +279,20 @@ private:
     }
     void plan_end_line() { moment(plan_report_->measures.objective, "planned"); }
 
-    /// Where the span counts, no moment of the step answers to a number.
+    /// Marks a time, but only for the makespan: a span doesn't correspond to a time of the step.
     void moment(duration at, const std::string& name) {
         if (p_->objective != objective_kind::makespan) return;
         if (at <= timeline_.begin || at > timeline_.end * (1.0 + tolerance{}.relative)) return;
         canvas_.line("bound", layout_.x(at), layout_.top - 8, layout_.x(at), layout_.bottom());
-        const bool fits_left = layout_.x(at) > layout_.left + layout_.plot_width / 4;
-        canvas_.text(fits_left ? "boundname" : "boundname start", layout_.x(at), layout_.top - 11,
-                     name + " " + format_number(at));
+        const auto text = name + " " + format_number(at);
+        const double width = text_width(text, svg_legend::font_size);
+        const bool fits_left =
+            layout_.x(at) > layout_.left + layout_.plot_width / 4 || layout_.x(at) + width > layout_.page_width();
+        const double x = fits_left ? std::max(layout_.x(at), width + 4.0) : layout_.x(at);
+        canvas_.text(fits_left ? "boundname" : "boundname start", x, layout_.top - 11, text);
     }
+
+    static constexpr double space_below_header = 30.5;
 
     const problem* p_;
     const schedule_report* report_;

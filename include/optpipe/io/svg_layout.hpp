@@ -14,7 +14,7 @@
 namespace optpipe {
 namespace detail {
 
-/// Where everything goes, in pixels.
+/// The positions of everything, in pixels.
 struct svg_layout {
     double left = 96.0;
     double right = 84.0;
@@ -26,11 +26,23 @@ struct svg_layout {
     double memory_height = 0.0;   ///< 0: not shown
     double gap = 0.0;
     double rank_gap = 0.0;
-    /// How high the row of a plan above a lane is, as a share of the lane; 0: none is shown
+    /// Height of a plan's row as a share of the lane below it; 0: not shown.
     double plan_share = 0.0;
     std::size_t ranks = 0;
     std::size_t first_rank = 0;
     duration begin{};
+    /// Width of the plot if no width is requested.
+    double wanted_width = 0.0;
+    double time = 0.0;
+
+    /// `width` is that of the whole page; 0 if none is requested.
+    void widen(double new_left, double new_right, double width) {
+        left = new_left;
+        right = new_right;
+        plot_width = width > 0.0 ? std::max(100.0, width - left - right) : wanted_width;
+        constexpr double shortest = 1e-300; // the inverse of a smaller number may be infinite
+        if (time > shortest) pixels_per_time = plot_width / time;
+    }
 
     [[nodiscard]] double x(duration t) const { return left + (t - begin).value() * pixels_per_time; }
     [[nodiscard]] double width_of(duration d) const { return d.value() * pixels_per_time; }
@@ -56,7 +68,7 @@ struct svg_layout {
     [[nodiscard]] double small_size() const { return ranks <= 16 ? 9.5 : 8.5; }
 };
 
-/// `plan`: what is shown above the lanes; null if nothing is.
+/// `plan` is shown above the lanes; null if there is none.
 inline svg_layout layout_of(const problem& p, const timeline& t, const svg_options& options,
                             const timeline* plan = nullptr) {
     struct heights {
@@ -88,14 +100,14 @@ inline svg_layout layout_of(const problem& p, const timeline& t, const svg_optio
     for (const auto& lists : t.ranks)
         operations = std::max(operations, lists.compute.size());
     constexpr double pixels_per_operation = 24.0;
-    const double wanted = std::clamp(pixels_per_operation * static_cast<double>(operations), 720.0, 1800.0);
-    layout.plot_width = options.width > 0.0 ? std::max(100.0, options.width - layout.left - layout.right) : wanted;
-    constexpr double shortest = 1e-300; // the inverse of what is below may be infinite
-    if (t.end - t.begin > duration{shortest}) layout.pixels_per_time = layout.plot_width / (t.end - t.begin).value();
+    layout.wanted_width = std::clamp(pixels_per_operation * static_cast<double>(operations), 720.0, 1800.0);
+    layout.time = (t.end - t.begin).value();
+    layout.widen(layout.left, layout.right, options.width);
     return layout;
 }
 
-/// Operations of one lane that are drawn as one box: one, or a run of such as are too narrow to be seen.
+/// Operations of one lane that are drawn as one box: a single one, or a run of operations that are too narrow to be
+/// seen.
 struct svg_box {
     duration start{};
     duration end{};
@@ -109,7 +121,7 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     std::vector<svg_box> boxes;
     const auto narrow = [&](duration d) { return layout.width_of(d) < least_width; };
     for (const auto& timed : operations) {
-        // A run may grow to a pixel; then the next begins, so that colours and bubbles stay where they belong.
+        // A run may grow to a pixel, then the next one starts, so that colours and bubbles stay at their times.
         if (!boxes.empty() && narrow(timed.end - timed.start) && narrow(boxes.back().end - boxes.back().start) &&
             narrow(timed.start - boxes.back().end)) {
             auto& run = boxes.back();
@@ -123,7 +135,7 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     return boxes;
 }
 
-/// The curve with at most one point per `step`, holding the highest level of its step.
+/// The curve with at most one point per `step`, which has the highest level of its step.
 inline std::vector<memory_point> thinned(const std::vector<memory_point>& curve, duration step) {
     std::vector<memory_point> result;
     memory_size after{};

@@ -12,19 +12,23 @@
 
 namespace optpipe::detail {
 
-/// The line below the title that says what the colours mean, written from left to right.
+/// The explanation of the colours below the title, written from left to right in as many rows as needed.
 class svg_legend {
 public:
-    svg_legend(svg_canvas& canvas, double left, std::size_t shades) : canvas_{&canvas}, x_{left}, shades_{shades} {}
+    static constexpr double row_height = 16.0;
+    static constexpr double font_size = 11.0;
 
-    /// A box, in as many parts as there are styles.
+    /// `y` is the base line of the first row.
+    svg_legend(svg_canvas& canvas, double left, double right, double y, std::size_t shades)
+        : canvas_{&canvas}, left_{left}, right_{right}, x_{left}, y_{y}, shades_{shades} {}
+
+    /// Adds a box, divided into one part for each style.
     void entry(const std::vector<std::string>& styles, std::string_view name) {
-        const double each = width / static_cast<double>(std::max<std::size_t>(styles.size(), 1));
+        make_room(swatch + text_width(name, font_size));
+        const double each = box_width / static_cast<double>(std::max<std::size_t>(styles.size(), 1));
         for (std::size_t i = 0; i < styles.size(); ++i)
-            canvas_->rectangle(styles[i], x_ + static_cast<double>(i) * each, 56, each, 11);
-        x_ += width + 4.0;
-        canvas_->text("legend", x_, 65.5, name);
-        x_ += 16.0 + 5.9 * static_cast<double>(name.size());
+            canvas_->rectangle(styles[i], x_ + static_cast<double>(i) * each, y_ - 9.5, each, 11);
+        text(swatch, name);
     }
     void kind(operation_kind which) {
         std::vector<std::string> styles;
@@ -33,20 +37,45 @@ public:
         entry(styles, legend_name(which));
     }
     void line(std::string_view style, std::string_view name) {
-        canvas_->line(style, x_, 61.5, x_ + 22, 61.5);
-        x_ += 8;
-        entry({}, name);
+        constexpr double length = 22.0;
+        make_room(length + 4.0 + text_width(name, font_size));
+        canvas_->line(style, x_, y_ - 4, x_ + length, y_ - 4);
+        text(length + 4.0, name);
     }
-    void remark(std::string_view text) {
-        x_ -= width + 4.0;
-        entry({}, text);
+    void remark(std::string_view words) {
+        make_room(text_width(words, font_size));
+        text(0.0, words);
     }
+    /// The base line of the last row.
+    [[nodiscard]] double last_row() const { return y_; }
 
 private:
-    static constexpr double width = 14.0;
+    static constexpr double box_width = 14.0;
+    static constexpr double swatch = box_width + 4.0;
+    static constexpr double space = 12.0;
+
+    void make_room(double width) {
+        if (x_ > left_ && x_ + width > right_) next_row();
+    }
+    void next_row() {
+        x_ = left_;
+        y_ += row_height;
+    }
+    /// Writes text, `indent` to the right of the box before it; in several rows if the words don't fit into one.
+    void text(double indent, std::string_view words) {
+        const auto lines = lines_of({std::string{words}}, "", right_ - x_ - indent, font_size);
+        for (std::size_t i = 0; i < lines.size(); ++i) {
+            if (i > 0) next_row();
+            canvas_->text("legend", x_ + indent, y_, lines[i]);
+        }
+        if (!lines.empty()) x_ += indent + text_width(lines.back(), font_size) + space;
+    }
 
     svg_canvas* canvas_;
+    double left_;
+    double right_;
     double x_;
+    double y_;
     std::size_t shades_;
 };
 

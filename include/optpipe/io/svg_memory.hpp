@@ -8,15 +8,17 @@
 #include "optpipe/pipeline/problem.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace optpipe::detail {
 
-/// The curves of device memory under their limits. One scale for all ranks, so that they can be compared.
+/// The curves of device memory under their limits. All ranks have the same scale, so that they can be compared.
 class svg_memory {
 public:
-    /// `plan`: null if there is none. Both timelines outlive it.
+    /// `plan` is null if there is none. Both timelines must outlive this object.
     svg_memory(const problem& p, const timeline& t, const timeline* plan) : p_{&p}, timeline_{&t}, plan_{plan} {
         memory_size peak{};
         memory_size limit{};
@@ -26,7 +28,7 @@ public:
             if (!p.memory_limit[r].is_unlimited()) limit = std::max(limit, p.memory_limit[r]);
         }
         constexpr double headroom = 1.12;
-        // A limit far above is left out rather than flatten all.
+        // A limit far above the curves is left out, because it would flatten them.
         constexpr double far_above = 3.0;
         top_ = headroom * (limit <= far_above * peak ? std::max(limit, peak) : peak);
         if (top_ <= memory_size{}) top_ = memory_size{1.0};
@@ -51,7 +53,28 @@ public:
         const auto at =
             std::find_if(curve.begin(), curve.end(), [&](const auto& point) { return point.level == peak; });
         if (at != curve.end()) canvas.circle("summit", layout.x(at->time), y(peak), layout.ranks <= 16 ? 2.2 : 1.4);
-        numbers(canvas, layout, r, peak);
+        const double middle = layout.memory_y(r) + layout.memory_height / 2;
+        const auto written = numbers(layout, r);
+        for (std::size_t i = 0; i < written.size(); ++i) {
+            const double below = written.size() == 1 ? 3.3 : i == 0 ? -2.0 : layout.small_size() + 0.5;
+            canvas.text(written[i].style, end + 8, middle + below, written[i].text);
+        }
+    }
+
+    struct styled_text {
+        std::string_view style;
+        std::string text;
+    };
+    /// The text next to a rank's curve, in one or two lines.
+    [[nodiscard]] std::vector<styled_text> numbers(const svg_layout& layout, rank r) const {
+        constexpr int digits = 4;
+        const auto limit = p_->memory_limit[r];
+        const auto peak = peak_of(timeline_->ranks[r].device_memory);
+        const std::string_view style = peak > limit + tolerance{}.at(p_->memory_scale()) ? "over" : "peak";
+        if (limit.is_unlimited()) return {{style, "peak " + format_number(peak, digits)}};
+        if (layout.memory_height < 2.2 * layout.small_size())
+            return {{style, format_number(peak, digits) + " of " + format_number(limit, digits)}};
+        return {{"over", "limit " + format_number(limit, digits)}, {style, "peak " + format_number(peak, digits)}};
     }
 
 private:
@@ -62,21 +85,6 @@ private:
         for (const auto& point : thinned(curve, duration{0.4 / layout.pixels_per_time}))
             data += "H" + number(layout.x(point.time)) + "V" + number(y(point.level));
         return data + "H" + number(layout.left + layout.plot_width) + "V" + number(y(memory_size{})) + "Z";
-    }
-
-    void numbers(svg_canvas& canvas, const svg_layout& layout, rank r, memory_size peak) const {
-        constexpr int digits = 4;
-        const auto limit = p_->memory_limit[r];
-        const double x = layout.left + layout.plot_width + 8;
-        const double middle = layout.memory_y(r) + layout.memory_height / 2;
-        const auto slack = tolerance{}.at(p_->memory_scale());
-        const auto* style = peak > limit + slack ? "over" : "peak";
-        if (limit.is_unlimited()) return canvas.text(style, x, middle + 3.3, "peak " + format_number(peak, digits));
-        if (layout.memory_height < 2.2 * layout.small_size())
-            return canvas.text(style, x, middle + 3.3,
-                               format_number(peak, digits) + " of " + format_number(limit, digits));
-        canvas.text("over", x, middle - 2, "limit " + format_number(limit, digits));
-        canvas.text(style, x, middle + layout.small_size() + 0.5, "peak " + format_number(peak, digits));
     }
 
     const problem* p_;

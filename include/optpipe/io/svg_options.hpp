@@ -5,7 +5,7 @@
 namespace optpipe {
 
 struct svg_options {
-    /// Of the whole figure, in pixels; 0: as wide as the number of operations asks for.
+    /// Width of the whole figure in pixels; 0: chosen by the number of operations.
     double width = 0.0;
     bool labels = true;
     bool transfers = true;

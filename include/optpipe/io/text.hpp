@@ -19,7 +19,7 @@
 
 namespace optpipe {
 
-/// What one method made of a problem: its measures, or why there is no schedule.
+/// The result of one method on a problem: its measures, or the reason why there is no schedule.
 struct comparison_row {
     std::string method;
     std::optional<measures> result;
@@ -30,31 +30,33 @@ struct comparison_row {
 [[nodiscard]] comparison_row make_comparison_row(const schedule_report& report,
                                                  std::optional<double> planning_seconds = {});
 
-/// Why there is no schedule, with the units of the problem: "rank 0 needs 6 GB of memory, its limit is 5 GB".
+/// The reason why there is no schedule, with the units of the problem: "rank 0 needs 6 GB of memory, its limit is 5
+/// GB".
 [[nodiscard]] std::string reason_text(const problem& p, const refusal& why);
 
 [[nodiscard]] comparison_row make_comparison_row(const problem& p, std::string method, const refusal& why,
                                                  std::optional<double> planning_seconds = {});
 
-/// How another method did, for the verdict.
+/// The result of another method, for the verdict.
 struct baseline {
     std::string method;
-    /// How far it is above the plan, as "+11.0 %"; empty: it has no schedule.
+    /// Excess of its objective over the plan's, such as "+11.0 %"; empty if it has no schedule.
     std::string excess{};
-    /// Why it has none.
+    /// The reason why it has no schedule.
     std::string reason{};
 };
 
-/// What the verdict says of another method beside an objective.
+/// The entry of a method in a verdict about a plan with this objective.
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
-/// One line: the objective, how far it is from the bound, bubbles, memory, offloads, recomputation. Then, where there
-/// are others, a line of how far they are above it, and one for each reason why some have no schedule.
+/// One line with the objective, its distance from the bound, bubbles, memory, offloads and recomputation. If there are
+/// other methods, a second line has their excess over it, and there is one line for each reason why some have no
+/// schedule.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 
-/// A table of methods, in the order given. Peak memory is that of the rank which comes closest to its limit; the rate
-/// of recomputation is there where stages have storage options.
+/// Writes a table of methods, in the given order. Peak memory is that of the rank that comes closest to its limit. The
+/// rate of recomputation is shown if stages have storage options.
 void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows);
 
 } // namespace optpipe
@@ -103,7 +105,7 @@ inline std::string bound_text(const problem& p, const schedule_report& report) {
     return (share < least_shown ? "under 0.1 %" : percent(share)) + " above the lower bound " + number;
 }
 
-/// The rank that comes closest to its limit; without limits, the one that holds most.
+/// The rank that comes closest to its limit; without limits, the rank with the largest peak.
 inline rank tightest_rank(const problem& p, const measures& m) {
     rank tightest{};
     const auto use = [&](rank r) {
@@ -131,14 +133,14 @@ inline std::string offloads_text(std::size_t count) {
     return "; " + std::to_string(count) + (count == 1 ? " offload" : " offloads");
 }
 
-/// Of the work of the rank that recomputes most.
+/// The number of recomputations, and the share of recomputation in the work of the rank that recomputes most.
 inline std::string recompute_text(const measures& m) {
     if (m.recomputes == 0) return "";
     return "; " + std::to_string(m.recomputes) + " recomputed, at most " + percent(m.recompute_rate) +
            " of a rank's work";
 }
 
-/// Methods that have no schedule for one reason.
+/// Methods without a schedule for the same reason.
 struct left_out_methods {
     std::string reason;
     std::string names;

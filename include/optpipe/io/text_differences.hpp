@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// A table of how long operations of each kind took, on average as planned and as measured; the excess over the plan,
-/// on average and at most; and the longest delay of a start. Messages come last, where there were any.
+/// Writes a table of the durations of each kind of operation: the mean as planned and as measured, the mean and the
+/// largest excess over the plan, and the longest delay of a start. Messages come last, if there were any.
 void write_differences(std::ostream& out, const problem& p, const std::vector<kind_difference>& kinds,
                        const time_difference& messages = {});
 
@@ -33,7 +33,7 @@ void write_differences(std::ostream& out, const problem& p, const std::vector<ki
 namespace optpipe {
 namespace detail {
 
-/// A difference beside the time that it is of; what is too little to matter is 0.
+/// A difference from a duration `whole`; negligible differences are "0".
 inline std::string difference_text(duration difference, duration whole) {
     constexpr double matters = 1e-4;
     constexpr int digits = 4;

@@ -11,24 +11,25 @@
 namespace optpipe {
 
 struct grid_options {
-    /// Columns of a line.
+    /// Columns per line.
     std::size_t width = 100;
-    /// A schedule that needs more lines per rank than this is folded: its start and its end are shown in full, what
-    /// lies between on one line.
+    /// A schedule that needs more lines per rank than this is folded: its start and its end are shown in full, the time
+    /// between them on one line.
     std::size_t most_bands = 8;
-    /// Lines per rank of the start, and of the end, of a schedule that is folded.
+    /// Lines per rank for the start, and for the end, of a folded schedule.
     std::size_t end_bands = 2;
     bool transfers = true;
     view_window window{};
 };
 
-/// The schedule over time, a line per rank and below it its transfers to the host and back. A cell is as wide as its
-/// operation is long, and labelled `2F0`, in narrow cells `F0` or `F`; dots are bubbles. What is longer than a line
-/// goes on below. Of what would take very many lines start and end are shown so; what lies between, or all of it where
-/// no label fits, is on one line, where a letter stands for the kind that runs, and a sign for several in one column.
+/// Writes the schedule over time, with a line per rank, and below it one for its transfers to the host and back. The
+/// width of a cell shows the length of its operation. Labels are `2F0`, or in narrow cells `F0` or `F`; dots are
+/// bubbles. A schedule that is longer than a line continues below. If it would take too many lines, only its start and
+/// its end are shown like this. The time between them, or the whole schedule if no label fits, is on one line. There, a
+/// letter stands for the kind of the running operation, and a sign for several kinds in one column.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
-/// The same for a measurement and its plan: each line twice, as planned and as it ran.
+/// The same for a measurement and its plan: each line appears twice, as planned and as measured.
 void write_overlay_grid(std::ostream& out, const problem& p, const schedule_report& planned,
                         const schedule_report& measured, const grid_options& options = {});
 
@@ -51,12 +52,12 @@ void write_overlay_grid(std::ostream& out, const problem& p, const schedule_repo
 namespace optpipe {
 namespace detail {
 
-/// How times map to columns.
+/// The mapping from times to columns.
 struct grid_scale {
     duration begin{};
     double columns_per_time = 1.0;
 
-    /// Up to here each column still is a number of its own.
+    /// Up to this number, doubles represent every column exactly.
     static constexpr double most_columns = 1e15;
 
     [[nodiscard]] std::size_t column(duration t) const {
@@ -68,12 +69,12 @@ struct grid_scale {
     }
 };
 
-/// A stretch of time as it is shown: with labels, or a letter of the kind in each column.
+/// A section of time as it is shown: with labels, or with a letter of the kind in each column.
 struct grid_section {
     grid_scale scale;
     bool labelled = true;
     view_window window{};
-    /// Of the scale: the first that is shown, the first that is no more, and the end of the scale.
+    /// Columns of the scale: the first shown one, the one after the last shown one, and the end of the scale.
     std::size_t from = 0;
     std::size_t to = 0;
     std::size_t end = 0;
@@ -86,13 +87,13 @@ struct grid_lane {
     char idle = ' ';
 };
 
-/// One of the schedules that a grid shows below each other, and what stands behind the names of its lanes.
+/// One of the schedules that a grid shows below each other, and the suffix to the names of its lanes.
 struct grid_subject {
     const optpipe::schedule* schedule;
     std::string suffix;
 };
 
-/// In a column with operations of several kinds.
+/// The sign of a column with operations of several kinds.
 inline constexpr char mixed_kinds = '+';
 
 /// The columns of one lane in one band.
@@ -113,7 +114,7 @@ public:
     [[nodiscard]] bool has_mixed() const { return text_.find(mixed_kinds) != std::string::npos; }
 
 private:
-    /// The columns of an operation that lie in this band; at least one for an operation that begins in it.
+    /// The columns of an operation in this band; at least one if the operation begins in it.
     [[nodiscard]] std::pair<std::size_t, std::size_t> columns_of(const timed_operation& timed) const {
         const auto first = std::min(section_->scale.column(timed.start), section_->end - 1);
         const auto last = std::min(std::max(section_->scale.column(timed.end), first + 1), section_->end);
@@ -129,7 +130,7 @@ private:
             taken = taken > 0 ? 2 : 1;
         }
     }
-    /// In the columns that are its own.
+    /// Labels an operation in the columns that it doesn't share.
     void label(const timed_operation& timed) {
         auto [first, last] = columns_of(timed);
         const auto is_shared = [&](std::size_t column) { return taken_[column - from_] > 1; };
@@ -141,7 +142,7 @@ private:
         for (auto column = first; column < last && !is_shared(column); ++column)
             text_[column - from_] = column - first < text.size() ? text[column - first] : '-';
     }
-    /// The longest spelling that leaves a column free.
+    /// The longest spelling that leaves one column free.
     static std::string spelled(const operation& op, std::size_t width) {
         const std::string letter(1, letter_of(op.kind));
         const auto brief = letter + std::to_string(op.microbatch.value());
@@ -153,7 +154,7 @@ private:
     std::size_t from_;
     std::size_t to_;
     std::string text_;
-    /// How many operations have a column: none, one, or several.
+    /// The number of operations in each column: none, one, or several.
     std::vector<char> taken_;
 };
 
@@ -210,7 +211,8 @@ private:
         return format_number(1.0 / section.scale.columns_per_time, 3) + unit_;
     }
 
-    /// Columns per time such that three quarters of the labels fit with a column to spare; 0: there is no such number.
+    /// Columns per time such that three quarters of the labels fit with a column to spare; 0 if there is no such
+    /// number.
     [[nodiscard]] double labelled_scale() const {
         std::vector<double> durations;
         std::size_t label = 1;
@@ -247,7 +249,7 @@ private:
         sections_.push_back(overview(scale.time(head), scale.time(tail)));
         sections_.push_back({scale, true, {}, tail, end, end});
     }
-    /// On one line.
+    /// A section that shows a time span on one line.
     [[nodiscard]] grid_section overview(duration from, duration to) const {
         const double length = (to - from).value();
         grid_section all{{from, length > 0.0 ? static_cast<double>(columns_) / length : 1.0}, false, {}, 0, 0, 0};
@@ -279,7 +281,7 @@ private:
         }
     }
 
-    /// Whether some of its columns have operations of several kinds.
+    /// Writes a band. Returns whether some of its columns have operations of several kinds.
     bool write_band(std::ostream& out, const grid_section& section, std::size_t from, std::size_t to) const {
         write_line(out, axis_name_, axis(section, from, to));
         bool has_mixed = false;

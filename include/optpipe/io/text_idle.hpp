@@ -8,8 +8,8 @@
 
 namespace optpipe {
 
-/// A table with a line for each rank: how long it computes, and how long it is idle by cause (`idle_times`). Causes
-/// that no rank has get no column.
+/// Writes a table with a line for each rank: the time that it computes, and the time that it is idle by cause
+/// (`idle_times`). Causes that no rank has get no column.
 void write_idle(std::ostream& out, const problem& p, const schedule& s);
 
 } // namespace optpipe

@@ -10,11 +10,12 @@
 
 namespace optpipe {
 
-/// A table of what each operation and message took, its interval with the confidence of it, and how that differs from
-/// the plan; and which steps it rests on. Contract: the profile is of this problem (`profile_violations`).
+/// Writes a table of the measured duration of each operation and message, its interval with its confidence, and the
+/// difference from the plan; and the steps that it is based on. Contract: the profile is of this problem
+/// (`profile_violations`).
 void write_profile(std::ostream& out, const problem& p, const cost_profile& profile);
 
-/// One line for each number that has left the plan.
+/// Writes one line for each cost that has drifted from the plan.
 void write_drift(std::ostream& out, const std::vector<drifted_cost>& drifted);
 
 } // namespace optpipe

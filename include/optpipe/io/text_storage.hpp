@@ -11,17 +11,19 @@
 
 namespace optpipe {
 
-/// How many (stage, microbatch) use the storage options of one name.
+/// The number of (stage, microbatch) pairs that use the storage options of one name.
 struct storage_use {
     std::string name;
     std::size_t count = 0;
     per_stage<std::size_t> by_stage{};
 };
 
-/// Of all options that are used, in the order in which the stages list them. Empty without storage options.
+/// The use of all storage options in the order in which the stages list them, without unused ones. Empty if the problem
+/// has no storage options.
 [[nodiscard]] std::vector<storage_use> storage_uses(const problem& p, const schedule& s);
 
-/// A table of them, with a column per stage where there are few. Nothing without storage options.
+/// Writes a table of the storage options in use, with a column per stage if there are few. Writes nothing if the
+/// problem has none.
 void write_storage_uses(std::ostream& out, const problem& p, const schedule& s);
 
 } // namespace optpipe
@@ -57,7 +59,7 @@ OPTPIPE_INLINE std::vector<storage_use> storage_uses(const problem& p, const sch
     };
     for (const auto& timed : s.operations)
         if (timed.op.kind == operation_kind::forward) add(timed.op.stage, timed.op.storage, true);
-    // Without a list, it is the transfer that says it.
+    // Without a list of options, the transfers determine the option.
     for (const auto& timed : s.operations)
         if (timed.op.kind == operation_kind::offload && p.storage[timed.op.stage].empty()) {
             add(timed.op.stage, 0, false);

@@ -11,8 +11,8 @@ namespace optpipe {
 
 using table_row = std::vector<std::string>;
 
-/// Writes rows of cells in columns, the first to the left, the others to the right. The first row heads the columns; a
-/// shorter one has a name and a sentence, which may be as long as it likes.
+/// Writes rows of cells in columns, the first aligned left, the others right. The first row is the heading. A shorter
+/// row has a name and a sentence of any length.
 void write_table(std::ostream& out, const std::vector<table_row>& lines);
 
 } // namespace optpipe

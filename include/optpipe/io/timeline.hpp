@@ -18,7 +18,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// What one rank does, each list by start.
+/// The operations and memory of one rank; each list is ordered by start.
 struct rank_timeline {
     std::vector<timed_operation> compute;
     std::vector<timed_operation> offloads;
@@ -29,11 +29,11 @@ struct rank_timeline {
     [[nodiscard]] bool has_transfers() const { return !offloads.empty() || !reloads.empty(); }
 };
 
-/// A schedule as the figures show it. Operations that the problem doesn't have are left out.
+/// A schedule as figures show it. Operations that the problem doesn't have are left out.
 struct timeline {
     per_rank<rank_timeline> ranks;
     duration begin{};
-    /// The last end of anything, transfers included.
+    /// The end of the last operation, including transfers.
     duration end{};
 
     [[nodiscard]] bool has_transfers() const {
@@ -54,7 +54,7 @@ inline std::vector<timed_operation>& list_for(rank_timeline& lists, operation_ki
     return lists.compute;
 }
 
-/// The curve within a window: what is held at its start is held from there.
+/// The curve within a window; it begins with the level at the window's start.
 inline std::vector<memory_point> within(const std::vector<memory_point>& curve, const view_window& window) {
     std::vector<memory_point> result;
     for (const auto& point : curve) {
@@ -100,7 +100,7 @@ inline timeline timeline_of(const problem& p, const schedule& s, const view_wind
     return result;
 }
 
-/// The least of 1, 2, 5, 10, 20, 50, … (and 0.5, 0.2, …) that is not below `least`, a number above 0.
+/// The least of 1, 2, 5, 10, 20, 50, … (and 0.5, 0.2, …) that is at least `least`, which must be positive.
 inline double round_step(double least) {
     const double power = std::pow(10.0, std::floor(std::log10(least)));
     for (const double factor : {1.0, 2.0, 5.0})
@@ -108,9 +108,9 @@ inline double round_step(double least) {
     return 10.0 * power;
 }
 
-/// " ms" where the problem names a unit.
+/// A unit such as " ms"; empty if the problem has none.
 inline std::string with_space(const std::string& unit) { return unit.empty() ? "" : " " + unit; }
-/// " [ms]" where the problem names a unit.
+/// A unit such as " [ms]"; empty if the problem has none.
 inline std::string in_brackets(const std::string& unit) { return unit.empty() ? "" : " [" + unit + "]"; }
 
 } // namespace detail

@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// The ranks and times that a figure shows: all, unless it is told otherwise.
+/// The ranks and times that a figure shows; all by default.
 struct view_window {
     std::size_t first_rank = 0;
     std::size_t last_rank = std::numeric_limits<std::size_t>::max();
@@ -17,7 +17,7 @@ struct view_window {
     duration to = duration::unlimited();
 
     [[nodiscard]] bool shows(rank r) const { return r.position() >= first_rank && r.position() <= last_rank; }
-    /// An operation without length is where it starts.
+    /// An operation of length 0 is shown if its start is in the window.
     [[nodiscard]] bool shows(const timed_operation& timed) const {
         return timed.start < to && (timed.end > from || timed.start >= from);
     }

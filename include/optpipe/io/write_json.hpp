@@ -9,16 +9,16 @@
 
 namespace optpipe {
 
-/// The problem as `optpipe.problem/2`, or /1 where it has no lists of storage options, one stage per line. Reads back
-/// as the same problem, bit by bit.
+/// The problem as `optpipe.problem/2`, or /1 if it has no lists of storage options, with one stage per line. Reads back
+/// as the same problem, bit for bit.
 [[nodiscard]] std::string problem_to_json(const problem& p);
 
-/// As `optpipe.layers/1`, one kind of layer per line, with the ranks of each placement's stages. Reads back as the same
-/// layers and pipelines. Contract: a pipeline at least.
+/// The layers as `optpipe.layers/1`, one kind of layer per line, with the ranks of each placement's stages. Reads back
+/// as the same layers and pipelines. Contract: at least one pipeline.
 [[nodiscard]] std::string layers_to_json(const partition_problem& p);
 
-/// The schedule as `optpipe.schedule/2`, or /1 where the problem has no lists of storage options and the schedule isn't
-/// one of forwards alone; one operation per line, by start.
+/// The schedule as `optpipe.schedule/2`, or as /1 if the problem has no lists of storage options and the schedule isn't
+/// forward-only; one operation per line, ordered by start.
 [[nodiscard]] std::string schedule_to_json(const problem& p, const schedule_report& report);
 
 } // namespace optpipe
@@ -39,7 +39,7 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// JSON knows no infinity: what is unlimited or unknown is null. Without its point, -0 would be read as the integer.
+/// JSON has no infinity: an unlimited or unknown number is null. Without its point, -0 would be read as an integer.
 inline std::string json_number(double value) {
     if (value == 0.0 && std::signbit(value)) return "-0.0";
     return std::isfinite(value) ? exact_number(value) : "null";
@@ -81,7 +81,7 @@ inline std::string json_storage(const storage_list<false>& options) {
     return "[\n        " + joined(texts, ",\n        ") + " ]";
 }
 
-/// Of a stage, or of a layer; `first` is a field before them.
+/// The costs of a stage or layer; `first` is a field before them.
 inline std::string json_costs(const std::string& first, const stage_costs& c, const storage_list<false>& options) {
     const auto field = [](const char* name, const std::string& value) {
         return ", \"" + std::string{name} + "\": " + value;
@@ -101,7 +101,7 @@ inline std::string json_stages(const problem& p) {
     return "[\n    " + joined(stages, ",\n    ") + " ]";
 }
 
-/// Equal ones that follow one another as one.
+/// The layers; equal ones in succession are written as one.
 inline std::string json_layers(const std::vector<layer_costs>& layers) {
     std::vector<std::string> texts;
     for (auto first = layers.begin(); first != layers.end();) {
@@ -185,7 +185,7 @@ inline std::string json_object(const json_fields& fields) {
     return "{ " + joined(lines, ",\n  ") + " }\n";
 }
 
-/// `parts` are its stages, or layers.
+/// `parts` are the stages or layers.
 inline std::string json_pipeline(const problem& p, std::string_view format, const json_fields& parts) {
     const std::string transfer = "{ \"engines\": " + std::to_string(p.transfer.engines) +
                                  ", \"links\": " + json_links(p) + ", \"duplex\": \"" +
@@ -215,7 +215,7 @@ inline std::string json_operations(const problem& p, const schedule& s) {
         text += text.size() == 1 ? "\n    " : ",\n    ";
         text += "{ \"op\": \"" + to_string(timed.op) + "\", \"start\": " + json_number(timed.start.value()) +
                 ", \"end\": " + json_number(timed.end.value());
-        // What is written need not be valid.
+        // The written schedule need not be valid.
         const auto& op = timed.op;
         const bool is_stored = op.kind == operation_kind::forward && op.stage.position() < p.graph.stages() &&
                                op.storage < p.storage[op.stage].size();

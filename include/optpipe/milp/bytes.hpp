@@ -7,12 +7,12 @@
 
 namespace optpipe::milp {
 
-/// What vectors hold, without what their elements own.
+/// Bytes of vectors, without memory that their elements own.
 template <class... Ts> [[nodiscard]] std::size_t bytes_of(const std::vector<Ts>&... vectors) {
     return (std::size_t{0} + ... + (vectors.capacity() * sizeof(Ts)));
 }
 
-/// The same with what the inner vectors hold.
+/// The same, with the memory of the inner vectors.
 template <class T> [[nodiscard]] std::size_t bytes_of_lists(const std::vector<std::vector<T>>& lists) {
     std::size_t sum = bytes_of(lists);
     for (const auto& l : lists)

@@ -13,28 +13,28 @@ namespace optpipe::milp {
 
 enum class infeasibility_kind : unsigned char { bounds, integrality, rows };
 
-/// What a point violates, and by how much. Where a value is NaN, so is the amount.
+/// One violation by a point, and its amount. If the value is NaN, so is the amount.
 struct infeasibility {
     infeasibility_kind kind = infeasibility_kind::bounds;
-    std::size_t position = 0; ///< of the variable, or of the row
-    double value = 0.0;       ///< of the variable, or of the sum of the row's terms
+    std::size_t position = 0; ///< index of the variable or row
+    double value = 0.0;       ///< value of the variable, or of the sum of the row's terms
     double amount = 0.0;
 
     friend bool operator==(const infeasibility&, const infeasibility&) = default;
 };
 
-/// Rounded once: the sum is carried with more digits than the terms.
+/// The sum of the terms at `values`. It is computed with extra digits, and rounded once.
 [[nodiscard]] double activity(std::span<const term> terms, std::span<const double> values);
 
-/// In the model's own direction, the offset included.
+/// The objective in the model's own direction, including the offset.
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
 /// All that `values`, one per variable, violate: empty for a feasible point. Knows nothing of how they were found.
-/// What may be missed, and by how much, is said in `feasibility`.
+/// What may be missed, and by how much, is said in `feasibility`; rows are checked with integers rounded.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
 
-/// "x7: is 1.5, which is 0.5 outside of its bounds"
+/// A text such as "x7: is 1.5, which is 0.5 outside of its bounds".
 [[nodiscard]] std::string describe(const model& m, const infeasibility& what);
 
 } // namespace optpipe::milp
@@ -46,24 +46,56 @@ struct infeasibility {
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace optpipe::milp {
 namespace detail {
 
-/// How far `value` lies outside.
+/// An interval, and the distance of values from it.
 struct interval_check {
     double lower;
     double upper;
-    feasibility feasible;
 
     [[nodiscard]] double distance(double value) const {
         if (std::isnan(value)) return value;
         return std::max({lower - value, value - upper, 0.0});
     }
-    [[nodiscard]] bool accepts(double value) const {
-        return feasible.is_above(value, lower) && feasible.is_below(value, upper) && std::isfinite(value);
+    /// By no more than the slack and `noise`.
+    [[nodiscard]] bool accepts(double value, const feasibility& feasible, double noise = 0.0) const {
+        return std::isfinite(value) && value >= lower - feasible.slack(lower) - noise &&
+               value <= upper + feasible.slack(upper) + noise;
     }
 };
+
+[[nodiscard]] inline std::vector<double> with_rounded_integers(const model& m, std::span<const double> values,
+                                                               const feasibility& feasible) {
+    std::vector<double> rounded{values.begin(), values.end()};
+    for (const variable x : m.all_variables()) {
+        double& value = rounded[x.position()];
+        if (m.is_integer(x) && std::abs(value - std::round(value)) <= feasible.integrality())
+            value = std::round(value);
+    }
+    return rounded;
+}
+
+/// The largest term at a point.
+[[nodiscard]] inline double largest_term(std::span<const term> terms, std::span<const double> values) {
+    double largest = 0.0;
+    for (const auto& t : terms)
+        largest = std::max(largest, std::abs(t.coefficient * values[t.column.position()]));
+    return largest;
+}
+/// Whether a row accepts its activity at a point with rounded integers.
+[[nodiscard]] inline bool accepts(const model& m, row r, double activity, std::span<const double> values,
+                                  const feasibility& feasible) {
+    const auto terms = m.terms(r);
+    const double largest = largest_term(terms, values);
+    const double lower = m.row_lower(r), upper = m.row_upper(r);
+    const bool is_exact = static_cast<double>(terms.size()) * largest < largest_exact_integer && is_whole(activity);
+    if (is_exact && is_integral(m, r))
+        return activity >= feasible.rounded_up(lower) && activity <= feasible.rounded_down(upper);
+    return interval_check{lower, upper}.accepts(activity, feasible, noise_of_sum(largest));
+}
 
 } // namespace detail
 
@@ -86,21 +118,23 @@ OPTPIPE_INLINE double objective_value(const model& m, std::span<const double> va
 OPTPIPE_INLINE std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                 optpipe::tolerance tolerance) {
     OPTPIPE_EXPECT(values.size() == m.variables(), "check: one value per variable");
+    const feasibility feasible{tolerance};
     std::vector<infeasibility> found;
     for (const variable x : m.all_variables()) {
         const double value = values[x.position()];
-        const detail::interval_check bounds{m.lower(x), m.upper(x), {tolerance}};
-        if (!bounds.accepts(value))
+        const detail::interval_check bounds{m.lower(x), m.upper(x)};
+        if (!bounds.accepts(value, feasible))
             found.push_back({infeasibility_kind::bounds, x.position(), value, bounds.distance(value)});
         const double fraction = std::abs(value - std::round(value));
-        if (m.is_integer(x) && fraction > tolerance.at(1.0))
+        if (m.is_integer(x) && fraction > feasible.integrality())
             found.push_back({infeasibility_kind::integrality, x.position(), value, fraction});
     }
+    const auto point = detail::with_rounded_integers(m, values, feasible);
     for (const row r : m.all_rows()) {
-        const double value = activity(m.terms(r), values);
-        const detail::interval_check bounds{m.row_lower(r), m.row_upper(r), {tolerance}};
-        if (!bounds.accepts(value))
-            found.push_back({infeasibility_kind::rows, r.position(), value, bounds.distance(value)});
+        const double value = activity(m.terms(r), point);
+        const detail::interval_check sides{m.row_lower(r), m.row_upper(r)};
+        if (!detail::accepts(m, r, value, point, feasible))
+            found.push_back({infeasibility_kind::rows, r.position(), value, sides.distance(value)});
     }
     return found;
 }

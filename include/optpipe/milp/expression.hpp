@@ -67,14 +67,14 @@ private:
 [[nodiscard]] inline expression operator*(expression a, double factor) { return std::move(a *= factor); }
 [[nodiscard]] inline expression operator/(expression a, double divisor) { return std::move(a /= divisor); }
 
-/// `lower <= body <= upper`, where the constant of the body counts.
+/// `lower <= body <= upper`, including the constant of the body.
 struct constraint {
     expression body;
     double lower = -infinity;
     double upper = infinity;
 };
 
-/// Two bare variables compare as the indices they are: for a constraint between them, `x - y <= 0`.
+/// Two bare variables compare as indices; write `x - y <= 0` for a constraint between them.
 [[nodiscard]] inline constraint operator<=(expression a, double upper) { return {std::move(a), -infinity, upper}; }
 [[nodiscard]] inline constraint operator>=(expression a, double lower) { return {std::move(a), lower, infinity}; }
 [[nodiscard]] inline constraint operator==(expression a, double value) { return {std::move(a), value, value}; }
@@ -85,7 +85,7 @@ struct constraint {
 [[nodiscard]] inline constraint operator>=(expression a, const expression& b) { return std::move(a -= b) >= 0.0; }
 [[nodiscard]] inline constraint operator==(expression a, const expression& b) { return std::move(a -= b) == 0.0; }
 
-/// For `1.0 <= x + y <= 3.0` and `3.0 >= x + y >= 1.0`.
+/// Allows `1.0 <= x + y <= 3.0` and `3.0 >= x + y >= 1.0`.
 [[nodiscard]] inline constraint operator<=(constraint c, double upper) {
     c.upper = upper < c.upper ? upper : c.upper;
     return c;

@@ -10,42 +10,58 @@ namespace optpipe::milp {
 
 /// What counts as feasible, for the checker, presolve, propagation, relaxations and conflict analysis alike:
 /// - A bound of a variable and a side of a row may be missed by `slack` of it, integers by `integrality`. That is
-///   all that the checker asks of a point.
+///   all that the checker asks of a point, whose integers are rounded first. A row of integers with integral
+///   coefficients has no slack.
 /// - A model is infeasible if it has no point even where each bound and side is moved by its slack.
 /// - No part of the search loses a point that violates nothing. What has been computed may be off by `noise`, and moves
 ///   no bound and contradicts nothing by less; a row passes on the noise of the rows that it was made from.
 struct feasibility {
     optpipe::tolerance granted{};
 
-    /// The size of a number that others are compared with, but never below 1.
+    /// The magnitude of a number in comparisons, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
-    [[nodiscard]] double slack(double bound) const { return std::isfinite(bound) ? granted.at(scale(bound)) : 0.0; }
-    [[nodiscard]] double integrality() const { return granted.at(1.0); }
-
-    /// A lower bound of integers, if it may be `noise` too high.
-    [[nodiscard]] double rounded_up(double bound, double noise = 0.0) const {
-        return std::ceil(bound - std::max(integrality(), noise));
+    /// Absolute, as in other solvers, but for numbers so large that sums of them are no more precise.
+    [[nodiscard]] double slack(double bound) const {
+        constexpr double share = 1e-8;
+        return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;
     }
-    [[nodiscard]] double rounded_down(double bound, double noise = 0.0) const { return -rounded_up(-bound, noise); }
+    [[nodiscard]] double integrality() const { return granted.at(1.0); }
+    /// How far the bound of an integer that follows from a row may lie beyond an integer that still counts: rounding
+    /// to that breaks the row by no more than its slack.
+    [[nodiscard]] double grace(double slack_of_row, double coefficient) const {
+        return std::min(integrality(), slack_of_row / std::abs(coefficient));
+    }
+
+    /// A lower bound of integers, if it may be `off` too high.
+    [[nodiscard]] static double rounded_up(double bound, double off) { return std::ceil(bound - off); }
+    [[nodiscard]] static double rounded_down(double bound, double off) { return -rounded_up(-bound, off); }
+    /// One that was given.
+    [[nodiscard]] double rounded_up(double bound) const { return rounded_up(bound, integrality()); }
+    [[nodiscard]] double rounded_down(double bound) const { return rounded_down(bound, integrality()); }
     [[nodiscard]] bool is_above(double value, double lower) const { return value >= lower - slack(lower); }
     [[nodiscard]] bool is_below(double value, double upper) const { return value <= upper + slack(upper); }
     /// Whether no value is within both bounds.
     [[nodiscard]] bool cross(double lower, double upper) const { return lower > upper + slack(lower); }
 };
 
-/// What a sum may be off by, if the largest number in it is of this size.
+/// Integers up to here are doubles, and so are their sums.
+inline constexpr double largest_exact_integer = 0x1p53;
+
+[[nodiscard]] inline bool is_whole(double value) { return value == std::round(value); }
+
+/// Rounding error of a sum whose largest summand has this magnitude.
 [[nodiscard]] inline double noise_of_sum(double size) {
-    constexpr double operations = 8.0; // of those that matter: errors are random, and most terms small
+    constexpr double operations = 8.0; // relevant operations: errors are random, and most terms small
     return operations * std::numeric_limits<double>::epsilon() * size;
 }
 
-/// A number that was computed, and by how much it may differ from the exact result.
+/// A computed number, and the amount by which it may differ from the exact result.
 struct rounded {
     double value = 0.0;
     double noise = 0.0;
 };
 
-/// a - b, and 0 where that is nothing but rounding.
+/// a - b, or 0 if the result is only rounding.
 [[nodiscard]] inline rounded difference(double a, double b) {
     constexpr double cancelled = 1e-13;
     const double result = a - b;

@@ -15,25 +15,26 @@
 
 namespace optpipe::milp {
 
-/// Binary is integer between 0 and 1.
+/// A binary variable is an integer between 0 and 1.
 enum class domain : unsigned char { continuous, integer };
 enum class sense : unsigned char { minimize, maximize };
 
-/// Variables within bounds, rows `lower <= sum of terms <= upper`, and a linear objective. Bounds may be infinite, and
-/// may exclude each other: then the model is infeasible. Rows can be added but not taken away; what is changed most is
-/// bounds, costs and domains.
+/// A model has variables with bounds, rows `lower <= sum of terms <= upper`, and a linear objective. Bounds may be
+/// infinite. If they exclude each other, the model is infeasible. Rows can be added but not removed; bounds, costs,
+/// domains and names can be changed.
 class model {
 public:
-    /// Finite coefficients, no NaN, no lower bound of +infinity and no upper one of -infinity: here and below.
+    /// Here and below: coefficients must be finite, and a bound must not be NaN, a lower one not +infinity, an upper
+    /// one not -infinity.
     variable add_variable(double lower, double upper, domain kind = domain::continuous, std::string name = {});
     variable add_binary(std::string name = {}) { return add_variable(0.0, 1.0, domain::integer, std::move(name)); }
 
-    /// The terms are kept by column, those of one column as their sum, and none that is 0.
+    /// Terms are stored by column. Terms of the same column are summed, and zeros are dropped.
     row add_row(double lower, std::span<const term> terms, double upper, std::string name = {});
     row add_row(double lower, std::initializer_list<term> terms, double upper, std::string name = {}) {
         return add_row(lower, std::span<const term>{terms.begin(), terms.size()}, upper, std::move(name));
     }
-    /// The constant of the body goes to both sides.
+    /// The constant of the body is subtracted from both sides.
     row add_row(const constraint& c, std::string name = {});
 
     /// Replaces all costs and the offset.
@@ -51,7 +52,7 @@ public:
     [[nodiscard]] std::size_t variables() const { return columns_.size(); }
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
     [[nodiscard]] std::size_t nonzeros() const { return terms_.size(); }
-    /// Names beyond a few letters come on top.
+    /// Memory in bytes, without long names.
     [[nodiscard]] std::size_t bytes() const { return bytes_of(columns_, rows_, terms_); }
     [[nodiscard]] index_range<variable> all_variables() const { return index_range<variable>{variables()}; }
     [[nodiscard]] index_range<row> all_rows() const { return index_range<row>{rows()}; }
@@ -66,10 +67,10 @@ public:
 
     [[nodiscard]] double row_lower(row r) const { return at(r).lower; }
     [[nodiscard]] double row_upper(row r) const { return at(r).upper; }
-    /// By column, each at most once. Good until the next `add_row`.
+    /// Sorted by column, each column at most once. Valid until the next `add_row`.
     [[nodiscard]] std::span<const term> terms(row r) const;
 
-    /// Names may be empty, and nothing here makes them unique.
+    /// Names may be empty, and needn't be unique.
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const std::string& name(variable x) const { return at(x).name; }
     [[nodiscard]] const std::string& name(row r) const { return at(r).name; }
@@ -85,7 +86,7 @@ private:
     struct row_data {
         double lower;
         double upper;
-        std::size_t end; ///< of its terms
+        std::size_t end; ///< end of the row's terms
         std::string name;
     };
 
@@ -106,9 +107,12 @@ private:
     std::string name_;
 };
 
-/// Its name, or x7 where it has none.
+/// Whether all of its columns are integers, with integral coefficients.
+[[nodiscard]] bool is_integral(const model& m, row r);
+
+/// The variable's name, or x7 if it has none.
 [[nodiscard]] std::string name_of(const model& m, variable x);
-/// Its name, or r3 where it has none.
+/// The row's name, or r3 if it has none.
 [[nodiscard]] std::string name_of(const model& m, row r);
 
 } // namespace optpipe::milp
@@ -199,6 +203,13 @@ OPTPIPE_INLINE const model::column_data& model::at(variable x) const {
 OPTPIPE_INLINE const model::row_data& model::at(row r) const {
     OPTPIPE_EXPECT(r.position() < rows_.size(), "model: there is no such row");
     return rows_[r.position()];
+}
+
+OPTPIPE_INLINE bool is_integral(const model& m, row r) {
+    const auto terms = m.terms(r);
+    return std::all_of(terms.begin(), terms.end(), [&](const term& t) {
+        return m.is_integer(t.column) && t.coefficient == std::round(t.coefficient);
+    });
 }
 
 OPTPIPE_INLINE std::string name_of(const model& m, variable x) {

@@ -16,7 +16,7 @@
 
 namespace optpipe::milp {
 
-/// What a search knows at a moment, in the model's direction; infinite where it knows nothing yet.
+/// The state of a search, in the model's direction; infinite if unknown.
 struct progress {
     double incumbent = 0.0;
     double bound = 0.0;
@@ -25,8 +25,8 @@ struct progress {
     double seconds = 0.0;
 };
 
-/// Takes solutions from a progress callback: one value per variable of the model. They are checked before they count,
-/// and one that is feasible and better than the incumbent becomes it.
+/// Takes solutions from a progress callback, with one value per variable of the model. A solution that passes the check
+/// and is better than the incumbent replaces it.
 class solution_sink {
 public:
     void offer(std::span<const double> values);
@@ -36,42 +36,43 @@ private:
     std::vector<std::vector<double>> offered_;
 };
 
-/// All limits hold at once. Callbacks come one at a time, but from any of the search's threads.
+/// Options of a search. All limits hold at once. Callbacks are called one at a time, by any thread of the search.
 struct solve_options {
     std::chrono::duration<double> time_limit{std::numeric_limits<double>::infinity()};
     std::size_t node_limit = std::numeric_limits<std::size_t>::max();
-    /// Bytes for all that the search makes: presolved models, relaxations with their factors, cuts, nodes, and what is
-    /// learned. The given model isn't among them. Deterministic searches look at it between rounds only, and may pass
-    /// it by what a round takes.
+    /// Bytes for everything that the search creates: presolved models, relaxations with their factors, cuts, nodes, and
+    /// learned clauses. The given model isn't included. Deterministic searches check the limit only between rounds, and
+    /// may exceed it by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
-    /// What counts as optimal: objective and bound this close. At 0 the optimum is proven to the last digits that the
-    /// tolerance leaves.
+    /// A solution is optimal if the distance between objective and bound is at most the larger of the relative gap
+    /// times |objective| and the absolute gap. At 0 the optimum is proven to the last digits that the tolerance leaves.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};
 
-    /// No more are used than there are cores.
+    /// At most the number of cores is used.
     std::size_t threads = 1;
     std::uint64_t seed = 1;
-    /// Same seed, same result, whatever the number of threads, unless time or a stop request cuts it short.
+    /// The same seed gives the same result, whatever the number of threads, unless time or a stop request ends the
+    /// search.
     bool deterministic = false;
 
     bool presolve = true;
     bool cuts = true;
     bool heuristics = true;
-    /// The depth-first search that propagates and learns, beside the tree of relaxations.
+    /// Runs the depth-first search that propagates and learns, in addition to the tree of relaxations.
     bool conflict_search = true;
-    /// The tree of relaxations.
+    /// Runs branch and bound on relaxations.
     bool tree_search = true;
     std::size_t restarts = 3;
-    /// For rows, bounds and integrality, of incumbents and in all comparisons. Above 0.
+    /// Tolerance of rows, bounds and integrality, for incumbents and in all comparisons. Must be positive.
     optpipe::tolerance tolerance{};
 
-    /// Called at every new incumbent, and about this often.
+    /// Called at every new incumbent, and otherwise about once per interval.
     std::function<void(const progress&, solution_sink&)> on_progress{};
     std::chrono::duration<double> progress_interval{1.0};
     std::function<void(std::string_view)> log{};
-    /// Gets every new incumbent, if there is one. Must outlive the call.
+    /// Receives every new incumbent, if not null. Must outlive the call.
     shared_incumbent* shared = nullptr;
 };
 

@@ -18,15 +18,16 @@
 namespace optpipe::milp {
 
 struct presolve_options {
-    /// Reductions that keep an optimal solution, but not all feasible ones. Off where rows are added later.
+    /// Allows reductions that keep an optimal solution, but not all feasible ones. Disable them if rows are added
+    /// later.
     bool dual_reductions = true;
-    /// Reductions that make one point of several, and so forget what some columns are. Off where rows are added in
-    /// terms of the original: without them and dual ones, `translate` always has an answer.
+    /// Allows reductions that map several points to one, and so lose the values of some columns. Disable them if rows
+    /// are added in terms of the original: without them and the dual ones, `translate` always has an answer.
     bool many_to_one = true;
     std::size_t rounds = 100;
-    std::size_t probing_rounds = 2; ///< of those, the ones that may probe, which takes longest
+    std::size_t probing_rounds = 2; ///< number of these rounds that may probe, which takes longest
     presolving::margins margins{};
-    /// What the sides of each row may be off by, where they have been computed already; empty: nothing.
+    /// Error of each row's sides, if they have been computed; empty if the sides are exact.
     std::vector<double> noise{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
@@ -38,35 +39,35 @@ class reducible;
 struct undo_list;
 } // namespace presolving
 
-/// unbounded: or infeasible; solving it without its costs tells which.
+/// `unbounded` means unbounded or infeasible; solving the model without its costs tells which.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
-/// A smaller model with the same optimum, and the way back. Where the status is `unbounded`, it's what presolve had
-/// come to by then, and whatever is feasible in it can be restored; where it's `infeasible`, there is no model.
+/// A smaller model with the same optimum, and the way back. If the status is `unbounded`, it is the model that presolve
+/// had reached by then, and its feasible points can be restored; if `infeasible`, there is no model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original);
 
     [[nodiscard]] presolve_status status() const { return status_; }
     [[nodiscard]] const optpipe::milp::model& model() const { return model_; }
-    /// What the sides of each of its rows may be off by.
+    /// Error of the sides of each row of the reduced model.
     [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
 
-    /// Roughly: undos hold lists of their own.
+    /// Memory in bytes. An estimate, because undos hold lists of their own.
     [[nodiscard]] std::size_t bytes() const;
-    /// Values of the original's variables from those of the reduced model's, with the same objective.
+    /// Values of the original's variables for values of the reduced model's, with the same objective.
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const;
 
-    /// The reduced model's values of a point of the original. Feasible if that point is one of those that presolve
-    /// keeps; most dual reductions cut some off.
+    /// Values of the reduced model's variables for a point of the original. They are feasible if presolve keeps that
+    /// point; most dual reductions cut some points off.
     [[nodiscard]] std::vector<double> project(std::span<const double> original) const;
 
     /// A row of the original in terms of the reduced model: it holds for the same points, before and after they are
-    /// restored. Nothing if that isn't a linear row, because presolve has forgotten what some of its columns are.
+    /// restored. Empty if no linear row does that, because presolve lost the values of some of its columns.
     [[nodiscard]] std::optional<constraint> translate(const constraint& original) const;
 
-    /// What the variable is called in the reduced model, if it is there and still means the same.
+    /// The variable in the reduced model, if it still exists there with the same meaning.
     [[nodiscard]] std::optional<variable> find(variable original) const;
 
 private:
@@ -80,12 +81,12 @@ private:
     std::shared_ptr<const presolving::undo_list> undos_;
     std::vector<presolve_count> counts_;
     std::size_t columns_of_original_;
-    std::vector<variable> columns_; ///< of the reduced model, as the original knows them
+    std::vector<variable> columns_; ///< for each column of the reduced model, its variable in the original
     std::vector<std::uint32_t> reduced_;
 };
 
-/// Reduces a model, method by method (`presolve/`), until nothing changes or a limit is met. What is left has the same
-/// optimal objective; whatever is feasible in it can be restored.
+/// Reduces a model, method by method (`presolve/`), until nothing changes or a limit is met. The reduced model has the
+/// same optimal objective, and each of its feasible points can be restored.
 [[nodiscard]] presolve_result presolve(const model& m, const presolve_options& options = {});
 
 } // namespace optpipe::milp
@@ -120,7 +121,7 @@ private:
 namespace optpipe::milp {
 namespace presolving {
 
-/// What presolve did, in the order in which it did it.
+/// The undos in the order in which presolve made them.
 struct undo_list {
     std::vector<undo> all;
 };
@@ -209,7 +210,8 @@ OPTPIPE_INLINE void presolve_result::build(const presolving::reducible& m, const
 
 namespace presolving {
 
-/// Cheap methods until they find nothing, then the dearer ones, and from the start after each that found something.
+/// Runs cheap methods until they find nothing, then the more expensive ones. Restarts after each method that found
+/// something.
 inline verdict reduce(reducer& r, const presolve_options& options) {
     const auto is_over = [&] {
         return options.stop.stop_requested() || std::chrono::steady_clock::now() >= options.deadline;

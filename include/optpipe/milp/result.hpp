@@ -14,11 +14,11 @@
 
 namespace optpipe::milp {
 
-/// What can end a search before it has finished. `numerics`: some part of the tree could neither be searched nor
+/// A limit that ended a search before it had finished. `numerics`: some part of the tree could neither be searched nor
 /// excluded within the tolerances.
 enum class limit : unsigned char { time, nodes, memory, stop_requested, numerics };
 
-/// Within the gap that was asked for.
+/// Optimal within the requested gap.
 struct optimal {
     friend bool operator==(optimal, optimal) = default;
 };
@@ -33,7 +33,7 @@ struct stopped {
     friend bool operator==(stopped, stopped) = default;
 };
 
-/// Why a solver stopped; what it knows by then is told beside it.
+/// Why a solver stopped; `result` says separately what it knows by then.
 using termination = std::variant<optimal, infeasible, unbounded, stopped>;
 
 struct model_size {
@@ -45,7 +45,7 @@ struct model_size {
     friend bool operator==(const model_size&, const model_size&) = default;
 };
 
-/// What was known at a time, in the model's direction; infinite while nothing was.
+/// Objective and bound at a time, in the model's direction; infinite while unknown.
 struct gap_sample {
     double seconds = 0.0;
     double objective = 0.0;
@@ -61,7 +61,7 @@ struct statistics {
     std::size_t cuts = 0;
     std::size_t restarts = 0;
     std::size_t solutions = 0;
-    /// Bytes at the peak, of what `solve_options::memory_limit` counts.
+    /// Peak memory in bytes, as `solve_options::memory_limit` counts it.
     std::size_t memory = 0;
     double seconds = 0.0;
     std::vector<gap_sample> history;
@@ -69,9 +69,9 @@ struct statistics {
 
 struct result {
     termination why = stopped{};
-    /// No point is better: a lower bound where the model minimizes, an upper one where it maximizes.
+    /// A bound on the objective of all points: a lower bound if the model minimizes, an upper bound if it maximizes.
     double bound = 0.0;
-    /// Of the incumbent; infinite (the worst) without one.
+    /// Objective of the incumbent; infinite (the worst) without one.
     double objective = 0.0;
     /// One value per variable, feasible by `check`.
     std::optional<std::vector<double>> incumbent;
@@ -82,7 +82,7 @@ struct result {
 
 [[nodiscard]] std::string_view text_of(limit why);
 
-/// Distance of objective and bound in shares of the objective; infinite while one of them is.
+/// Distance between objective and bound as a share of |objective|; infinite if one of them is.
 [[nodiscard]] double relative_gap(double objective, double bound);
 
 struct solution {
@@ -90,7 +90,7 @@ struct solution {
     std::vector<double> values;
 };
 
-/// The best solution so far, to be read while the search goes on. Any thread may read at any time.
+/// The best known solution, which any thread may read while the search runs.
 class shared_incumbent {
 public:
     [[nodiscard]] std::optional<solution> read() const;

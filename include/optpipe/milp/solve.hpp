@@ -18,10 +18,10 @@
 namespace optpipe::milp {
 namespace search {
 
-/// One search from beginning to end. Its definition is in search/run.hpp.
+/// Runs one search from start to end. Defined in search/run.hpp.
 result run(const model& m, const solve_options& options, given_hooks hooks);
-/// In an arena of its own with `options.threads` threads, but no more than there are cores, or where that is one, on
-/// the calling thread.
+/// Runs in an arena of its own, with `options.threads` threads but at most one per core; on the calling thread if that
+/// is one thread.
 result run_in_own_arena(const model& m, const solve_options& options, given_hooks hooks);
 
 } // namespace search
@@ -48,13 +48,13 @@ search::given_hooks collect_hooks(const model& m, const Hooks& hooks, const W& k
 
 } // namespace detail
 
-/// What runs a search on threads of its own, as `oneapi::tbb::task_arena` does.
+/// A type that runs a search on its own threads, such as `oneapi::tbb::task_arena`.
 template <class A> concept search_arena = requires(A& arena, result (*search)()) {
     { arena.execute(search) } -> std::same_as<result>;
 };
 
-/// Branch and bound on linear relaxations, and beside it a search that propagates and learns from conflicts. Runs in
-/// the caller's arena, with at most as many threads as that has.
+/// Branch and bound on linear relaxations, combined with a search that propagates and learns from conflicts. Runs in
+/// the caller's arena, with at most its number of threads.
 ///
 /// The result's incumbent passes `check` on `m` at the options' tolerance; bounds are valid within it.
 template <search_arena Arena, class Hooks = no_hooks, witness W = no_witness>
@@ -63,7 +63,7 @@ result solve(Arena& arena, const model& m, const solve_options& options = {}, co
     return arena.execute([&] { return search::run(m, options, detail::collect_hooks(m, hooks, known)); });
 }
 
-/// In an arena of its own, or on the calling thread alone if the options ask for one.
+/// Solves in an arena of its own, or on the calling thread if the options ask for one thread.
 template <class Hooks = no_hooks, witness W = no_witness>
 result solve(const model& m, const solve_options& options = {}, const Hooks& hooks = {}, const W& known = {}) {
     return search::run_in_own_arena(m, options, detail::collect_hooks(m, hooks, known));
@@ -78,7 +78,7 @@ static_assert(check_milp_solver<own_solver>());
 
 } // namespace optpipe::milp
 
-// The search takes seconds to compile. A program that compiles it once needs no more than the declaration here.
+// The search takes seconds to compile. A program that compiles it once needs only the declarations above elsewhere.
 #if !defined(OPTPIPE_COMPILED)
 #include "optpipe/milp/search/run.hpp"
 #endif

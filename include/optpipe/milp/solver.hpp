@@ -15,12 +15,12 @@ template <class S> concept has_solver_name = requires(const S& solver) {
     { solver.name() } -> std::convertible_to<std::string_view>;
 };
 
-/// Anything that solves mixed-integer linear models.
+/// A solver of mixed-integer linear models.
 ///
-/// *Semantics.* Solving changes neither model nor options. The result says why the solver stopped; its incumbent passes
+/// *Semantics.* Solving changes neither model nor options. The result says why the solver stopped. Its incumbent passes
 /// `check` at the tolerance of the options, its objective is that of the incumbent, and no feasible point is better
-/// than its bound. `optimal` comes with an incumbent, `infeasible` and `unbounded` are proofs. Limits are kept as well
-/// as the solver can, a stop request is answered soon.
+/// than its bound. `optimal` comes with an incumbent; `infeasible` and `unbounded` are proofs. Limits are kept as well
+/// as the solver can; it ends soon after a stop request.
 template <class S> concept milp_solver = std::copyable<S> && has_solve<S> && has_solver_name<S>;
 
 template <class S> consteval bool check_milp_solver() {

@@ -212,9 +212,13 @@ private:
             if (is_cached_ || state_.done()) return;
         }
         const bool is_first = !state_.incumbent();
-        auto built = run_published_builders(state_, options_.without, threads_, log_, [&] { run_adaptive_once(); });
+        const auto find_any = [&] {
+            if (!is_left_out(options_.without, adaptive.name)) find_any_schedule();
+        };
+        auto built =
+            run_published_builders(state_, options_.without, threads_, log_, {find_any, [&] { run_adaptive_once(); }});
         builders_ = std::move(built.results);
-        if (!is_left_out(options_.without, adaptive.name)) find_any_schedule();
+        find_any();
         run_adaptive_once();
         if (is_first) search_from(std::move(built.best));
         if (state_.done()) return;

@@ -229,6 +229,8 @@ TEST_CASE("what isn't linear, and what is wrong, is refused with its line") {
         {with("<= 8", "<= -inf"), "line 7: the row has an infinite side on the wrong side"},
         {with("<= 10", "10"), "line 6: a row has '10' where <=, >= or = must be"},
         {with("2 z <= 10", "2\n z <= 10"), "read"},
+        {with("x + z = 4", "x + int = 4"), "line 9: the keyword 'int' can't be the name of a variable"},
+        {with("Binary\n b", "Binary\n b End"), "line 18: the keyword 'End' can't be the name of a variable"},
         {with("x + z = 4", "x + z + 3 = 4"), "line 9: the body of a row must be a sum of variables"},
         {with("x + z = 4", "3 = 4"), "line 9: the body of a row must be a sum of variables"},
         {with("-2 <= x - y", "-2 <= x - 1"), "line 7: the body of a row must be a sum of variables"},

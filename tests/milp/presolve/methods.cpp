@@ -284,6 +284,20 @@ TEST_CASE("a column that its rows keep within its bounds goes with an equation")
     CHECK(run(bounded, free_columns{}).result.find(x));
 }
 
+TEST_CASE("a column whose bound depends on an integer stays, whatever equation it is in") {
+    auto m = with_reals(2);
+    const auto open = m.add_binary();
+    m.set_bounds(y, 0.0, 8.0);
+    m.add_row(x - y == 1);
+    m.add_row(x - 10 * open <= 0);
+    CHECK(run(m, free_columns{}).result.find(x));
+    auto without = with_reals(3);
+    without.set_bounds(y, 0.0, 8.0);
+    without.add_row(x - y == 1);
+    without.add_row(x - z <= 0);
+    CHECK_FALSE(run(without, free_columns{}).result.find(x));
+}
+
 TEST_CASE("the one row that keeps a column from what it wants is tight") {
     auto m = with_reals(3, 0.0, 10.0);
     m.set_objective(1.0 * z);

@@ -103,7 +103,93 @@ model nasty_network(std::uint64_t seed) {
     return m;
 }
 
+/// Nodes that have something and nodes that ask for it, and arcs that mostly hold far more than anybody asks for.
+model network_with_supplies(std::uint64_t seed) {
+    random_numbers random{seed};
+    constexpr std::size_t nodes = 5;
+    std::vector<double> demand(nodes, 0.0);
+    for (std::size_t v = 1; v < nodes; ++v)
+        if (random.chance(70)) demand[0] -= demand[v] = static_cast<double>(random.between(0, 30)) - 10.0;
+    model m;
+    std::vector<std::vector<term>> balance(nodes);
+    for (std::size_t arc = 0; arc < 8; ++arc) {
+        const auto from = random.below(nodes), to = (from + 1 + random.below(nodes - 1)) % nodes;
+        const double capacity = random.chance(70) ? 5000.0 : 15.0;
+        const auto flow = m.add_variable(0.0, capacity), is_open = m.add_binary();
+        m.set_cost(is_open, 1.0);
+        m.add_row(-infinity, {{flow, 1.0}, {is_open, -capacity}}, 0.0);
+        balance[to].push_back({flow, 1.0});
+        balance[from].push_back({flow, -1.0});
+    }
+    for (std::size_t v = 0; v < nodes; ++v)
+        if (!balance[v].empty()) m.add_row(demand[v], balance[v], demand[v]);
+    return m;
+}
+
 } // namespace
+
+TEST_CASE("cut sets hold at every point, with supplies and with wide arcs") {
+    std::size_t cuts = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        CAPTURE(seed);
+        const auto p = problem_of(network_with_supplies(seed));
+        control limits{solve_options{}};
+        relaxation lp{p, seed};
+        if (lp.solve(limits, infinity) != lp_status::optimal) continue;
+        cut_pool pool;
+        const variable_bounds ends{p};
+        const std::vector<double> point(lp.point().begin(), lp.point().end());
+        mixed_integer_rounding rounding{p, lp.cuts(), p.lower, p.upper, ends};
+        cut_sets{p}.separate(rounding, ends, point, pool);
+        for (const auto& c : pool.take(point, 1000)) {
+            ++cuts;
+            CHECK(worst_violation(p, c) <= 1e-6 * std::max(1.0, std::abs(c.limit)));
+        }
+    }
+    CHECK(cuts > 100);
+}
+
+TEST_CASE("one round finds the nested cuts of a path") {
+    constexpr double wide = 1000.0;
+    model m;
+    std::vector<term> last;
+    for (std::size_t arc = 0; arc < 4; ++arc) {
+        const auto flow = m.add_variable(0.0, wide), is_open = m.add_binary();
+        m.set_cost(is_open, 1.0);
+        m.add_row(-infinity, {{flow, 1.0}, {is_open, -wide}}, 0.0);
+        last.push_back({flow, -1.0});
+        if (arc > 0) m.add_row(0.0, {{last[arc - 1].column, 1.0}, {flow, -1.0}}, 0.0);
+    }
+    m.add_row(1.0, {{last.back().column, 1.0}}, 1.0);
+    const auto p = problem_of(m);
+    control limits{solve_options{}};
+    relaxation lp{p, 1};
+    REQUIRE(lp.solve(limits, infinity) == lp_status::optimal);
+    cut_pool pool;
+    const variable_bounds ends{p};
+    mixed_integer_rounding rounding{p, lp.cuts(), p.lower, p.upper, ends};
+    cut_sets{p}.separate(rounding, ends, lp.point(), pool);
+    CHECK(pool.size() == 4);
+}
+
+TEST_CASE("a small demand beside a large capacity is rounded up, unless a tolerance explains it") {
+    for (const double demand : {30.0, 3.0, 1e-3, 1e-7}) {
+        CAPTURE(demand);
+        constexpr double capacity = 50.0;
+        model m;
+        const auto flow = m.add_variable(0.0, capacity), is_open = m.add_binary();
+        m.add_row(-infinity, {{flow, 1.0}, {is_open, -capacity}}, 0.0);
+        m.add_row(demand, {{flow, 1.0}}, infinity);
+        const auto p = problem_of(m);
+        relaxation lp{p, 1};
+        const variable_bounds ends{p};
+        mixed_integer_rounding rounding{p, lp.cuts(), p.lower, p.upper, ends};
+        const auto found = rounding.separate(std::vector<row_multiplier>{{1, 1.0}},
+                                             std::vector{demand, demand / capacity}, bound_choice::relaxing);
+        CHECK(found.has_value() == (demand > 1e-6));
+        if (found) CHECK(found->violation(std::vector{demand, 0.5}) > 0.0);
+    }
+}
 
 TEST_CASE("cuts of networks with fixed charges hold at every point, whatever the numbers are like") {
     std::size_t cuts = 0;

@@ -31,11 +31,11 @@ TEST_CASE("the time of transfers and recomputation, inside the backward, too") {
     c.forward = c.backward_input = c.backward_weight = duration{1.0};
     c.activation = memory_size{1.0};
     problem p{to_any_graph(graph<1, 3>{}), per_stage<stage_costs>(1, c)};
-    p.storage[stage{0}] = {keep_stash(c),
-                           {"offload", memory_size{1.0}, {}, {}, memory_size{1.0},
-                            transfer_times{duration{2.0}, duration{3.0}}},
-                           {"ahead", memory_size{}, duration{1.5}, {}, {}, {}},
-                           {"inside", memory_size{}, {}, duration{0.5}, {}, {}}};
+    p.storage[stage{0}] = {
+        keep_stash(c),
+        {"offload", memory_size{1.0}, {}, {}, memory_size{1.0}, transfer_times{duration{2.0}, duration{3.0}}},
+        {"ahead", memory_size{}, duration{1.5}, {}, {}, {}},
+        {"inside", memory_size{}, {}, duration{0.5}, {}, {}}};
     const auto all_of = [&](storage_index option, bool offloads, bool recomputes) {
         schedule s{p.graph, {}};
         const auto put = [&](operation op) {

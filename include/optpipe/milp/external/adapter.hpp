@@ -20,14 +20,14 @@
 
 namespace optpipe::milp::external {
 
-/// What a program said, in terms of the model as it was given to it: to be minimized.
+/// A program's answer in terms of the given model, which is minimized.
 struct answer {
     termination why = stopped{limit::numerics};
     std::optional<std::vector<double>> values;
     std::optional<double> bound; ///< without the offset
 };
 
-/// The same model without names, so that a file calls its columns x0, x1, …; minimized, and without offset.
+/// The model without names, so that a file calls its columns x0, x1, …; minimized, and without offset.
 [[nodiscard]] inline model plain(const model& m) {
     model result;
     const double sign = m.direction() == sense::minimize ? 1.0 : -1.0;
@@ -41,13 +41,13 @@ struct answer {
     return result;
 }
 
-/// A number of seconds that a command line takes.
+/// A time limit in whole seconds, for a command line.
 [[nodiscard]] inline std::string seconds_text(std::chrono::duration<double> limit) {
     constexpr double most = 1e6;
     return std::to_string(static_cast<long>(std::ceil(std::min(limit.count(), most))));
 }
 
-/// What the answer means for the model that was asked about.
+/// Converts an answer to a result of the original model.
 [[nodiscard]] inline result to_result(const model& m, answer a, double seconds) {
     const double sign = m.direction() == sense::minimize ? 1.0 : -1.0;
     result r;
@@ -65,8 +65,7 @@ struct answer {
     return r;
 }
 
-/// Writes the model, runs the program on it, and reads what it left. `Format` knows the program's command line and
-/// files.
+/// Writes the model, runs the program on it, and reads its output. `Format` knows the program's command line and files.
 template <class Format> result solve_with(const std::string& program, const model& m, const solve_options& options) {
     const auto start = std::chrono::steady_clock::now();
     const auto seconds = [&] {
@@ -74,7 +73,7 @@ template <class Format> result solve_with(const std::string& program, const mode
     };
     const scratch_folder folder;
     folder.write("model.mps", model_to_mps(plain(m)));
-    constexpr std::chrono::duration<double> grace{5.0}; // before it is ended from outside
+    constexpr std::chrono::duration<double> grace{5.0}; // until the program is killed
     child_process child{Format::arguments(program, folder, options), folder / "log"};
     if (!child.wait(options.time_limit + grace, options.stop)) {
         const auto why = options.stop.stop_requested() ? limit::stop_requested : limit::time;

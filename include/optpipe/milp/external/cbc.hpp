@@ -52,7 +52,7 @@ struct cbc_format {
     }
 
 private:
-    /// "  12 x12   3.5   0": what isn't listed is 0.
+    /// Reads lines such as "  12 x12   3.5   0". Columns that aren't listed are 0.
     static std::optional<std::vector<double>> values_of(std::istringstream& lines, std::size_t count) {
         std::vector<double> values(count, 0.0);
         for (std::string line; std::getline(lines, line);) {
@@ -75,11 +75,11 @@ private:
     }
 };
 
-/// The program `cbc` as a solver. Its answers are as good as its tolerances: check what it finds.
+/// The program `cbc` as a solver. Its answers are only as exact as its tolerances: check them.
 struct cbc_solver {
     std::string program = "cbc";
 
-    /// If it is installed.
+    /// The solver, if the program is installed.
     [[nodiscard]] static std::optional<cbc_solver> find() {
         auto path = find_program("cbc");
         return path ? std::optional{cbc_solver{std::move(*path)}} : std::nullopt;

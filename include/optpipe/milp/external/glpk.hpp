@@ -46,7 +46,7 @@ struct glpk_format {
             }
             if (line.starts_with("j ")) add_value(line, m.variables(), a);
         }
-        // Its presolver answers in words alone.
+        // The presolver reports its results only in the log.
         if (says("NO PRIMAL FEASIBLE SOLUTION") || says("NO INTEGER FEASIBLE") || says("NO FEASIBLE SOLUTION"))
             a.why = infeasible{};
         if (says("UNBOUNDED") || says("NO DUAL FEASIBLE SOLUTION")) a.why = unbounded{};
@@ -56,7 +56,7 @@ struct glpk_format {
     }
 
 private:
-    /// "s bas 27 32 f f -464.75" for linear models, "s mip 27 32 o -464.75" for others.
+    /// Reads a line such as "s bas 27 32 f f -464.75" for linear models, "s mip 27 32 o -464.75" for others.
     static termination status_in(const std::string& line) {
         std::istringstream fields{line};
         std::string s, kind, rows, columns, primal, dual;
@@ -66,7 +66,7 @@ private:
     }
     static termination other() { return stopped{limit::numerics}; }
 
-    /// "j 3 b 25.5 0", and without basis and dual "j 3 25.5".
+    /// Reads a line such as "j 3 b 25.5 0", or "j 3 25.5" without basis and dual.
     static void add_value(const std::string& line, std::size_t count, answer& a) {
         std::istringstream fields{line};
         std::string j, first, second;
@@ -79,11 +79,11 @@ private:
     }
 };
 
-/// The program `glpsol` as a solver. Its answers are as good as its tolerances: check what it finds.
+/// The program `glpsol` as a solver. Its answers are only as exact as its tolerances: check them.
 struct glpk_solver {
     std::string program = "glpsol";
 
-    /// If it is installed.
+    /// The solver, if the program is installed.
     [[nodiscard]] static std::optional<glpk_solver> find() {
         auto path = find_program("glpsol");
         return path ? std::optional{glpk_solver{std::move(*path)}} : std::nullopt;

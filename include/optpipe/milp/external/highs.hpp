@@ -18,7 +18,7 @@
 
 namespace optpipe::milp::external {
 
-/// Command line and files of `highs`: all options go through a file, which every version of it reads.
+/// Command line and files of `highs`. All options are passed in a file, which every version reads.
 struct highs_format {
     static std::vector<std::string> arguments(const std::string& program, const scratch_folder& folder,
                                               const solve_options& options) {
@@ -54,7 +54,8 @@ private:
         return stopped{limit::numerics};
     }
 
-    /// "# Primal solution values", "Feasible", its objective, "# Columns 2", then "x0 1.5" for each.
+    /// Reads the lines "# Primal solution values", "Feasible", the objective, "# Columns 2", then "x0 1.5" for each
+    /// column.
     static std::optional<std::vector<double>> values_in(std::istringstream& lines, std::size_t count) {
         bool is_feasible = false;
         for (std::string line; std::getline(lines, line) && !line.starts_with("# Columns");)
@@ -69,7 +70,7 @@ private:
         return values;
     }
 
-    /// Of the report at the end. There is none for a model without integers.
+    /// The bound in the final report, which is missing for a model without integers.
     static std::optional<double> bound_in(const std::string& log) {
         constexpr std::string_view label = "Dual bound ";
         const auto at = log.rfind(label);
@@ -78,11 +79,11 @@ private:
     }
 };
 
-/// The program `highs` as a solver. Its answers are as good as its tolerances: check what it finds.
+/// The program `highs` as a solver. Its answers are only as exact as its tolerances: check them.
 struct highs_solver {
     std::string program = "highs";
 
-    /// If it is installed.
+    /// The solver, if the program is installed.
     [[nodiscard]] static std::optional<highs_solver> find() {
         auto path = find_program("highs");
         return path ? std::optional{highs_solver{std::move(*path)}} : std::nullopt;

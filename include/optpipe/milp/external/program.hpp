@@ -28,10 +28,10 @@
 
 extern "C" char** environ; // NOLINT(readability-redundant-declaration): not every <unistd.h> declares it
 
-/// Other people's solvers, run as programs.
+/// Runs other solvers as programs.
 namespace optpipe::milp::external {
 
-/// Where the program is, if one of the folders of PATH has it.
+/// The path of a program in one of the folders of PATH; empty if none has it.
 [[nodiscard]] inline std::optional<std::string> find_program(std::string_view name) {
     const char* path = std::getenv("PATH");
     std::istringstream folders{path ? path : ""};
@@ -42,7 +42,7 @@ namespace optpipe::milp::external {
     return std::nullopt;
 }
 
-/// A new folder, removed with all that is in it.
+/// A new temporary folder; the destructor removes it with its contents.
 class scratch_folder {
 public:
     scratch_folder() {
@@ -74,10 +74,10 @@ private:
     std::filesystem::path path_;
 };
 
-/// A running program. Its end is that of this object.
+/// A running program; the destructor kills it.
 class child_process {
 public:
-    /// Its output goes to a file. The first argument is the program's path.
+    /// Starts the program, whose path is the first argument. Its output goes to a file.
     child_process(std::vector<std::string> arguments, const std::string& output) {
         std::vector<char*> pointers;
         for (auto& argument : arguments)
@@ -102,10 +102,10 @@ public:
         ::close(life_);
     }
 
-    /// Whether it ended by then, and was not asked to stop.
+    /// Waits for the program to end. Returns false at the limit, or on a stop request.
     bool wait(std::chrono::duration<double> limit, const std::stop_token& stop) {
         using clock = std::chrono::steady_clock;
-        constexpr int look_every_ms = 50; // for a request to stop
+        constexpr int look_every_ms = 50; // between checks for a stop request
         const auto start = clock::now();
         for (pollfd life{life_, POLLIN, 0}; ::poll(&life, 1, look_every_ms) <= 0;)
             if (clock::now() - start >= limit || stop.stop_requested()) return false;
@@ -115,7 +115,7 @@ public:
     }
 
 private:
-    /// The child holds one end of a pipe, which is closed when it ends.
+    /// The child holds one end of a pipe, which is closed when the child ends.
     int spawn(std::vector<char*>& arguments, const std::string& output, int life) {
         posix_spawn_file_actions_t actions;
         ::posix_spawn_file_actions_init(&actions);

@@ -14,7 +14,7 @@
 
 namespace optpipe::milp::detail {
 
-/// A sum of terms and a constant, or nothing but an infinite constant.
+/// A sum of terms and a constant, or only an infinite constant.
 struct lp_sum {
     std::vector<term> terms;
     double constant = 0.0;
@@ -26,7 +26,7 @@ struct lp_column {
     bool is_binary = false;
     stated_bounds bounds{};
 
-    /// Other bounds of a binary mean something else in each program.
+    /// Whether the bounds are within 0 and 1. Programs disagree on the meaning of other bounds of a binary.
     [[nodiscard]] bool has_bounds_of_binary() const {
         const auto fits = [](double bound) { return bound >= 0.0 && bound <= 1.0; };
         return (!bounds.has_lower || fits(bounds.lower)) && (!bounds.has_upper || fits(bounds.upper));
@@ -41,7 +41,7 @@ struct lp_row {
     std::vector<term> terms;
 };
 
-/// What an LP file says; names are views of its text. Columns are in the order in which they are first named.
+/// The contents of an LP file. Names are views of its text. Columns are in the order of their first occurrence.
 class lp_data {
 public:
     sense direction = sense::minimize;
@@ -55,7 +55,7 @@ public:
         return variable{found->second};
     }
 
-    /// False if another row has the name.
+    /// Adds a row. Returns false if another row has the name.
     [[nodiscard]] bool add(lp_row added) {
         if (!added.name.empty() && !row_names_.insert(added.name).second) return false;
         rows.push_back(std::move(added));

@@ -39,10 +39,55 @@ enum class lp_section : unsigned char {
 
 struct lp_keyword {
     lp_section section;
-    std::size_t length; ///< in the text
+    std::size_t length; ///< number of characters in the text
 };
 
-/// How many characters of `text` spell `keyword`, whose blanks stand for any number of them; 0 if it begins otherwise.
+struct lp_spelling {
+    std::string_view text;
+    lp_section section;
+};
+inline constexpr lp_spelling lp_spellings[] = {
+    {"minimize", lp_section::minimize},
+    {"minimise", lp_section::minimize},
+    {"minimum", lp_section::minimize},
+    {"min", lp_section::minimize},
+    {"maximize", lp_section::maximize},
+    {"maximise", lp_section::maximize},
+    {"maximum", lp_section::maximize},
+    {"max", lp_section::maximize},
+    {"subject to", lp_section::rows},
+    {"such that", lp_section::rows},
+    {"st", lp_section::rows},
+    {"st.", lp_section::rows},
+    {"s.t.", lp_section::rows},
+    {"lazy constraints", lp_section::rows},
+    {"user cuts", lp_section::rows},
+    {"bounds", lp_section::bounds},
+    {"bound", lp_section::bounds},
+    {"generals", lp_section::general},
+    {"general", lp_section::general},
+    {"gen", lp_section::general},
+    {"integers", lp_section::general},
+    {"integer", lp_section::general},
+    {"int", lp_section::general},
+    {"binaries", lp_section::binary},
+    {"binary", lp_section::binary},
+    {"bin", lp_section::binary},
+    {"semi-continuous", lp_section::semicontinuous},
+    {"semis", lp_section::semicontinuous},
+    {"semi", lp_section::semicontinuous},
+    {"sos", lp_section::special_ordered_sets},
+    {"sos1", lp_section::special_ordered_sets},
+    {"sos2", lp_section::special_ordered_sets},
+    {"general constraints", lp_section::general_constraints},
+    {"general constraint", lp_section::general_constraints},
+    {"gencons", lp_section::general_constraints},
+    {"pwlobj", lp_section::piecewise_objective},
+    {"end", lp_section::end},
+};
+
+/// The number of characters at the start of `text` that spell `keyword`, whose blanks match any number of blanks; 0 if
+/// it starts otherwise.
 [[nodiscard]] inline std::size_t length_of_keyword(std::string_view text, std::string_view keyword) {
     std::size_t at = 0;
     for (const char c : keyword) {
@@ -57,59 +102,18 @@ struct lp_keyword {
     return is_whole ? at : 0;
 }
 
-/// The keyword that a line begins with: the longest, as "general constraints" isn't "general".
+/// The longest keyword at the start of a line, because "general constraints" isn't "general".
 [[nodiscard]] inline std::optional<lp_keyword> lp_keyword_of(std::string_view text) {
-    constexpr struct {
-        std::string_view text;
-        lp_section section;
-    } keywords[] = {
-        {"minimize", lp_section::minimize},
-        {"minimise", lp_section::minimize},
-        {"minimum", lp_section::minimize},
-        {"min", lp_section::minimize},
-        {"maximize", lp_section::maximize},
-        {"maximise", lp_section::maximize},
-        {"maximum", lp_section::maximize},
-        {"max", lp_section::maximize},
-        {"subject to", lp_section::rows},
-        {"such that", lp_section::rows},
-        {"st", lp_section::rows},
-        {"st.", lp_section::rows},
-        {"s.t.", lp_section::rows},
-        {"lazy constraints", lp_section::rows},
-        {"user cuts", lp_section::rows},
-        {"bounds", lp_section::bounds},
-        {"bound", lp_section::bounds},
-        {"generals", lp_section::general},
-        {"general", lp_section::general},
-        {"gen", lp_section::general},
-        {"integers", lp_section::general},
-        {"integer", lp_section::general},
-        {"int", lp_section::general},
-        {"binaries", lp_section::binary},
-        {"binary", lp_section::binary},
-        {"bin", lp_section::binary},
-        {"semi-continuous", lp_section::semicontinuous},
-        {"semis", lp_section::semicontinuous},
-        {"semi", lp_section::semicontinuous},
-        {"sos", lp_section::special_ordered_sets},
-        {"sos1", lp_section::special_ordered_sets},
-        {"sos2", lp_section::special_ordered_sets},
-        {"general constraints", lp_section::general_constraints},
-        {"general constraint", lp_section::general_constraints},
-        {"gencons", lp_section::general_constraints},
-        {"pwlobj", lp_section::piecewise_objective},
-        {"end", lp_section::end},
-    };
     std::optional<lp_keyword> found;
-    for (const auto& each : keywords) {
+    for (const auto& each : lp_spellings) {
         const auto length = length_of_keyword(text, each.text);
         if (length > 0 && (!found || length > found->length)) found = lp_keyword{each.section, length};
     }
     return found;
 }
 
-/// `arrow`: of an indicator constraint. `bracket` and `other` (power and division) occur only in what isn't linear.
+/// `arrow` belongs to an indicator constraint. `bracket` and `other` (power and division) occur only in nonlinear
+/// expressions.
 enum class lp_token_kind : unsigned char {
     end_of_text,
     keyword,
@@ -136,7 +140,8 @@ struct lp_token {
     bool begins_line = false;
 };
 
-/// Cuts a text into tokens. A keyword of a section is one only where it begins a line and no colon follows it.
+/// Splits a text into tokens. The keyword of a section counts as one only at the start of a line and without a colon
+/// after it.
 class lp_tokens {
 public:
     lp_tokens(std::string_view text, const std::string& source) : rest_{text}, source_{&source} {}

@@ -15,10 +15,10 @@
 
 namespace optpipe::milp::detail {
 
-/// The number of each name of one kind.
+/// Numbers the names of one kind: rows or columns.
 class mps_names {
 public:
-    /// Nothing if it has one already.
+    /// The number of a new name; empty if the name has one already.
     std::optional<std::uint32_t> add(std::string_view name) {
         const auto number = static_cast<std::uint32_t>(numbers_.size());
         if (!numbers_.try_emplace(name, number).second) return std::nullopt;
@@ -40,7 +40,7 @@ struct mps_row {
     mps_row_type type = mps_row_type::free;
     std::optional<double> rhs;
     std::optional<double> range;
-    std::uint32_t last_column = ~std::uint32_t{0}; ///< that has an entry in it
+    std::uint32_t last_column = ~std::uint32_t{0}; ///< the last column with an entry in the row
 
     [[nodiscard]] double lower() const {
         const double at = rhs.value_or(0.0);
@@ -62,7 +62,7 @@ struct mps_row {
         }
         return infinity;
     }
-    /// Whether any number lies between its sides. Not where an infinite one is on the wrong side.
+    /// Whether both sides can be met: neither is infinite on the wrong side.
     [[nodiscard]] bool is_possible() const { return lower() < infinity && upper() > -infinity; }
 };
 
@@ -71,9 +71,10 @@ struct mps_column {
     bool is_integer = false;
     stated_bounds bounds{};
 
-    /// As old as MPS: a negative upper bound alone means that there is no lower bound of 0.
+    /// A convention as old as MPS: a negative upper bound alone removes the lower bound of 0.
     [[nodiscard]] double lower() const { return bounds.upper < 0.0 && !bounds.has_lower ? -infinity : bounds.lower; }
-    /// What a file says nothing of lies between 0 and infinity; an integer, as ever since markers, between 0 and 1.
+    /// A column without bounds in the file is between 0 and infinity; if it is an integer, between 0 and 1, which is
+    /// the convention since there have been markers.
     [[nodiscard]] double upper() const { return is_integer && !bounds.is_stated() ? 1.0 : bounds.upper; }
 };
 
@@ -83,7 +84,7 @@ struct mps_entry {
     double value;
 };
 
-/// What an MPS file says, line by line; names are views of its text.
+/// The contents of an MPS file. Names are views of its text.
 struct mps_data {
     std::string_view name;
     sense direction = sense::minimize;

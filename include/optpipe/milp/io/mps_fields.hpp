@@ -28,7 +28,7 @@ namespace detail {
     return words;
 }
 
-/// A data line as the sections want it: a code, a name, and one or two names with a number each.
+/// The fields of a data line: a code, a name, and one or two names with a number each.
 struct mps_fields {
     std::string_view code;
     std::string_view name;
@@ -38,10 +38,10 @@ struct mps_fields {
     } pairs[2];
 };
 
-/// What `$` begins at the place of a name is a comment.
+/// `$` in the place of a name starts a comment.
 inline constexpr char comment_mark = '$';
 
-/// Fields by their columns. Refuses text outside of them, which would be lost.
+/// Reads the fields at their columns. Refuses text outside of them, which would be lost.
 [[nodiscard]] inline mps_fields fixed_fields(std::string_view line, const text_place& place) {
     constexpr struct {
         std::size_t first;
@@ -74,7 +74,7 @@ inline constexpr char comment_mark = '$';
     return words;
 }
 
-/// A name and pairs, or pairs alone: with an even number of words the name is left out.
+/// Reads a name and pairs, or only pairs: an even number of words means that the name is left out.
 [[nodiscard]] inline mps_fields free_fields(std::string_view line, const text_place& place) {
     constexpr std::size_t most_words = 5;
     const auto words = free_words(line);
@@ -91,7 +91,7 @@ inline constexpr char comment_mark = '$';
     return fields;
 }
 
-/// A double as MPS files spell it: also "+1", "1D3" and, where `or_infinite`, "Inf" and what is at least 1e20.
+/// Reads a double as MPS files spell it: also "+1", "1D3" and, if `or_infinite`, "Inf" and numbers of at least 1e20.
 [[nodiscard]] inline double mps_number(std::string_view text, const text_place& place, bool or_infinite = false) {
     std::string digits{text.starts_with('+') ? text.substr(1) : text};
     for (auto& c : digits)

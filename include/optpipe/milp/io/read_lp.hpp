@@ -8,15 +8,14 @@
 
 namespace optpipe::milp {
 
-/// The model in a text of CPLEX's LP format: an objective with constants, rows (`a <= x + y <= b` as well; those of
-/// lazy constraints and user cuts too), bounds, general and binary variables. A row may be the other way around
-/// (`2 >= x`). Each row and each bound begins on a line of its own, and so does the
-/// keyword of a section. A column that has a negative upper bound alone has the lower bound 0, as in other readers. A
-/// UTF-8 byte order mark is skipped. Throws `input_error` with the line that is wrong, and where the text has what
-/// isn't linear.
+/// Reads a model from a text in CPLEX's LP format: an objective with constants, rows (also `a <= x + y <= b`, and those
+/// of lazy constraints and user cuts), bounds, general and binary variables. A row may be reversed (`2 >= x`). Each
+/// row, each bound and the keyword of each section starts on a line of its own. A column with only a negative upper
+/// bound has the lower bound 0, as in other readers. A UTF-8 byte order mark is skipped. Throws `input_error` with the
+/// line if the text is wrong, or has something that isn't linear.
 [[nodiscard]] model parse_lp(std::string_view text, const std::string& source);
 
-/// Of a file, which may be compressed with gzip. Throws `file_error` as well.
+/// Reads a file, which may be compressed with gzip. Also throws `file_error`.
 [[nodiscard]] model read_lp(const std::string& path);
 
 } // namespace optpipe::milp
@@ -68,7 +67,7 @@ private:
     }
     [[noreturn]] void refuse(std::string reason) const { place().refuse(std::move(reason)); }
 
-    /// What looks wrong may be right in a model that isn't linear.
+    /// Refuses the current token: for being nonlinear if it is, else for `reason`.
     [[noreturn]] void refuse_token(const std::string& reason) const {
         if (is(kind::arrow)) refuse("indicator constraints can't be solved");
         if (is(kind::bracket) || is(kind::times) || is(kind::other))
@@ -97,12 +96,12 @@ private:
         while (!is_at_end())
             (this->*read_one)();
     }
-    /// Some programs write the keywords of all sections.
+    /// Accepts a section only if it is empty: some programs write the keywords of all sections.
     void expect_none(const std::string& what) const {
         if (!is_at_end()) refuse(what + " can't be solved");
     }
 
-    /// The name before a colon, if there is one.
+    /// Reads the name before a colon, if there is one.
     std::string_view read_label() {
         if (!is(kind::name) || following_.kind != kind::colon) return {};
         const auto name = advance().text;
@@ -118,7 +117,7 @@ private:
         if (!is_at_end()) refuse_token("the objective has " + shown_token() + " where a sign or a section must be");
     }
 
-    /// Minus if there is an odd number of it.
+    /// Reads signs; -1 if an odd number of them is minus, else 1.
     double read_signs() {
         double sign = 1.0;
         while (is_sign())
@@ -126,7 +125,7 @@ private:
         return sign;
     }
 
-    /// Terms for as long as signs join them.
+    /// Reads terms while signs join them.
     lp_sum read_sum() {
         lp_sum sum;
         bool is_first = true;
@@ -150,12 +149,21 @@ private:
         if (is_product) advance();
         if (is(kind::name) && !is_lp_infinity(token_.text)) {
             if (std::abs(factor) == infinity) refuse("the coefficient of " + shown_token() + " is too large");
-            sum.terms.push_back({data_.column(advance().text), factor});
+            sum.terms.push_back({take_variable(), factor});
         } else if (has_number && !is_product) {
             sum.constant += factor;
         } else {
             refuse_token("has " + shown_token() + " where a number or a name must be");
         }
+    }
+
+    /// Refuses a name that is a keyword at the start of a line: it would be read in one place and not in another.
+    variable take_variable() {
+        const auto name = token_.text;
+        if (const auto keyword = lp_keyword_of(name); keyword && keyword->length == name.size())
+            refuse("the keyword " + shown_token() + " can't be the name of a variable (it must begin a line)");
+        advance();
+        return data_.column(name);
     }
 
     [[nodiscard]] double number_of(const lp_token& token, bool or_infinite) const {
@@ -182,7 +190,7 @@ private:
         return advance().kind;
     }
 
-    /// `sum relation number`, `number relation sum`, or `number relation sum relation number`.
+    /// Reads `sum relation number`, `number relation sum`, or `number relation sum relation number`.
     void read_row() {
         lp_row row;
         const auto first = place();
@@ -214,7 +222,8 @@ private:
         return relation == kind::at_most ? kind::at_least : relation == kind::at_least ? kind::at_most : relation;
     }
 
-    /// Some programs take a constant in the body to the other side, some ignore it.
+    /// Limits a row by a side. Refuses a constant in the body, because some programs move it to the other side, and
+    /// others ignore it.
     static void limit(lp_row& row, const lp_sum& body, kind relation, double side, const text_place& at) {
         if (body.terms.empty() || body.constant != 0.0)
             at.refuse("the body of a row must be a sum of variables, without a constant");
@@ -222,7 +231,7 @@ private:
         if (relation != kind::at_most) row.lower = side;
     }
 
-    /// `x free`, `x relation number`, `number relation x`, or `number relation x relation number`.
+    /// Reads `x free`, `x relation number`, `number relation x`, or `number relation x relation number`.
     void read_bound() {
         const auto first = place();
         std::optional<double> left;
@@ -232,7 +241,7 @@ private:
             relation = read_relation("a bound");
         }
         if (!is(kind::name)) refuse_token("a bound has " + shown_token() + " where a variable must be");
-        auto& column = data_.columns[data_.column(advance().text).position()];
+        auto& column = data_.columns[take_variable().position()];
         if (left) set_bound(column, mirrored(relation), *left, first);
         if (!left && is(kind::name) && is_same_word(token_.text, "free")) {
             advance();
@@ -263,7 +272,7 @@ private:
 
     lp_column& read_listed() {
         if (!is(kind::name)) refuse_token("a list of variables has " + shown_token());
-        return data_.columns[data_.column(advance().text).position()];
+        return data_.columns[take_variable().position()];
     }
     void read_integer() { read_listed().is_integer = true; }
     void read_binary() {

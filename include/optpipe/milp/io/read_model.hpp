@@ -8,11 +8,11 @@
 
 namespace optpipe::milp {
 
-/// The model in a text of the LP or the MPS format: what `source` ends in (.lp or .mps, or either and .gz) says which,
-/// or else how the text begins. Throws what `parse_lp` and `parse_mps` do.
+/// Reads a model from a text in LP or MPS format. The ending of `source` determines the format (.lp or .mps, or either
+/// with .gz); otherwise the start of the text does. Throws what `parse_lp` and `parse_mps` throw.
 [[nodiscard]] model parse_model(std::string_view text, const std::string& source);
 
-/// Of a file, which may be compressed with gzip. Throws `file_error` as well.
+/// Reads a file, which may be compressed with gzip. Also throws `file_error`.
 [[nodiscard]] model read_model(const std::string& path);
 
 } // namespace optpipe::milp
@@ -27,7 +27,7 @@ namespace optpipe::milp {
 namespace optpipe::milp {
 namespace detail {
 
-/// Whether a path has this ending, perhaps before that of gzip, in any case of letters.
+/// Whether a path has this ending, possibly before that of gzip, in any case of letters.
 [[nodiscard]] inline bool has_ending(std::string_view path, std::string_view ending) {
     const auto ends_in = [&](std::string_view wanted) {
         return path.size() >= wanted.size() && is_same_word(path.substr(path.size() - wanted.size()), wanted);
@@ -36,7 +36,7 @@ namespace detail {
     return ends_in(ending);
 }
 
-/// An LP file begins with its objective, behind comments that no MPS file has.
+/// Whether a text starts like an LP file: with the objective, after comments that no MPS file has.
 [[nodiscard]] inline bool begins_as_lp(std::string_view text) {
     text = without_byte_order_mark(text);
     while (!text.empty() && (is_blank(text.front()) || text.front() == '\n'))

@@ -9,15 +9,15 @@
 
 namespace optpipe::milp {
 
-/// The model in a text of the MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, LAZYCONS and USERCUTS (which are read
-/// as rows), COLUMNS with integer markers, RHS (that of the objective is what is subtracted from it), RANGES and
-/// BOUNDS; further N rows are free rows. Of several sets of right-hand sides, ranges or bounds the first one counts.
-/// `$` in the place of a name begins a comment, and a UTF-8 byte order mark is skipped. Throws `input_error` with the
-/// line that is wrong, and where the text has what this library has no model for.
+/// Reads a model from a text in MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, LAZYCONS and USERCUTS (which are
+/// read as rows), COLUMNS with integer markers, RHS (the objective's is subtracted from it), RANGES and BOUNDS; further
+/// N rows are free rows. If there are several sets of right-hand sides, ranges or bounds, the first one counts. `$` in
+/// the place of a name starts a comment, and a UTF-8 byte order mark is skipped. Throws `input_error` with the line if
+/// the text is wrong, or has something that this library has no model for.
 [[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
                               mps_format format = mps_format::automatic);
 
-/// Of a file, which may be compressed with gzip. Throws `file_error` as well.
+/// Reads a file, which may be compressed with gzip. Also throws `file_error`.
 [[nodiscard]] model read_mps(const std::string& path, mps_format format = mps_format::automatic);
 
 } // namespace optpipe::milp
@@ -45,10 +45,10 @@ public:
     mps_reader(std::string_view text, const std::string& source, bool is_fixed)
         : text_{text}, place_{&source, 0}, is_fixed_{is_fixed} {}
 
-    /// The line that is read, or that was refused.
+    /// The line that is being read, or that was refused.
     [[nodiscard]] std::size_t line() const { return place_.line; }
 
-    /// Once only.
+    /// May be called once.
     mps_data read() {
         while (section_ != section::end) {
             if (text_.empty()) {
@@ -199,7 +199,7 @@ private:
     }
 
     void column_line(std::string_view line) {
-        // Even in the fixed format nobody agrees on the columns of markers.
+        // Programs disagree on the columns of markers, even in the fixed format.
         if (line.find("'MARKER'") != std::string_view::npos)
             if (const auto words = free_words(line); words.size() == 3 && words[1] == "'MARKER'")
                 return marker(words[2]);
@@ -271,8 +271,8 @@ private:
         }
     }
 
-    /// A file may hold several sets, of which the first one counts. Where some lines name one and others don't, nothing
-    /// says which is meant.
+    /// Whether a line belongs to the first of several sets, which is the one that counts. Refuses a mix of lines with
+    /// and without a set's name, which leaves open which set is meant.
     bool is_first_set(std::optional<std::string_view>& first, std::string_view name, const char* what) const {
         if (!first) first = name;
         if (first->empty() != name.empty())
@@ -311,7 +311,7 @@ private:
                           " words");
         if (w.size() == most) return {w[0], w[1], w[2], w[3]};
         if (w.size() == 2) return {w[0], {}, w[1], {}};
-        // The set may be left out, and so may the number where it means nothing.
+        // The set may be left out, and so may a number that has no meaning.
         const bool has_number = needs_number(w[0]) || !column_names_.find(w[2]);
         return has_number ? bound{w[0], {}, w[1], w[2]} : bound{w[0], w[1], w[2], {}};
     }
@@ -366,7 +366,8 @@ private:
     std::optional<std::string_view> bound_set_;
 };
 
-/// What neither reader understands is refused by the one that came further, as the file has its format.
+/// Reads a text in the given format. If neither reader accepts it, the one that got further refuses it, because the
+/// file probably has its format.
 inline mps_data read_mps_data(std::string_view text, const std::string& source, mps_format format) {
     mps_reader as_fixed{text, source, true};
     if (format == mps_format::fixed) return as_fixed.read();

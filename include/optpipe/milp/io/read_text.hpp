@@ -18,7 +18,7 @@
 namespace optpipe::milp {
 namespace detail {
 
-/// For messages: what isn't printable ASCII as '?', cut to `limit` characters.
+/// The text for messages: with '?' for characters that aren't printable ASCII, and cut to `limit` characters.
 inline std::string shown(std::string_view text, std::size_t limit = 60) {
     std::string result{text.substr(0, limit)};
     for (auto& c : result)
@@ -55,12 +55,12 @@ inline std::string read_bytes(const std::string& path, std::size_t max_bytes) {
 
 #if defined(OPTPIPE_HAS_ZLIB)
 
-/// Inflates one gzip file after the other, as `gzip -d` does with files that were joined.
+/// Inflates concatenated gzip files one after the other, as `gzip -d` does.
 class gunzip {
 public:
     explicit gunzip(std::string_view compressed) {
         constexpr int gzip_window = 16 + MAX_WBITS;
-        // zlib promises to change nothing of it.
+        // zlib promises not to change the input.
         stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(compressed.data()));
         left_ = compressed.size();
         is_good_ = ::inflateInit2(&stream_, gzip_window) == Z_OK;
@@ -69,7 +69,7 @@ public:
     gunzip& operator=(const gunzip&) = delete;
     ~gunzip() { ::inflateEnd(&stream_); }
 
-    /// Appends some of it, and says whether there may be more.
+    /// Appends a part of the text. Returns whether there may be more.
     [[nodiscard]] bool read(std::string& text) {
         if (!is_good_) return false;
         std::array<char, 1U << 16U> block{};
@@ -120,8 +120,8 @@ inline std::string inflated(const std::string& path, std::string_view, std::size
 
 } // namespace detail
 
-/// The whole content; of a gzip file (whatever its name) the uncompressed one, where this is built with zlib. Throws
-/// `file_error` if it can't be read, or holds more than `max_bytes`.
+/// The whole content of a file; of a gzip file (whatever its name) the uncompressed content, if built with zlib. Throws
+/// `file_error` if the file can't be read, or has more than `max_bytes`.
 [[nodiscard]] inline std::string read_text(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U) {
     auto content = detail::read_bytes(path, max_bytes);
     return detail::is_gzip(content) ? detail::inflated(path, content, max_bytes) : content;

@@ -13,7 +13,7 @@
 
 namespace optpipe::milp::detail {
 
-/// Where a line is, for messages.
+/// The position of a line, for messages.
 struct text_place {
     const std::string* source;
     std::size_t line;
@@ -35,13 +35,14 @@ inline std::string in_quotes(std::string_view name) { return "'" + shown(name) +
     return text;
 }
 
-/// The text of a model without its byte order mark; refuses UTF-16.
+/// The text of a model without its byte order mark. Refuses UTF-16.
 [[nodiscard]] inline std::string_view model_text(std::string_view text, const std::string& source) {
     if (is_utf16(text)) text_place{&source, 1}.refuse(std::string{utf16_reason});
     return without_byte_order_mark(text);
 }
 
-/// A number of a file, which `text` spells: infinite from 1e20 on, and refused then unless it is a bound or a side.
+/// Checks a number that a file spells as `text`. From 1e20 on it is infinite, and refused unless `or_infinite`, as for
+/// bounds and sides.
 [[nodiscard]] inline double checked_number(double value, std::string_view text, const text_place& place,
                                            bool or_infinite) {
     constexpr double counts_as_infinite = 1e20;

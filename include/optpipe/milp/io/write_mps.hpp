@@ -7,8 +7,8 @@
 
 namespace optpipe::milp {
 
-/// In the free MPS format, so that `parse_mps` gives the same model: up to names that the format can't spell, and to
-/// the last digit of the ends of ranged rows.
+/// The model in the free MPS format. `parse_mps` reads the same model back, except for names that the format can't
+/// spell, and for the last digit of the sides of ranged rows.
 [[nodiscard]] std::string model_to_mps(const model& m);
 
 } // namespace optpipe::milp
@@ -32,7 +32,7 @@ inline bool is_mps_name(std::string_view name) {
            std::all_of(name.begin(), name.end(), is_letter);
 }
 
-/// A row as MPS knows it. One that can't be met, because its bounds exclude each other, is written as two.
+/// A row in MPS terms. A row whose bounds exclude each other is written as two.
 struct mps_written_row {
     row source;
     std::string name;
@@ -82,14 +82,15 @@ private:
             rows_.push_back({r, name, 'G', lower, 0.0});
             rows_.push_back({r, names_.new_row(name + "_upper"), 'L', upper, 0.0});
         } else {
-            // The reader computes the other end: this is the one for which that rounds to what it is here.
+            // The reader computes the other side from the range. Write the side from which that gives the exact value.
             const double range = upper - lower;
             const bool from_below = lower + range == upper;
             rows_.push_back({r, name, from_below ? 'G' : 'L', from_below ? lower : upper, range});
         }
     }
 
-    /// Where names are short, in the columns of the fixed format: some readers take nothing else for bounds.
+    /// Writes a line. Short names are put in the columns of the fixed format, because some readers accept nothing else
+    /// for bounds.
     void line(std::string_view code, std::string_view set, std::string_view name, std::string_view number) {
         constexpr std::size_t name_width = 8;
         const auto padded = [&](std::string_view text, std::size_t width) {
@@ -136,7 +137,7 @@ private:
         if (of_objective != 0.0) line("", section, objective_, of_objective);
         for (const auto& r : rows_)
             if (number(r) != 0.0) line("", section, r.name, number(r));
-        // Some readers want to see the right-hand sides, even if there are none.
+        // Some readers need this section even if all right-hand sides are 0.
         if (text_.size() > before || section == "RHS") text_.insert(before, section + "\n");
     }
 

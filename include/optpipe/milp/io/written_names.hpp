@@ -20,13 +20,13 @@ inline std::string number_text(double value) {
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
-/// What a file calls rows and columns: their names, if the format can spell all of them and no two are alike, and
+/// The names of columns and rows in a file: their own names if the format can spell all of them and no two are equal;
 /// otherwise x0, x1, … and r0, r1, …
 struct written_names {
     std::vector<std::string> columns;
     std::vector<std::string> rows;
 
-    /// One that no row has.
+    /// A name that no row has.
     [[nodiscard]] std::string new_row(std::string name) const {
         while (std::find(rows.begin(), rows.end(), name) != rows.end())
             name += '_';

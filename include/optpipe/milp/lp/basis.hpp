@@ -6,10 +6,10 @@
 
 namespace optpipe::milp {
 
-/// Where a column stands, or the activity of a row: in the basis, or at one of its bounds, or, without bounds, at 0.
+/// Whether a column, or the activity of a row, is in the basis, at one of its bounds, or, without bounds, at 0.
 enum class basis_status : unsigned char { basic, at_lower, at_upper, free_at_zero };
 
-/// One status per column and per row; exactly as many are basic as there are rows.
+/// One status per column and per row. The number of basic ones equals the number of rows.
 struct basis {
     std::vector<basis_status> columns;
     std::vector<basis_status> rows;

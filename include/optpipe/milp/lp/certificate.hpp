@@ -13,8 +13,8 @@ namespace optpipe::milp {
 
 namespace lp {
 
-/// The least of coefficient · x over an interval, where the coefficient is known up to `error`. A side without bound
-/// counts only for coefficients that are not `negligible`.
+/// The least value of coefficient · x over an interval, if the coefficient is known up to ± `error`. An infinite bound
+/// counts only if the coefficient is larger than `negligible`.
 [[nodiscard]] inline double least_over(double coefficient, double error, double negligible, double lower,
                                        double upper) {
     const auto least = [&](double c) {
@@ -24,7 +24,8 @@ namespace lp {
     return std::min(least(coefficient - error), least(coefficient + error));
 }
 
-/// Any multipliers give a bound, so those that would give none at all, or are nothing but rounding, are 0 instead.
+/// Sets multipliers to 0 if they would make the bound infinite or are only rounding. That is safe: any multipliers give
+/// a valid bound.
 [[nodiscard]] inline std::vector<double> without_infinite_terms(const linear_program& program,
                                                                 std::span<const double> multipliers) {
     constexpr double rounding = 1e-14;
@@ -41,9 +42,10 @@ namespace lp {
 
 } // namespace lp
 
-/// A lower bound of the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
-/// error of its computation on the safe side. Where a column has no bound, a reduced cost counts as 0 when it is tiny
-/// beside the costs; all else would need exact arithmetic. `with_costs` false leaves the costs out.
+/// A lower bound on the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
+/// error of its computation on the safe side. One case isn't safe: if a column has no bound, its reduced cost counts as
+/// 0 if it is tiny compared with the costs; excluding that would need exact arithmetic. `with_costs` false leaves the
+/// costs out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
                                             bool with_costs = true) {
     const auto multipliers = lp::without_infinite_terms(program, proposed);
@@ -82,8 +84,8 @@ namespace lp {
     return std::isfinite(sum) ? sum - static_cast<double>(terms) * unit * sizes : sum;
 }
 
-/// Whether the multipliers prove that no x satisfies all rows and bounds: Farkas' lemma. What they prove must exceed
-/// `tolerance` times their largest entry. Bounds that cross are a proof by themselves.
+/// Whether the multipliers prove that no x satisfies all rows and bounds (Farkas' lemma). The proven violation must
+/// exceed `tolerance` times the largest multiplier. Crossing bounds are a proof by themselves.
 [[nodiscard]] inline bool verify_infeasible(const linear_program& program, std::span<const double> multipliers,
                                             double tolerance) {
     if (multipliers.size() != program.rows()) return false;
@@ -97,8 +99,8 @@ namespace lp {
     return std::isfinite(most) && safe_dual_bound(program, multipliers, false) > tolerance * most;
 }
 
-/// Whether the direction leads every feasible point to ever lower cost: no row and no bound ends it. Violations are
-/// compared with `tolerance` times the size of what was added up.
+/// Whether moving in the direction lowers the cost of every feasible point without end: no row and no bound stops it.
+/// Violations are compared with `tolerance` times the size of the summands.
 [[nodiscard]] inline bool verify_unbounded(const linear_program& program, std::span<const double> direction,
                                            double tolerance) {
     if (direction.size() != program.columns()) return false;

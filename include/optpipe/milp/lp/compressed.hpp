@@ -22,7 +22,7 @@ struct compressed {
     [[nodiscard]] std::size_t bytes() const { return bytes_of(start, index, value); }
 };
 
-/// Explicit zeros are left out.
+/// Leaves explicit zeros out.
 [[nodiscard]] inline compressed compress(const Eigen::SparseMatrix<double>& matrix) {
     compressed c;
     c.start.reserve(static_cast<std::size_t>(matrix.outerSize()) + 1);

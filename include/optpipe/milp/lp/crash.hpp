@@ -13,9 +13,8 @@
 
 namespace optpipe::milp::lp {
 
-/// Replaces slacks of equality rows in the basis, which have to leave it anyway, by columns that are free or far from
-/// their bounds, so that the basis stays triangular: a row is taken only while no column that was taken before reaches
-/// into it.
+/// Replaces slacks of equality rows, which have to leave the basis anyway, by columns that are free or have a wide
+/// range. The basis stays triangular: a column is taken only if it has no entry in the rows of columns taken before.
 inline void triangular_crash(const linear_program& program, tableau& t) {
     const auto& a = t.program.by_column;
     std::vector<int> order(program.columns());

@@ -16,8 +16,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The bounded dual simplex method. Starts from a dual feasible, factorized tableau with valid values; `Interrupt` is
-/// asked once per iteration with the objective of the working costs.
+/// The bounded dual simplex method. It starts from a dual feasible, factorized tableau with valid values. `Interrupt`
+/// is called once per iteration with the objective of the working costs.
 template <class Interrupt> class dual_method {
 public:
     dual_method(tableau& t, const method_settings& settings, random_numbers& random, Interrupt interrupt)
@@ -53,9 +53,9 @@ public:
         }
     }
     [[nodiscard]] std::size_t iterations() const { return iterations_; }
-    /// Whether the working costs are no longer those of the program.
+    /// Whether the working costs differ from the program's.
     [[nodiscard]] bool costs_changed() const { return costs_changed_; }
-    /// After a ray: the multipliers of the rows, signed so that they bound from below.
+    /// The multipliers of the rows after a ray, signed so that they bound from below.
     [[nodiscard]] std::vector<double> ray() const {
         auto y = rho_.value;
         for (double& v : y)
@@ -87,7 +87,7 @@ private:
         perturbed_ = true;
         costs_changed_ = true;
     }
-    /// Keeps reduced costs on their side of 0, at the price of costs that differ from the program's.
+    /// Keeps a reduced cost on its side of 0 by changing the working cost.
     void shift(int j) {
         const double d = t_.reduced_cost[at(j)];
         const auto s = t_.status[at(j)];
@@ -156,7 +156,7 @@ private:
         if (updates < parameters.few_updates) return parameters.least_pivot_of_few;
         return updates < parameters.many_updates ? parameters.least_pivot_of_some : parameters.least_pivot_of_many;
     }
-    /// The pivot is computed twice, by row and by column; where the two disagree, neither is right.
+    /// The pivot is computed twice, by row and by column. If the two disagree, neither is trusted.
     [[nodiscard]] bool is_reliable(int row, int entering) const {
         const double by_column = column_[row];
         const double by_row = row_[entering];
@@ -209,7 +209,7 @@ private:
         }
     }
     void update_reduced_costs(int entering, int leaving) {
-        // Harris may take a reduced cost a little beyond 0; the step itself must not go backwards.
+        // Harris's test may take a reduced cost slightly beyond 0, but the step itself must not go backwards.
         const double pivot = row_[entering];
         if (t_.reduced_cost[at(entering)] * pivot * side_ < 0.0) {
             t_.cost[at(entering)] -= t_.reduced_cost[at(entering)];
@@ -227,7 +227,7 @@ private:
         t_.reduced_cost[at(entering)] = 0.0;
         t_.reduced_cost[at(leaving)] = -theta;
     }
-    /// Perturbs once steps without progress pile up.
+    /// Requests a perturbation after many steps without progress.
     void note_progress(double theta) {
         degenerate_ = theta > parameters.no_step ? std::max(0, degenerate_ - 1) : degenerate_ + 1;
         if (!settings_.perturb || perturbed_ || degenerate_ < parameters.dual_stall_limit) return;

@@ -15,22 +15,23 @@
 
 namespace optpipe::milp::lp {
 
-/// A variable that couldn't be in the basis, and the row whose slack stands in for it.
+/// A variable that couldn't be in the basis, and the row whose slack replaces it.
 struct replacement {
     int variable;
     int row;
 };
 
-/// A basis matrix as L · R · U, with the update of Forrest and Tomlin (1972). Columns of the basis are variables of
-/// [A | I]: below `columns()` a column of A, above it the slack of a row.
+/// A basis matrix as L · R · U, with the update of Forrest and Tomlin (1972). The columns of the basis are variables of
+/// [A | I]: an index below the number of columns of A is a column of A, larger ones are slacks of rows.
 ///
-/// After `build`, the variable that was eliminated with row i stands at `head[i]`.
+/// After `build`, `head[i]` is the variable that was eliminated with row i.
 class factorization {
 public:
-    /// Variables that make the matrix singular are replaced in `head` by slacks, and returned.
+    /// Factorizes the basis `head`. Variables that make the matrix singular are replaced in `head` by slacks, and
+    /// returned.
     std::vector<replacement> build(const compressed& a, std::vector<int>& head, const pivot_rules& rules);
 
-    /// Solves B x = b in place. `spike`, where given, receives what `update` needs.
+    /// Solves B x = b in place. `spike`, if given, receives the vector that `update` needs.
     void forward(work_vector& x, density_history& history, work_vector* spike = nullptr) {
         solve_triangular(lower_columns_, nullptr, lower_order_.begin(), lower_order_.end(), x, reach_, history.first());
         apply_updates(x);
@@ -39,14 +40,14 @@ public:
         finish_forward(x, history.second(), true);
         history.note_second(x.density());
     }
-    /// The same for a result of which single values will be read.
+    /// The same for a result of which only single values will be read, so that it may stay unlisted.
     void forward_values(work_vector& x, density_history& history) {
         solve_triangular(lower_columns_, nullptr, lower_order_.begin(), lower_order_.end(), x, reach_, history.first());
         apply_updates(x);
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // Without a list the density isn't known; assuming a little less leads to another look some day.
+        // Without a list the density isn't known. Assuming a little less makes a later solve list its result again.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.
@@ -60,9 +61,9 @@ public:
         history.note_second(x.density());
     }
 
-    /// The variable at `row` of the head is exchanged. `spike` comes from the forward solve with the new column,
-    /// `partial` from the backward solve with the unit vector of `row`, `pivot` is the forward solve's entry at `row`.
-    /// False if the new factors can't be trusted: then build anew.
+    /// Exchanges the variable at `row` of the head. `spike` comes from the forward solve with the new column, `partial`
+    /// from the backward solve with the unit vector of `row`, and `pivot` is the forward solve's entry at `row`.
+    /// Returns false if the new factors can't be trusted; then call `build`.
     [[nodiscard]] bool update(int row, const work_vector& spike, const work_vector& partial, double pivot);
 
     [[nodiscard]] int updates() const { return updates_; }
@@ -71,7 +72,7 @@ public:
                bytes_of(inverse_pivots_, lower_order_, upper_order_, upper_place_, update_row_, update_start_,
                         update_index_, update_value_);
     }
-    /// Whether solving has become so much dearer that building anew is worth it.
+    /// Whether updates have grown the factors by more than `largest_growth`, so that a new factorization pays.
     [[nodiscard]] bool is_bloated() const {
         return upper_columns_.footprint() + update_index_.size() >
                parameters.largest_growth * (footprint_ + inverse_pivots_.size());
@@ -79,7 +80,7 @@ public:
 
 private:
     void finish_forward(work_vector& x, double expected, bool listed) {
-        // Slacks that were pivots from the start have nothing above them.
+        // Slacks that were pivots from the start have no entries above them.
         const auto end = upper_order_.rend() - static_cast<std::ptrdiff_t>(slacks_);
         solve_triangular(upper_columns_, inverse_pivots_.data(), upper_order_.rbegin(), end, x, reach_, expected,
                          listed);
@@ -113,7 +114,7 @@ private:
     growing_lists lower_columns_, lower_rows_, upper_columns_, upper_rows_;
     std::vector<double> inverse_pivots_;
     std::vector<int> lower_order_;
-    /// Rows in the order of U; -1 where a row has moved to the end.
+    /// Rows in the order of U; -1 marks a row that has moved to the end.
     std::vector<int> upper_order_;
     std::vector<int> upper_place_;
     std::vector<int> update_row_, update_start_, update_index_;
@@ -179,7 +180,7 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
         inverse_pivots_[at(r)] = 1.0 / sequence.values[k];
         upper_place_[at(r)] = static_cast<int>(k);
         upper_columns_.reserve(r, in_column[at(r)]);
-        // Room for a few entries of columns to come
+        // Spare room for entries of later columns.
         constexpr int spare = 2;
         upper_rows_.reserve(r, in_row[at(r)] + spare);
     }
@@ -208,7 +209,7 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
     reach_.resize(m);
 }
 
-/// Finds the pivots of a basis: slacks and singletons first, which is nearly all of it, then Markowitz for the rest.
+/// Finds the pivots of a basis: slacks and singletons first, which are nearly all of it, then the rest by Markowitz.
 class basis_elimination {
 public:
     basis_elimination(const compressed& a, const std::vector<int>& head, const pivot_rules& rules)
@@ -225,11 +226,11 @@ public:
         pivot_nucleus();
     }
     [[nodiscard]] const pivot_sequence& sequence() const { return out_; }
-    /// Of each column of the basis, its pivot row; below 0 where there is none.
+    /// The pivot row of each column of the basis; below 0 if it has none.
     [[nodiscard]] const std::vector<int>& rows() const { return row_of_; }
-    /// How many slacks are pivots; they come first.
+    /// The number of slacks that are pivots; they come first.
     [[nodiscard]] std::size_t slacks() const { return slacks_; }
-    /// The slack of the row takes the place of a column without pivot.
+    /// Replaces a column without pivot by the slack of the row.
     void stand_in(int row, int column) {
         out_.pivot(row, column, 1.0);
         row_done_[at(row)] = 1;
@@ -258,7 +259,7 @@ private:
         }
         slacks_ = out_.rows.size();
     }
-    /// The rows of what the slacks leave, and what of its columns lies above.
+    /// Lists the rows that the slacks leave, and moves the entries of structural columns in the slacks' rows to U.
     void list_rows() {
         row_start_.assign(at(size_) + 1, 0);
         column_count_.assign(at(size_), 0);

@@ -15,7 +15,7 @@ public:
         index_.clear();
         value_.clear();
     }
-    /// Gives an empty list its place.
+    /// Allocates room for an empty list.
     void reserve(int list, int capacity) {
         auto& l = lists_[at(list)];
         l.start = static_cast<int>(index_.size());
@@ -36,7 +36,7 @@ public:
         value_[at(l.start + l.size)] = value;
         ++l.size;
     }
-    /// The last entry takes the place of the removed one.
+    /// Removes an entry; the last one takes its place.
     void remove_at(int list, int k) {
         auto& l = lists_[at(list)];
         --l.size;
@@ -44,7 +44,7 @@ public:
         value_[at(l.start + k)] = value_[at(l.start + l.size)];
     }
     void remove(int list, int index) { remove_at(list, find(list, index)); }
-    /// Where in the list the index is; only for one that is there.
+    /// The position of an index in the list, which must contain it.
     [[nodiscard]] int find(int list, int index) const {
         const int* const entries = this->index(list);
         int k = 0;

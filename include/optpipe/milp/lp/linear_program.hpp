@@ -10,8 +10,8 @@
 
 namespace optpipe::milp {
 
-/// Minimize cost'x with row_lower <= matrix x <= row_upper and column_lower <= x <= column_upper. Bounds may be
-/// infinite; the matrix has one row per row bound and one column per cost.
+/// Minimizes cost'x subject to row_lower <= matrix x <= row_upper and column_lower <= x <= column_upper. Bounds may be
+/// infinite. The matrix has one row per row bound and one column per cost.
 struct linear_program {
     Eigen::SparseMatrix<double> matrix;
     std::vector<double> cost;

@@ -19,14 +19,14 @@ struct entry {
     double value;
 };
 
-/// L and U of a square matrix as the pivots found them: step k eliminates `rows[k]` with column `columns[k]`.
+/// L and U of a square matrix in the order of the pivots: step k eliminates `rows[k]` with column `columns[k]`.
 struct pivot_sequence {
     std::vector<int> rows;
     std::vector<int> columns;
     std::vector<double> values;
-    /// By pivot row: the multiples of it that were taken from other rows.
+    /// L: for each pivot row, the multiples of it that were subtracted from other rows.
     growing_lists lower;
-    /// What lies above the pivots.
+    /// U: the entries above the pivots.
     std::vector<entry> upper;
 
     void reset(int size) {
@@ -44,7 +44,8 @@ struct pivot_sequence {
 };
 
 struct pivot_rules {
-    /// A pivot is at least this share of the largest entry of its column.
+    /// A pivot is at least this share (0 to 1) of the largest entry of its column, and at least `least_pivot`;
+    /// remainders up to `drop` become 0.
     double threshold = 0.1;
     double least_pivot = 1e-11;
     double drop = 1e-14;
@@ -88,8 +89,8 @@ private:
     std::vector<int> first_, next_, previous_, count_;
 };
 
-/// Gaussian elimination of the part of a matrix that is left when all singletons are gone, in the order of Markowitz
-/// (1957) with threshold pivoting: among a few of the shortest columns and rows, the pivot that can fill in least.
+/// Gaussian elimination of the matrix that remains when all singletons are gone, in the order of Markowitz (1957) with
+/// threshold pivoting: it takes the pivot with the least possible fill-in among a few of the shortest columns and rows.
 class markowitz {
 public:
     markowitz(int rows, int columns, const pivot_rules& rules, pivot_sequence& out)
@@ -106,7 +107,7 @@ public:
         columns_.append(column, row, value);
         rows_.append(row, column, 0.0);
     }
-    /// Eliminates the given rows and columns; those that can't be are left without a pivot.
+    /// Eliminates the given rows and columns. Those that can't be eliminated get no pivot.
     void run(const std::vector<int>& rows, const std::vector<int>& columns) {
         column_counts_.reset(size_, size_);
         row_counts_.reset(size_, size_);
@@ -136,7 +137,7 @@ private:
         }
         return merit_ != std::numeric_limits<std::int64_t>::max();
     }
-    /// Nothing longer can be better by much.
+    /// Whether to stop searching: longer columns and rows can hardly be better.
     bool enough(int count) const {
         return searched_ >= parameters.markowitz_search || merit_ <= static_cast<std::int64_t>(count - 1) * (count - 1);
     }
@@ -208,7 +209,7 @@ private:
             row_counts_.move(r, rows_.size(r));
         }
     }
-    /// Takes multiples of the pivot row's entry from one other column of it.
+    /// Subtracts multiples of the pivot row's entry from another column of that row.
     void reduce(int column) {
         const int place = columns_.find(column, row_);
         const double above = columns_.value(column)[place];

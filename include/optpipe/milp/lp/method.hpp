@@ -4,25 +4,26 @@
 
 namespace optpipe::milp::lp {
 
-/// Where a simplex method stopped.
+/// Why a simplex method stopped.
 enum class method_end : unsigned char {
-    /// Primal and dual feasible for the bounds and costs that the tableau works with.
+    /// Primal and dual feasible for the tableau's working bounds and costs.
     optimal,
-    /// No way on: the dual method has a row that proves infeasibility, the primal a direction of unboundedness.
+    /// The method can't continue: the dual method has found a row that proves infeasibility, the primal method a
+    /// direction that proves unboundedness.
     ray,
-    /// The caller's test asked to end.
+    /// The caller's `Interrupt` returned true.
     interrupted,
     trouble,
 };
 
-/// How careful the methods are; driven up when a result did not stand its check.
+/// How careful the methods are. Later attempts are more careful, after a result that failed its check.
 struct method_settings {
     pricing_rule pricing = pricing_rule::steepest_edge;
     double primal_tolerance = 1e-9;
     double dual_tolerance = 1e-9;
     int updates = 100;
     bool perturb = true;
-    /// What a proof of infeasibility must exceed; see `verify_infeasible`.
+    /// The least violation that proves infeasibility; see `verify_infeasible`.
     double least_proof = 1e-9;
 };
 

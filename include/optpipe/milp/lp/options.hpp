@@ -10,29 +10,29 @@
 
 namespace optpipe::milp {
 
-/// Which of the rows that are out of bounds leaves the basis.
+/// The rule that chooses which row out of bounds leaves the basis.
 enum class pricing_rule : unsigned char { steepest_edge, devex, dantzig };
 
 struct simplex_options {
     pricing_rule pricing = pricing_rule::steepest_edge;
     bool scaling = true;
-    /// Starts from a triangular basis without the slacks of equality rows, rather than from all slacks.
+    /// Starts from a triangular basis without the slacks of equality rows, instead of from all slacks.
     bool crash = false;
-    /// How far a value may lie outside its bounds, and a reduced cost on the wrong side of 0, in scaled terms.
+    /// The largest violation of a bound, and of the sign of a reduced cost, in scaled terms.
     double primal_tolerance = 1e-9;
     double dual_tolerance = 1e-9;
-    /// The same for what is claimed in the end, in terms of the original program.
+    /// The largest violation of a bound, and of optimality, in a reported result, in terms of the original program.
     double accepted_violation = 1e-7;
-    /// Exchanges of the basis between two factorizations.
+    /// Basis exchanges between two factorizations.
     int updates = 100;
     std::uint64_t seed = 1;
 };
 
 struct simplex_limits {
     std::size_t iterations = std::numeric_limits<std::size_t>::max();
-    /// Solving ends as soon as the objective is proven to be at least this.
+    /// Solving ends once the objective is proven to be at least this.
     double cutoff = std::numeric_limits<double>::infinity();
-    /// Bytes of the working basis with its factors, beyond which solving ends.
+    /// Solving ends if the working basis with its factors takes more bytes.
     std::size_t memory = std::numeric_limits<std::size_t>::max();
     std::stop_token stop{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
@@ -46,7 +46,7 @@ enum class lp_status : unsigned char {
     cutoff,
     iteration_limit,
     stopped,
-    /// Nothing is known: what was found did not stand the final check.
+    /// Nothing is known, because every result failed the final check.
     numerical_trouble,
 };
 

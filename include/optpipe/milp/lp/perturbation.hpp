@@ -17,8 +17,8 @@ inline double between_one_and_two(random_numbers& random) {
 
 } // namespace detail
 
-/// Moves the costs of nonbasic variables away from 0, each by a random amount and to the side where it stays dual
-/// feasible, so that ties in the dual ratio test are broken and the objective grows with every step.
+/// Moves the costs of nonbasic variables away from 0, each by a random amount and towards dual feasibility. That breaks
+/// ties in the dual ratio test, and makes the objective grow with every step.
 inline void perturb_costs(tableau& t, double size, random_numbers& random) {
     for (int j = 0; j < t.program.variables(); ++j) {
         const auto s = t.status[at(j)];

@@ -8,7 +8,7 @@
 
 namespace optpipe::milp::lp {
 
-/// Whether a nonbasic variable's reduced cost has the wrong sign and no other bound to flip to.
+/// Whether some nonbasic variable's reduced cost has the wrong sign and the variable has no other bound to flip to.
 [[nodiscard]] inline bool needs_phase_one(const tableau& t, double tolerance) {
     for (int j = 0; j < t.program.variables(); ++j) {
         const bool boxed = std::isfinite(t.lower[at(j)]) && std::isfinite(t.upper[at(j)]);
@@ -17,9 +17,9 @@ namespace optpipe::milp::lp {
     return false;
 }
 
-/// The subproblem of phase one (Koberstein, 2005): every infinite bound becomes a finite one, every finite bound 0, so
-/// that any basis can be made dual feasible by flips, and the optimum is 0 exactly for the dual feasible bases of the
-/// program.
+/// Sets the bounds of the subproblem of phase one (Koberstein, 2005): every infinite bound becomes a finite one, every
+/// finite bound 0. Any basis can then be made dual feasible by flips, and the optimum is 0 exactly for the dual
+/// feasible bases of the program.
 inline void set_phase_one_bounds(tableau& t) {
     for (int j = 0; j < t.program.variables(); ++j) {
         const bool has_lower = std::isfinite(t.program.lower[at(j)]);

@@ -12,13 +12,14 @@
 
 namespace optpipe::milp::lp {
 
-/// Which row leaves the basis in the dual simplex: the one with the largest violation² / weight. Weights are those of
-/// dual steepest edge (Forrest and Goldfarb, 1992), of devex (Harris, 1973), or 1.
+/// Chooses the row that leaves the basis in the dual simplex: the one with the largest violation² / weight. Weights are
+/// those of dual steepest edge (Forrest and Goldfarb, 1992), of devex (Harris, 1973), or 1.
 class dual_pricing {
 public:
     dual_pricing(tableau& t, pricing_rule rule, double tolerance) : t_{t}, rule_{rule}, tolerance_{tolerance} {}
 
-    /// How far a basic variable is above its upper bound, or, below 0, under its lower bound.
+    /// The violation of a basic variable's bounds: positive above the upper bound, negative below the lower bound, 0
+    /// within the tolerance.
     [[nodiscard]] double violation(int row) const {
         const auto j = at(t_.head[at(row)]);
         if (t_.value[j] > t_.upper[j] + tolerance_) return t_.value[j] - t_.upper[j];
@@ -35,7 +36,7 @@ public:
         square_[at(row)] = v * v;
     }
     void ban(int row) { square_[at(row)] = 0.0; }
-    /// Below 0 if every basic variable is within its bounds.
+    /// The row that leaves; below 0 if every basic variable is within its bounds.
     [[nodiscard]] int choose() const {
         int best = -1;
         double most = 0.0;
@@ -46,8 +47,8 @@ public:
             }
         return best;
     }
-    /// The true weight is known once the row of the inverse is. False if the stored one was so wrong that another row
-    /// should be chosen.
+    /// Replaces a weight by the true one, which is known once the row of the inverse is. Returns false if the stored
+    /// weight was so wrong that another row should be chosen.
     bool correct(int row, const work_vector& rho) {
         if (rule_ != pricing_rule::steepest_edge) return true;
         const double stored = t_.weight[at(row)];
@@ -56,7 +57,7 @@ public:
     }
     [[nodiscard]] bool needs_inverse_of_row() const { return rule_ == pricing_rule::steepest_edge; }
 
-    /// `column` is B^-1 of the entering column and `tau`, for steepest edge alone, B^-1 of the row of the inverse.
+    /// `column` is B^-1 of the entering column. `tau` is B^-1 of the row of the inverse; only steepest edge needs it.
     void update(int row, const work_vector& column, const work_vector& tau) {
         if (rule_ == pricing_rule::dantzig) return;
         const double pivot = column[row];

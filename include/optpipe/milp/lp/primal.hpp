@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The bounded primal simplex method with devex pricing, from a primal feasible tableau: for what the dual method
-/// leaves when its costs had to be shifted. `Interrupt` is asked once per iteration.
+/// The bounded primal simplex method with devex pricing, from a primal feasible tableau. It finishes what the dual
+/// method leaves if its costs had to be shifted. `Interrupt` is called once per iteration.
 template <class Interrupt> class primal_method {
 public:
     primal_method(tableau& t, const method_settings& settings, random_numbers& random, Interrupt interrupt)
@@ -51,9 +51,9 @@ public:
         }
     }
     [[nodiscard]] std::size_t iterations() const { return iterations_; }
-    /// Whether the working bounds are no longer those of the program.
+    /// Whether the working bounds differ from the program's.
     [[nodiscard]] bool bounds_changed() const { return bounds_changed_; }
-    /// After a ray: the direction in which all variables can move for ever.
+    /// The direction in which all variables can move forever, after a ray.
     [[nodiscard]] std::vector<double> ray() const {
         std::vector<double> direction(at(t_.program.variables()), 0.0);
         direction[at(entering_)] = direction_;
@@ -111,13 +111,13 @@ private:
         double room;
         double pivot;
     };
-    /// How far the basic variable of a row can go, and at what rate it goes there.
+    /// The room of a row's basic variable until its bound, and the rate at which it moves there.
     [[nodiscard]] limit limit_of(int row) const {
         const auto j = at(t_.head[at(row)]);
         const double rate = direction_ * column_[row];
         return rate > 0.0 ? limit{t_.value[j] - t_.lower[j], rate} : limit{t_.upper[j] - t_.value[j], -rate};
     }
-    /// The ratio test of Harris (1973): among the rows that block within the tolerance, the largest pivot.
+    /// The ratio test of Harris (1973): it takes the largest pivot among the rows that block within the tolerance.
     void choose_row() {
         double relaxed = std::numeric_limits<double>::infinity();
         const bool fresh = t_.factors.updates() == 0;

@@ -12,13 +12,13 @@
 
 namespace optpipe::milp::lp {
 
-/// The dual ratio test with bound flipping (the long-step rule) in groups after Harris (1973): breakpoints that lie
-/// within the tolerance of each other form a group, and within a group the largest pivot may be taken.
+/// The dual ratio test with bound flipping (the long-step rule) in groups after Harris (1973). Breakpoints within the
+/// tolerance of each other form a group, and the largest pivot of a group may be taken.
 class dual_ratio_test {
 public:
-    /// `side` is +1 if the leaving variable is too large, -1 if too small, by `violation` and the primal tolerance on
-    /// top. Afterwards `entering()` is
-    /// the variable to enter, below 0 if nothing can, and `flipped()` are those that change sides first.
+    /// `side` is +1 if the leaving variable is too large, -1 if it is too small; `violation` is by how much, in excess
+    /// of the primal tolerance. Afterwards `entering()` is the entering variable, below 0 if there is none, and
+    /// `flipped()` are the variables that change bounds first.
     void run(const tableau& t, const work_vector& row, double side, double violation, double least_pivot,
              double tolerance) {
         collect(t, row, side, least_pivot);
@@ -30,7 +30,7 @@ public:
         std::size_t begin = 0;
         double theta = 0.0;
         while (begin < candidates_.size()) {
-            // Groups get coarser, for as long as everything in them flips anyway.
+            // Groups get coarser while everything in them flips anyway.
             theta = std::max(parameters.coarsening * theta, harris_bound(begin, candidates_.size()));
             const auto end = part(begin, candidates_.size(), theta);
             const double gain = range_of(begin, end);
@@ -64,7 +64,7 @@ private:
         for (const int j : row.index) {
             const double alpha = side * row[j];
             const double d = t.reduced_cost[at(j)];
-            // The pivot and the reduced cost as they would be at a lower bound
+            // The pivot and the reduced cost, mirrored as if the variable were at its lower bound.
             double pivot = 0.0;
             double reduced = 0.0;
             switch (t.status[at(j)]) {
@@ -90,7 +90,8 @@ private:
             least = std::min(least, (candidates_[k].reduced + tolerance_) / candidates_[k].pivot);
         return least;
     }
-    /// Brings those with ratios up to theta to the front; at least one, whatever rounding says.
+    /// Moves the candidates with ratios up to theta to the front, at least one of them despite rounding. Returns their
+    /// end.
     std::size_t part(std::size_t begin, std::size_t end, double theta) {
         auto next = begin;
         for (auto k = begin; k < end; ++k)
@@ -117,7 +118,7 @@ private:
             if (candidates_[k].pivot > candidates_[best].pivot) best = k;
         return best;
     }
-    /// The last group whose best pivot isn't much smaller than what earlier groups offer.
+    /// Takes the last group whose best pivot isn't much smaller than the largest of all groups.
     void choose() {
         double most = 0.0;
         for (const auto& g : groups_)

@@ -8,7 +8,7 @@
 
 namespace optpipe::milp {
 
-/// The model without integrality, as a minimization: costs change sign where the model maximizes. The offset of the
+/// The model without integrality, as a minimization: costs change sign if the model maximizes. The offset of the
 /// objective is left out.
 [[nodiscard]] inline linear_program relaxation_of(const model& m) {
     linear_program p;

@@ -16,7 +16,7 @@ inline void rebuild_matrix(linear_program& program, const triplets& entries) {
     program.matrix.setFromTriplets(entries.begin(), entries.end());
 }
 
-/// The entries of the rows that `place` gives a new number; below 0 leaves a row out.
+/// The entries of the rows to which `place` gives a new index; rows with a negative one are left out.
 [[nodiscard]] inline triplets entries_of(const linear_program& program, const std::vector<int>& place) {
     triplets entries;
     entries.reserve(static_cast<std::size_t>(program.matrix.nonZeros()));
@@ -26,7 +26,7 @@ inline void rebuild_matrix(linear_program& program, const triplets& entries) {
     return entries;
 }
 
-/// Terms of one column are summed.
+/// Appends rows. Terms of the same column are summed.
 inline void append_rows(linear_program& program, std::span<const cut_row> rows) {
     std::vector<int> place(program.rows());
     for (std::size_t i = 0; i < place.size(); ++i)
@@ -43,7 +43,7 @@ inline void append_rows(linear_program& program, std::span<const cut_row> rows) 
     rebuild_matrix(program, entries);
 }
 
-/// Keeps the rows that `place` numbers, in the same order.
+/// Keeps the rows with a nonnegative `place`, in the same order.
 inline void keep_rows(linear_program& program, const std::vector<int>& place) {
     const auto entries = entries_of(program, place);
     std::size_t kept = 0;

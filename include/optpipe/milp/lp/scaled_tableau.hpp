@@ -17,7 +17,7 @@
 
 namespace optpipe::milp::lp {
 
-/// The slack of a row is the negative of its activity, so its bounds trade places.
+/// The status of a slack: the slack of a row is the negative of its activity, so its bounds trade places.
 [[nodiscard]] constexpr basis_status mirrored(basis_status s) {
     switch (s) {
     case basis_status::at_lower: return basis_status::at_upper;
@@ -28,8 +28,8 @@ namespace optpipe::milp::lp {
     return s;
 }
 
-/// The tableau of a program, and the scale factors between the two: changes of the program go in, points and
-/// multipliers in the program's own terms come out.
+/// The tableau of a program, with the scale factors between the two. It takes changes of the program, and returns
+/// points and multipliers in the program's own terms.
 class scaled_tableau {
 public:
     tableau t;
@@ -41,18 +41,19 @@ public:
     [[nodiscard]] std::size_t rows() const { return at(t.program.rows); }
     [[nodiscard]] std::size_t columns() const { return at(t.program.columns); }
 
-    /// Everything anew from the program; statuses stay.
+    /// Reloads everything from the program, except the statuses.
     void load(const linear_program& program, bool scaled);
-    /// All slacks are basic.
+    /// Makes all slacks basic, or starts from a triangular basis if `crash`.
     void reset_basis(const linear_program& program, bool crash);
-    /// Takes over the statuses of `t`: variables in excess leave the basis, slacks fill it up. Weights of variables
-    /// that were basic before are kept.
+    /// Rebuilds the basis from the statuses of `t`: excess variables leave the basis, slacks fill it up. Variables that
+    /// were basic before keep their weights.
     void complete_basis();
-    /// Where rows leave the program (`place` below 0), so do their slacks, which must be basic; others move up.
+    /// Removes the slacks of rows that leave the program (`place` below 0), which must be basic, and renumbers the
+    /// others.
     void renumber_slacks(const std::vector<int>& place);
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const;
-    /// Brings the slack of a row into the basis, for the variable that gives the largest pivot.
+    /// Moves the slack of a row into the basis, in exchange for the variable that gives the largest pivot.
     void make_basic(std::size_t row);
 
     void factorize() {
@@ -95,7 +96,8 @@ public:
             direction[j] *= scale.column[j];
         return direction;
     }
-    /// The multipliers of the rows that give a basic column's row of the tableau, with 1 for that column.
+    /// The multipliers of the rows whose combination is a basic column's row of the tableau, with coefficient 1 for
+    /// that column.
     [[nodiscard]] std::vector<double> row_multipliers(std::size_t j) {
         if (!is_factorized_) factorize();
         work_vector rho;

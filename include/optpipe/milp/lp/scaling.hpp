@@ -11,7 +11,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The scaled matrix has entries row[i] · a(i, j) · column[j]. Powers of two, so that scaling rounds nothing.
+/// The scaled matrix has entries row[i] · a(i, j) · column[j]. All factors are powers of two, so that scaling rounds
+/// nothing.
 struct scale_factors {
     std::vector<double> row;
     std::vector<double> column;
@@ -19,7 +20,7 @@ struct scale_factors {
 
 namespace detail {
 
-/// 1 / sqrt(least · largest) of each major's scaled entries.
+/// Sets each major's factor to 1 / sqrt(least · largest) of its entries, scaled by their minors.
 inline void balance(const compressed& a, std::vector<double>& majors, const std::vector<double>& minors) {
     for (int j = 0; j < a.majors(); ++j) {
         double least = std::numeric_limits<double>::infinity();
@@ -33,7 +34,7 @@ inline void balance(const compressed& a, std::vector<double>& majors, const std:
     }
 }
 
-/// Whether entries are so alike already that scaling would only blur them.
+/// Whether all entries are of similar size, so that scaling would not help.
 inline bool is_well_scaled(const compressed& a) {
     return std::all_of(a.value.begin(), a.value.end(), [](double v) {
         return std::abs(v) >= parameters.well_scaled_low && std::abs(v) <= parameters.well_scaled_high;
@@ -42,7 +43,7 @@ inline bool is_well_scaled(const compressed& a) {
 
 } // namespace detail
 
-/// Geometric scaling of rows and columns alternately; then every column's largest entry is brought near 1.
+/// Geometric scaling of columns and rows alternately, rounded to powers of two.
 [[nodiscard]] inline scale_factors geometric_scaling(const compressed& columns, const compressed& rows) {
     scale_factors s{std::vector(at(rows.majors()), 1.0), std::vector(at(columns.majors()), 1.0)};
     if (detail::is_well_scaled(columns)) return s;

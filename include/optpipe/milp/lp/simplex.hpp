@@ -19,18 +19,18 @@
 
 namespace optpipe::milp {
 
-/// A row of the simplex tableau in the program's own terms: column + sum of columns[k] · x(k) + sum of
-/// slacks[i] · s(i) = 0 with s(i) = -(activity of row i), where the basic column itself has coefficient 1 in
-/// `columns`, and other basic ones 0. `slacks` are also the multipliers of the rows that combine to `columns`.
+/// A row of the simplex tableau in the program's own terms: column + sum of columns[k] · x(k) + sum of slacks[i] · s(i)
+/// = 0, where s(i) = -(activity of row i). The basic column itself has coefficient 1 in `columns`, other basic ones 0.
+/// `slacks` are also the multipliers that combine the rows to `columns`.
 struct tableau_row {
     std::vector<double> columns;
     std::vector<double> slacks;
 };
 
-/// Solves a linear program by the dual simplex method, and again after changes, from the basis at hand. A copy is
-/// independent: one per thread.
+/// Solves a linear program by the dual simplex method, and again after changes, from the current basis. Copies are
+/// independent: use one per thread.
 ///
-/// What `solve` claims has been checked against the program itself, not against its scaled copy.
+/// The results of `solve` have been checked against the program itself, not against its scaled copy.
 class simplex {
 public:
     explicit simplex(linear_program program, simplex_options options = {});
@@ -42,12 +42,12 @@ public:
     void set_column_bounds(std::size_t j, double lower, double upper);
     void set_row_bounds(std::size_t i, double lower, double upper);
     void set_cost(std::size_t j, double cost);
-    /// New rows follow the others; their slacks are basic.
+    /// New rows follow the existing ones; their slacks are basic.
     void add_rows(std::span<const cut_row> rows);
-    /// The rows after a removed one move up.
+    /// Rows after a removed one move up.
     void remove_rows(std::span<const std::size_t> rows);
 
-    /// Where it isn't a basis (too few or too many basic, or singular), slacks make it one.
+    /// If `b` isn't a basis (too few or too many are basic, or it is singular), slacks make it one.
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const { return scaled_.current_basis(); }
     [[nodiscard]] bool is_basic(std::size_t j) const { return scaled_.t.is_basic(static_cast<int>(j)); }
@@ -56,31 +56,31 @@ public:
         return lp::solve_run{program_, scaled_, options_, limits, random_, found_}.run();
     }
 
-    /// Of the last solve: the optimum; after `cutoff` or a limit a valid lower bound.
+    /// The optimum of the last solve; after `cutoff` or a limit, a valid lower bound.
     [[nodiscard]] double objective() const { return found_.objective; }
-    /// A bound that holds whatever the last solve ended with, computed from its multipliers with rounding on the safe
-    /// side.
+    /// A lower bound that is valid whatever the outcome of the last solve, computed from its multipliers with rounding
+    /// on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
     [[nodiscard]] std::span<const double> primal() const { return found_.point.primal; }
     [[nodiscard]] std::span<const double> row_activity() const { return found_.point.row_activity; }
-    /// Multipliers of the rows: above 0 where a row holds the objective up at its lower bound.
+    /// Multipliers of the rows; positive if the row's lower bound holds the objective up.
     [[nodiscard]] std::span<const double> duals() const { return found_.point.duals; }
     [[nodiscard]] std::span<const double> reduced_costs() const { return found_.point.reduced_costs; }
-    /// After `infeasible`: multipliers that `verify_infeasible` accepts, if need be with tolerance 0; all of them 0 if
-    /// a lower bound is above its upper.
+    /// After `infeasible`: multipliers that `verify_infeasible` accepts, possibly only with tolerance 0. All are 0 if a
+    /// lower bound exceeds its upper bound.
     [[nodiscard]] std::span<const double> infeasibility_ray() const { return found_.infeasibility_ray; }
     /// After `unbounded`: a direction that `verify_unbounded` accepts.
     [[nodiscard]] std::span<const double> unbounded_ray() const { return found_.unbounded_ray; }
-    /// Of all solves so far.
+    /// The number of iterations of all solves.
     [[nodiscard]] std::size_t iterations() const { return found_.iterations; }
 
-    /// Of what `simplex_limits::memory` limits.
+    /// The bytes that `simplex_limits::memory` limits.
     [[nodiscard]] std::size_t working_bytes() const { return scaled_.t.bytes(); }
     [[nodiscard]] std::size_t bytes() const {
         return program_.bytes() + scaled_.t.bytes() + bytes_of(scaled_.scale.row, scaled_.scale.column) +
                found_.point.bytes() + bytes_of(found_.infeasibility_ray, found_.unbounded_ray);
     }
-    /// Only for a basic column, after a solve.
+    /// The tableau row of a basic column, after a solve.
     [[nodiscard]] optpipe::milp::tableau_row tableau_row(std::size_t j);
 
 private:

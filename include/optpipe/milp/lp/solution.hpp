@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/lp/linear_program.hpp"
 
 #include <algorithm>
@@ -23,12 +24,12 @@ struct solution {
     [[nodiscard]] std::size_t bytes() const {
         return bytes_of(primal, row_activity, duals, reduced_costs, activity_sizes, reduced_sizes);
     }
-    /// Sums of the sizes of all that adds up to an activity or a reduced cost: the measure of its rounding errors.
+    /// For each activity and reduced cost, the sum of its summands' magnitudes, which measures its rounding error.
     std::vector<double> activity_sizes;
     std::vector<double> reduced_sizes;
 };
 
-/// Activities, reduced costs and objective from `primal` and `duals`.
+/// Computes activities, reduced costs and the objective from `primal` and `duals`.
 inline void complete(const linear_program& program, solution& s) {
     s.row_activity.assign(program.rows(), 0.0);
     s.activity_sizes.assign(program.rows(), 0.0);
@@ -55,13 +56,14 @@ inline void complete(const linear_program& program, solution& s) {
 }
 
 [[nodiscard]] inline bool is_within(double v, double lower, double upper, double tolerance) {
-    return v >= lower - tolerance * (1.0 + std::abs(lower)) && v <= upper + tolerance * (1.0 + std::abs(upper));
+    const feasibility feasible{{tolerance}};
+    return feasible.is_above(v, lower) && feasible.is_below(v, upper);
 }
 
 [[nodiscard]] inline bool is_primal_feasible(const linear_program& program, const solution& s, double tolerance) {
     for (std::size_t j = 0; j < program.columns(); ++j)
         if (!is_within(s.primal[j], program.column_lower[j], program.column_upper[j], tolerance)) return false;
-    // No arithmetic brings sums of large terms closer than this.
+    // Rounding keeps sums of large terms from coming closer than this.
     constexpr double rounding = 1e-12;
     for (std::size_t i = 0; i < program.rows(); ++i) {
         const double slack = rounding * s.activity_sizes[i];
@@ -71,8 +73,8 @@ inline void complete(const linear_program& program, solution& s) {
     return true;
 }
 
-/// Whether a multiplier's sign agrees with where its variable stands: what could still pay is compared with the
-/// tolerance.
+/// Whether a multiplier's sign agrees with the position of its variable between its bounds: the possible gain must be
+/// within the tolerance.
 [[nodiscard]] inline bool is_complementary(double reduced, double v, double lower, double upper, double tolerance) {
     if (std::abs(reduced) <= tolerance) return true;
     const double bound = reduced > 0.0 ? lower : upper;

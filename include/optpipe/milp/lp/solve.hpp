@@ -23,7 +23,7 @@
 
 namespace optpipe::milp::lp {
 
-/// What is known after a solve, all in terms of the program itself.
+/// The results of a solve, in terms of the program itself.
 struct findings {
     solution point;
     std::vector<double> infeasibility_ray;
@@ -32,9 +32,9 @@ struct findings {
     std::size_t iterations = 0;
 };
 
-/// One solve of a program from the basis at hand: the dual method, the primal method for what shifted costs leave, and
-/// a check of the result against the unscaled program. What does not stand the check is tried again with more care:
-/// newly factorized, with firmer pivots, without scaling from the slack basis.
+/// One solve of a program from the current basis: the dual method, the primal method if costs were shifted, and a check
+/// of the result against the unscaled program. A result that fails the check is computed again with more care: with a
+/// new factorization, then with firmer pivots, then without scaling from the slack basis.
 class solve_run {
 public:
     solve_run(const linear_program& program, scaled_tableau& s, const simplex_options& options,
@@ -111,7 +111,7 @@ inline method_settings solve_run::settings(int attempt) const {
     s.perturb = attempt != 1;
     if (attempt == 0) return s;
     s.updates = std::min(s.updates, parameters.updates_when_careful);
-    // Infeasible by no more than the tolerance: then either answer will do, if it can be proven.
+    // If the program is infeasible by no more than the tolerance, either answer is acceptable if it can be proven.
     s.least_proof = 0.0;
     if (attempt > 1) s.primal_tolerance *= parameters.looser;
     if (attempt > 1) s.dual_tolerance *= parameters.looser;
@@ -137,7 +137,8 @@ inline void solve_run::start_round() {
     s_.t.settle_all();
 }
 
-/// Dual, then primal, as long as one leaves work to the other. Where only costs have changed, primal first.
+/// Runs the dual, then the primal method, while one leaves work to the other. If only costs have changed, the primal
+/// method runs first.
 inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     verdict_ = std::nullopt;
     if (prefers_primal(settings)) {
@@ -167,7 +168,7 @@ inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     return std::nullopt;
 }
 
-/// Whether the basis at hand is primal feasible, and not dual feasible.
+/// Whether the current basis is primal feasible, but not dual feasible.
 inline bool solve_run::prefers_primal(const method_settings& settings) {
     s_.t.compute_values();
     if (s_.t.primal_violation() > settings.primal_tolerance) return false;
@@ -175,8 +176,8 @@ inline bool solve_run::prefers_primal(const method_settings& settings) {
     return !s_.t.is_dual_feasible(settings.dual_tolerance);
 }
 
-/// Leads to a basis that is dual feasible, where there is one. False if a limit ended it; trouble is left to what
-/// follows, which can start from any basis.
+/// Finds a dual feasible basis, if there is one. Returns false if a limit ended it. Numerical trouble is left to the
+/// next steps, which can start from any basis.
 inline bool solve_run::run_phase_one(const method_settings& settings) {
     s_.t.compute_reduced_costs();
     if (!needs_phase_one(s_.t, settings.dual_tolerance)) return true;
@@ -192,7 +193,7 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
     return true;
 }
 
-/// True if the optimum of the working costs was reached; otherwise `verdict_` says what is known, if anything.
+/// True if the optimum of the working costs was reached. Otherwise `verdict_` has the result, if there is one.
 inline bool solve_run::run_dual(const method_settings& settings, bool& costs_changed) {
     const auto interrupt = [this](double objective) { return is_interrupted() || proves_cutoff(objective); };
     dual_method method{s_.t, settings, random_, interrupt};
@@ -237,12 +238,12 @@ inline bool solve_run::is_interrupted() {
              std::chrono::steady_clock::now() >= limits_.deadline)
         verdict_ = lp_status::stopped;
     ++spent_;
-    // An attempt that goes round in circles ends without a verdict.
+    // An attempt that cycles ends without a verdict.
     return verdict_.has_value() || ++spent_in_attempt_ > most_iterations();
 }
 
-/// The method's objective belongs to shifted costs and may be beyond the cutoff by that alone, so it only says when a
-/// proof is worth trying.
+/// The method's objective uses shifted costs, which alone may put it beyond the cutoff. So it only tells when to try a
+/// proof.
 inline bool solve_run::proves_cutoff(double objective) {
     if (objective < next_cutoff_check_) return false;
     s_.extract_duals(found_.point.duals);

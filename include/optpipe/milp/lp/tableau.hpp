@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The scaled program as the simplex methods see it: A x + s = 0 with a slack s(i) = -(activity of row i) per row, and
-/// bounds on all of them. Variables below `columns` are x, the others s.
+/// The scaled program as the simplex methods see it: A x + s = 0, with a slack s(i) = -(activity of row i) per row, and
+/// bounds on all variables. Indices below `columns` are x, the others s.
 struct scaled_program {
     compressed by_column;
     compressed by_row;
@@ -32,12 +32,12 @@ struct scaled_program {
     }
 };
 
-/// A basis of a scaled program with all that belongs to it: values, reduced costs, factors and weights. The simplex
-/// methods read and change it freely.
+/// A basis of a scaled program with its values, reduced costs, factors and weights. The simplex methods read and change
+/// it freely.
 class tableau {
 public:
     scaled_program program;
-    /// Bounds and costs that the methods work with: those of the program, or shifted ones.
+    /// The working bounds and costs of the methods: the program's, or shifted ones.
     std::vector<double> lower, upper, cost;
     std::vector<double> value;
     std::vector<double> reduced_cost;
@@ -45,13 +45,13 @@ public:
     /// The basic variable of each row, and the row of each basic variable.
     std::vector<int> head;
     std::vector<int> place;
-    /// Of each row: for the choice of the leaving variable.
+    /// The weight of each row in the choice of the leaving variable.
     std::vector<double> weight;
     factorization factors;
     density_history column_density, row_density, weight_density, flip_density;
     pivot_rules rules;
 
-    /// With what the methods need while they run.
+    /// Includes the working memory of the methods.
     [[nodiscard]] std::size_t bytes() const {
         constexpr std::size_t work_vectors = 10;
         constexpr std::size_t per_entry = sizeof(double) + sizeof(int);
@@ -72,7 +72,7 @@ public:
     }
     void restore_costs() { cost = program.cost; }
 
-    /// A nonbasic variable is put on a bound that it has, the one it stood at if that is possible.
+    /// Puts a nonbasic variable on one of its bounds, if possible the one at which it was.
     void settle(int j) {
         auto& s = status[at(j)];
         if (s == basis_status::basic) return;
@@ -96,7 +96,7 @@ public:
             settle(j);
     }
 
-    /// False if slacks had to replace variables that made the basis singular.
+    /// Returns false if slacks had to replace variables that made the basis singular.
     bool factorize() {
         std::vector<double> by_variable(at(program.variables()), 1.0);
         for (std::size_t i = 0; i < head.size(); ++i)
@@ -132,7 +132,7 @@ public:
         return sum;
     }
 
-    /// Values of the basic variables from those of the others.
+    /// Computes the values of the basic variables from those of the others.
     void compute_values() {
         work_.resize(head.size());
         for (int j = 0; j < program.variables(); ++j)
@@ -142,7 +142,7 @@ public:
         for (std::size_t i = 0; i < head.size(); ++i)
             value[at(head[i])] = work_.value[i];
     }
-    /// Multipliers of the rows for the costs of the basic variables.
+    /// Computes the multipliers of the rows for the costs of the basic variables.
     void compute_multipliers(std::vector<double>& rows) {
         work_.resize(head.size());
         for (std::size_t i = 0; i < head.size(); ++i)
@@ -163,14 +163,14 @@ public:
             if (value[j] != 0.0) sum += cost[j] * value[j];
         return sum;
     }
-    /// How far a basic variable is outside its bounds, at most.
+    /// The largest violation of a basic variable's bounds.
     [[nodiscard]] double primal_violation() const {
         double most = 0.0;
         for (const int j : head)
             most = std::max({most, lower[at(j)] - value[at(j)], value[at(j)] - upper[at(j)]});
         return most;
     }
-    /// How much a nonbasic variable's reduced cost invites it to move; 0 within the tolerance.
+    /// The amount by which a nonbasic variable's reduced cost has the wrong sign; 0 within the tolerance.
     [[nodiscard]] double attraction(int j, double tolerance) const {
         const double d = reduced_cost[at(j)];
         switch (status[at(j)]) {
@@ -187,7 +187,8 @@ public:
         return true;
     }
 
-    /// The entries that `rho`, a row of the inverse, gives the nonbasic variables that aren't fixed.
+    /// Computes the entries of the pivot row for the nonbasic variables that aren't fixed; `rho` is the row of the
+    /// inverse.
     void pivot_row(const work_vector& rho, work_vector& row) const {
         row.clear();
         const double density = rho.density();
@@ -203,7 +204,7 @@ public:
             if (const int j = program.columns + i; counts(j)) row.insert(j, rho[i]);
     }
 
-    /// `entering` takes the place of the basic variable of `row`, which becomes nonbasic with status `to`.
+    /// Puts `entering` in place of the basic variable of `row`, which becomes nonbasic with status `to`.
     void exchange(int row, int entering, basis_status to) {
         const int leaving = head[at(row)];
         status[at(leaving)] = to;
@@ -237,7 +238,7 @@ private:
         }
         row.index.resize(kept);
     }
-    /// The same, for rows that are many enough that listing as they come doesn't pay.
+    /// The same for so dense a `rho` that listing entries on the fly doesn't pay.
     void sweep_rows(const work_vector& rho, work_vector& row) const {
         const auto& a = program.by_row;
         double* const values = row.value.data();

@@ -10,8 +10,8 @@
 
 namespace optpipe::milp::lp {
 
-/// How dense the results of one kind of solve have been lately, after its first triangle and in the end; decides
-/// whether the next one is worth a symbolic pass.
+/// Recent densities of the results of one kind of solve, after its first triangle and at the end. They decide whether
+/// the next solve is worth a symbolic pass.
 class density_history {
 public:
     explicit density_history(double expected = 0.0) : first_{expected}, second_{expected} {}
@@ -26,7 +26,8 @@ private:
     double second_;
 };
 
-/// The symbolic pass of Gilbert and Peierls (1988): what a sparse right-hand side can fill in, by depth-first search.
+/// The symbolic pass of Gilbert and Peierls (1988): finds the entries that a sparse right-hand side can fill in, by
+/// depth-first search.
 class reach {
 public:
     void resize(std::size_t size) {
@@ -34,7 +35,7 @@ public:
         order_.reserve(size);
         stack_.reserve(size);
     }
-    /// Everything reachable from the seeds along the lists; what is last must be eliminated first.
+    /// All entries reachable from the seeds along the lists. The last one must be eliminated first.
     const std::vector<int>& from(const std::vector<int>& seeds, const growing_lists& lists) {
         order_.clear();
         for (const int s : seeds)
@@ -74,7 +75,7 @@ private:
     std::vector<frame> stack_;
 };
 
-/// Whether to look first where the nonzeros will be, instead of running through all pivots.
+/// Whether to find the nonzeros of the result first, instead of running through all pivots.
 [[nodiscard]] inline bool is_hyper_sparse(const work_vector& x, double expected) {
     return expected < parameters.sparse_result && x.density() < parameters.sparse_input;
 }
@@ -84,9 +85,9 @@ inline void eliminate(double* x, double pivot_value, int size, const int* index,
         x[index[k]] -= pivot_value * value[k];
 }
 
-/// Solves with a triangular matrix of unit diagonal, or of the given inverse pivots. From `first` to `last`, rows come
-/// before those in their list; rows with an empty list and unit diagonal may be left out. Unless it must be `listed`,
-/// the result may come as values alone.
+/// Solves with a triangular matrix that has a unit diagonal or the given inverse pivots. Between `first` and `last`,
+/// each row comes before those in its list. Rows with an empty list and a unit diagonal may be left out. If `listed` is
+/// false, the result may come without its list of nonzeros.
 template <class Iterator>
 void solve_triangular(const growing_lists& lists, const double* inverse_pivots, Iterator first, Iterator last,
                       work_vector& x, reach& r, double expected, bool listed = true) {

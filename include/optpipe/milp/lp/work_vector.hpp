@@ -9,7 +9,7 @@
 
 namespace optpipe::milp::lp {
 
-/// A dense vector that also lists the places that may be nonzero, each once.
+/// A dense vector that also lists the indices of possible nonzeros, each once.
 class work_vector {
 public:
     std::vector<double> value;
@@ -32,10 +32,10 @@ public:
         index.clear();
         is_listed_ = true;
     }
-    /// From here until `clear`, only values count.
+    /// The list isn't valid from here until `clear`; only values are.
     void leave_unlisted() { is_listed_ = false; }
     [[nodiscard]] bool is_listed() const { return is_listed_; }
-    /// Only for places that are not listed yet.
+    /// The index must not be listed yet.
     void insert(int i, double v) {
         value[static_cast<std::size_t>(i)] = v;
         index.push_back(i);
@@ -44,7 +44,7 @@ public:
         double& place = value[static_cast<std::size_t>(i)];
         if (place == 0.0) index.push_back(i);
         place += v;
-        // A listed place keeps a trace, or it would be listed twice when it fills again.
+        // A listed entry that cancels keeps a trace; otherwise it would be listed twice when it fills again.
         if (place == 0.0) place = trace;
     }
     void copy(const work_vector& other) {

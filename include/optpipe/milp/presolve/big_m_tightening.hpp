@@ -5,13 +5,14 @@
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace optpipe::milp::presolving {
 
-/// A binary that switches a row off needs a coefficient no larger than what the row can reach then. `tried` holds what
-/// follows from b = value, which is more than the bounds alone say; where it leaves a gap, the coefficient shrinks by
-/// that.
+/// Shrinks the coefficient of a binary that switches a row off (its big M). `tried` holds the bounds that follow from b
+/// = value, which are tighter than the model's. If the row's greatest activity within them leaves a gap to its side,
+/// the coefficient shrinks by that gap.
 struct big_m_tightening {
     static void propose(const reducible& m, variable b, double value, const propagation& tried, const margins& slack,
                         proposal_list& found) {
@@ -19,31 +20,38 @@ struct big_m_tightening {
             const bool has_upper = m.upper(e.at) < infinity;
             if (has_upper == (m.lower(e.at) > -infinity)) continue;
             const double sign = has_upper ? 1.0 : -1.0;
-            // The value that leaves the other terms more room.
+            // Only the value of b that leaves the other terms more room can switch the row off.
             if ((sign * e.coefficient > 0.0) == (value == 0.0)) tighten(m, b, e, sign, tried, slack, found);
         }
     }
 
 private:
-    /// `sign` times the row is at most a number.
+    /// The row is read as `sign` · row ≤ side.
     static void tighten(const reducible& m, variable b, const column_entry& e, double sign, const propagation& tried,
                         const margins& slack, proposal_list& found) {
-        const auto range = tried.activity(e.at);
+        const auto range = activity_without(m, e.at, b, tried);
         const double most = sign > 0.0 ? range.upper() : -range.lower();
         const double side = sign > 0.0 ? m.upper(e.at) : -m.lower(e.at);
         if (!std::isfinite(most)) return;
         const double a = sign * e.coefficient;
-        const double gap = side - most;
+        // With b at 1 (where a > 0) and at 0 (where a < 0) the row stays what it is; else the others can just meet it.
+        const auto room = difference(side, std::max(a, 0.0));
+        const auto size = difference(most, room.value);
+        const double gap = std::abs(a) - size.value;
         if (gap <= parameters.least_change_behind_binary * std::abs(a) || gap <= slack.excess_at(side)) return;
-        // With b at 1 (where a > 0) and at 0 (where a < 0) the row stays what it is.
-        const auto smaller = a > 0.0 ? difference(a, gap) : difference(a, -gap);
-        const auto moved = a > 0.0 ? difference(side, gap) : rounded{side, 0.0};
-        const double noise = range.noise(m.lower(e.at), m.upper(e.at)) + smaller.noise + moved.noise;
-        found.add({{set_coefficient{e.at, b, sign * smaller.value},
-                    sign > 0.0 ? bound_row{e.at, -infinity, moved.value, noise}
-                               : bound_row{e.at, -moved.value, infinity, noise}},
+        const double smaller = a > 0.0 ? size.value : -size.value;
+        const double moved = a > 0.0 ? most : side;
+        const double noise = range.noise() + room.noise + size.noise;
+        found.add({{set_coefficient{e.at, b, sign * smaller},
+                    sign > 0.0 ? bound_row{e.at, -infinity, moved, noise} : bound_row{e.at, -moved, infinity, noise}},
                    {e.at},
                    {}});
+    }
+    static activity_range activity_without(const reducible& m, row r, variable b, const propagation& tried) {
+        activity_range range;
+        for (const auto& t : m.terms(r))
+            if (t.column != b) range.add(t.coefficient, tried.lower(t.column), tried.upper(t.column));
+        return range;
     }
 };
 

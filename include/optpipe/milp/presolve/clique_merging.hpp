@@ -15,16 +15,16 @@
 
 namespace optpipe::milp::presolving {
 
-/// A row that says "at most one of these literals", where a literal is a binary or what is left of it to 1.
+/// A row that says "at most one of these literals is true". A literal is a binary x or its complement 1 - x.
 struct clique_row {
     row at;
-    bool is_equation = false;          ///< exactly one
-    double unit = 1.0;                 ///< what a literal counts in the row, below 0 if its side is the lower one
-    std::vector<std::size_t> literals; ///< 2 x, or 2 x + 1 for 1 - x; sorted
+    bool is_equation = false;          ///< exactly one of them is true
+    double unit = 1.0;                 ///< coefficient of a literal; negative if the lower side bounds the row
+    std::vector<std::size_t> literals; ///< 2 x for x, 2 x + 1 for 1 - x; sorted
 };
 
-/// Literals that exclude each member of a clique join it, if the larger clique makes other rows redundant; those that
-/// exclude each member of an equation are false.
+/// Adds to a clique the literals that exclude each of its members, if the larger clique makes other rows redundant.
+/// Literals that exclude each member of an equation are false.
 class clique_merging {
 public:
     static constexpr std::string_view name = "clique merging";
@@ -44,7 +44,7 @@ private:
                 if (m.has(r) && m.terms(r).size() >= 2) add(m, r, slack);
         }
         [[nodiscard]] const std::vector<clique_row>& cliques() const { return cliques_; }
-        /// Numbers of cliques.
+        /// The cliques that contain a literal, as indices into `cliques()`.
         [[nodiscard]] const std::vector<std::size_t>& with(std::size_t literal) const { return of_literal_[literal]; }
 
         [[nodiscard]] bool exclude(std::size_t a, std::size_t b, std::size_t& work) const {
@@ -70,7 +70,7 @@ private:
                     clique.literals.push_back(2 * t.column.position() + (is_negated ? 1 : 0));
                     capacity += is_negated ? 1.0 : 0.0;
                 }
-                if (slack.rounded_down(capacity) != 1.0) continue;
+                if (slack.feasible.rounded_down(capacity) != 1.0) continue;
                 for (const auto literal : clique.literals)
                     of_literal_[literal].push_back(cliques_.size());
                 return cliques_.push_back(std::move(clique));
@@ -101,7 +101,7 @@ private:
         return {variable{literal / 2}, value, value};
     }
 
-    /// Of the member that has the fewest.
+    /// The literals that share a clique with the member whose cliques are smallest in total. Sorted, without members.
     static std::vector<std::size_t> neighbours(const clique_table& table, const clique_row& clique, std::size_t& work) {
         const auto reach = [&](std::size_t literal) {
             std::size_t sum = 0;
@@ -122,7 +122,7 @@ private:
         return found;
     }
 
-    /// If other rows are part of it.
+    /// Proposes the larger clique if it contains other rows.
     static void propose(const clique_table& table, const clique_row& clique, const std::vector<std::size_t>& members,
                         proposal_list& found) {
         std::unordered_map<std::size_t, std::size_t> shared;

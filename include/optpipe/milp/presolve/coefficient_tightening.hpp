@@ -4,6 +4,7 @@
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
@@ -11,9 +12,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// In a row with one side, an integer that leaves the row redundant as soon as it moves off one of its bounds has a
-/// larger coefficient than it needs. The smaller one admits the same integer points and fewer others (Savelsbergh
-/// 1994).
+/// Shrinks coefficients of integers in rows with one side. If the row becomes redundant as soon as the integer leaves
+/// one of its bounds, its coefficient is larger than needed. The smaller one admits the same integer points and fewer
+/// others (Savelsbergh 1994).
 struct coefficient_tightening {
     static constexpr std::string_view name = "coefficient tightening";
 
@@ -27,32 +28,65 @@ struct coefficient_tightening {
     }
 
 private:
-    /// `sign` times the row is at most a number.
-    static proposal tightened(const reducible& m, row r, double sign, const margins& slack) {
-        const auto range = m.activity(r);
-        double most = sign > 0.0 ? range.upper() : -range.lower();
-        const double side_before = sign > 0.0 ? m.upper(r) : -m.lower(r);
-        double side = side_before;
-        double noise = range.noise(m.lower(r), m.upper(r));
-        proposal p{{}, {r}, {}};
-        if (!std::isfinite(most) || most <= side + slack.excess_at(side)) return p;
-        for (const auto& t : m.terms(r)) {
-            if (!m.is_integer(t.column)) continue;
-            const double a = sign * t.coefficient;
-            const double excess = side - (most - std::abs(a));
-            if (excess <= parameters.least_change * std::abs(a) || excess <= slack.excess_at(side)) continue;
-            const double end = a > 0.0 ? m.upper(t.column) : m.lower(t.column);
-            const double change = a > 0.0 ? -excess : excess;
-            const auto smaller = difference(a, -change);
-            const auto moved = difference(side, -change, end);
-            p.steps.push_back(set_coefficient{r, t.column, sign * smaller.value});
-            noise += smaller.noise * std::abs(end) + moved.noise;
-            side = moved.value;
-            most = difference(most, -change, end).value;
+    /// A row while its coefficients shrink: `sign` times it is at most `side`.
+    struct shrinking_row {
+        double sign;
+        double side;
+        double noise = 0.0;
+        proposal steps;
+
+        /// What a term adds to the most that the row can reach.
+        [[nodiscard]] double part(const reducible& m, double coefficient, variable x) const {
+            const double a = sign * coefficient;
+            return a * (a > 0.0 ? m.upper(x) : m.lower(x));
         }
-        if (side != side_before)
-            p.steps.push_back(sign > 0.0 ? bound_row{r, -infinity, side, noise} : bound_row{r, -side, infinity, noise});
-        return p;
+    };
+
+    static proposal tightened(const reducible& m, row r, double sign, const margins& slack) {
+        shrinking_row now{sign, sign > 0.0 ? m.upper(r) : -m.lower(r), 0.0, {{}, {r}, {}}};
+        const auto most_in = [&](const activity_range& range) { return sign > 0.0 ? range.upper() : -range.lower(); };
+        const double reached = most_in(m.activity(r));
+        if (!std::isfinite(reached) || reached <= now.side + slack.excess_at(now.side)) return {};
+        // The largest first: it may cost sums their digits, so what the others reach is added up without it.
+        const auto& terms = m.terms(r);
+        const auto largest = std::max_element(terms.begin(), terms.end(), [](const term& a, const term& b) {
+            return std::abs(a.coefficient) < std::abs(b.coefficient);
+        });
+        activity_range range;
+        for (auto t = terms.begin(); t != terms.end(); ++t)
+            if (t != largest) range.add(t->coefficient, m.lower(t->column), m.upper(t->column));
+        const double kept = tighten(m, r, *largest, most_in(range), range.noise(), slack, now);
+        range.add(kept, m.lower(largest->column), m.upper(largest->column));
+        double most = most_in(range);
+        for (auto t = terms.begin(); t != terms.end(); ++t) {
+            if (t == largest) continue;
+            const double others = most - now.part(m, t->coefficient, t->column);
+            const double smaller = tighten(m, r, *t, others, range.noise(now.side, now.side), slack, now);
+            if (smaller != t->coefficient) most = others + now.part(m, smaller, t->column);
+        }
+        if (!now.steps.steps.empty())
+            now.steps.steps.push_back(sign > 0.0 ? bound_row{r, -infinity, now.side, now.noise}
+                                                 : bound_row{r, -now.side, infinity, now.noise});
+        return std::move(now.steps);
+    }
+    /// The coefficient from then on. Where the column is at its end, the row stays what it is; one step away from
+    /// there, `others`, the most that the rest of the row can reach, can just meet it.
+    static double tighten(const reducible& m, row r, const term& t, double others, double noise, const margins& slack,
+                          shrinking_row& now) {
+        if (!m.is_integer(t.column)) return t.coefficient;
+        const double a = now.sign * t.coefficient;
+        const double end = a > 0.0 ? m.upper(t.column) : m.lower(t.column);
+        const auto room = difference(now.side, a, end);
+        const auto size = difference(others, room.value);
+        const double excess = std::abs(a) - size.value;
+        if (excess <= parameters.least_change * std::abs(a) || excess <= slack.excess_at(now.side))
+            return t.coefficient;
+        const double smaller = a > 0.0 ? size.value : -size.value;
+        const auto moved = difference(room.value, -smaller, end);
+        now.steps.steps.push_back(set_coefficient{r, t.column, now.sign * smaller});
+        now.side = moved.value;
+        now.noise += noise + room.noise + size.noise * std::abs(end) + moved.noise;
+        return now.sign * smaller;
     }
 };
 

@@ -14,9 +14,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// x dominates y if a unit more of x and one less of y never costs more and violates no row. Where nothing but rows
-/// bounds x from above, y then goes to its lower bound; where nothing else bounds y from below, x goes to its upper one
-/// (Gamrath et al. 2015).
+/// x dominates y if increasing x by 1 and decreasing y by 1 never costs more and violates no row. If only rows bound x
+/// from above, y then goes to its lower bound (Gamrath et al. 2015).
 class dominated_columns {
 public:
     static constexpr std::string_view name = "dominated columns";
@@ -43,8 +42,8 @@ private:
         });
     }
 
-    /// What x dominates is in every row that keeps x from growing: the shortest of them will do. Fixing other columns
-    /// changes nothing about that, so it only takes an x that is still there.
+    /// Columns that x dominates are in every row that keeps x from growing, so searching the shortest of these rows is
+    /// enough. Fixing other columns doesn't invalidate a domination, so only x must still exist.
     static void look_for_dominated(const reducible& m, variable x, std::size_t& work, std::vector<char>& gone,
                                    proposal_list& found) {
         const column_entry* shortest = nullptr;

@@ -13,8 +13,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// An equation of two columns takes one of them away. An integer goes only where every integer value of the other gives
-/// it one.
+/// An equation of two columns eliminates one of them. An integer is eliminated only if it is integral for every integer
+/// value of the other column.
 struct doubleton_equations {
     static constexpr std::string_view name = "doubleton equations";
 
@@ -27,9 +27,9 @@ struct doubleton_equations {
             const auto& first = shorter_first ? a : b;
             const auto& second = shorter_first ? b : a;
             if (can_go(m, r, first, second, slack))
-                found.add(substitution(m, r, first, second));
+                found.add(substitution(m, r, first, second, slack));
             else if (can_go(m, r, second, first, slack))
-                found.add(substitution(m, r, second, first));
+                found.add(substitution(m, r, second, first, slack));
         }
     }
 
@@ -45,13 +45,13 @@ private:
                slack.is_integral(m.lower(r) / gone.coefficient);
     }
 
-    /// Of what is divided by `factor`, as that is off.
+    /// Error of a quotient that comes from the error of its divisor `factor`, for the larger of the two dividends.
     static double relative_noise(const rounded& factor, const rounded& below, const rounded& above) {
         const auto finite = [](double v) { return std::isfinite(v) ? std::abs(v) : 0.0; };
         return factor.noise / std::abs(factor.value) * std::max(finite(below.value), finite(above.value));
     }
 
-    static proposal substitution(const reducible& m, row r, const term& gone, const term& kept) {
+    static proposal substitution(const reducible& m, row r, const term& gone, const term& kept, const margins& slack) {
         const auto constant = quotient(m.lower(r), gone.coefficient);
         const auto factor = quotient(-kept.coefficient, gone.coefficient);
         const auto below = difference(m.lower(gone.column), constant.value);
@@ -63,7 +63,8 @@ private:
         const double of_bounds =
             of_constant + std::max(below.noise, above.noise) + relative_noise(factor, below, above);
         const double noise = of_bounds / std::abs(factor.value) + std::max(lower.noise, upper.noise);
-        return {{bound_column{kept.column, lower.value, upper.value, noise},
+        const double grace = slack.grace(m.lower(gone.column), m.upper(gone.column), factor.value, noise);
+        return {{bound_column{kept.column, lower.value, upper.value, noise, grace},
                  substitute_column{gone.column,
                                    {{kept.column, factor.value}},
                                    constant.value,

@@ -10,7 +10,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// In how many rows a column must not grow, and must not shrink, without regard to the rest of the row.
+/// The number of rows that keep a column from growing (`up`) and from shrinking (`down`), whatever the rest of the row.
 struct lock_counts {
     std::size_t up = 0;
     std::size_t down = 0;
@@ -27,8 +27,8 @@ struct lock_counts {
     return locks;
 }
 
-/// A column that no row keeps from going where it is cheapest goes there: to its bound, or with all of its rows if it
-/// has none. If it costs something on the way, the model is unbounded or has no solution.
+/// A column that no row keeps from moving in its cheapest direction goes to its bound there. If that bound is infinite,
+/// the column goes with all of its rows if its cost is 0; otherwise the model is unbounded or infeasible.
 struct dual_fixing {
     static constexpr std::string_view name = "dual fixing";
 

@@ -11,8 +11,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Columns that are multiples of each other, in all rows and in cost, become one that stands for their sum, if every
-/// value of the sum can be had.
+/// Columns that are multiples of each other, in all rows and in cost, are merged into one that stands for their sum, if
+/// the two can represent every value of that sum.
 struct duplicate_columns {
     static constexpr std::string_view name = "duplicate columns";
 
@@ -38,7 +38,7 @@ private:
         return true;
     }
 
-    /// second = ratio * first; 0 if it isn't.
+    /// The factor with second = factor * first; 0 if there is none.
     static double ratio(const reducible& m, variable first, variable second, const margins& slack) {
         const auto& entries = m.entries(first);
         if (entries.size() != m.entries(second).size()) return 0.0;
@@ -53,7 +53,7 @@ private:
         return is_same ? factor : 0.0;
     }
 
-    /// Whether no value of the sum is lost between two values of the merged column.
+    /// Whether every value that the kept column may have after merging splits into values of both columns.
     static bool covers(const reducible& m, variable kept, variable merged, double factor, const margins& slack) {
         const double range = m.upper(kept) - m.lower(kept);
         if (!m.is_integer(merged)) return !m.is_integer(kept);

@@ -14,7 +14,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// Of two rows that are multiples of each other, one goes, and the other has the bounds of both.
+/// If two rows are multiples of each other, one is removed, and the other gets the tighter bounds of both.
 struct duplicate_rows {
     static constexpr std::string_view name = "duplicate rows";
 
@@ -34,7 +34,7 @@ struct duplicate_rows {
     }
 
 private:
-    /// second = ratio * first; 0 if it isn't. The noise is that of the second row's sum.
+    /// The factor with second = factor * first; 0 if there is none. Its noise is that of the second row's activity.
     static rounded ratio(const reducible& m, row first, row second, const margins& slack) {
         const auto& a = m.terms(first);
         const auto& b = m.terms(second);

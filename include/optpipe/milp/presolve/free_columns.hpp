@@ -16,7 +16,8 @@
 namespace optpipe::milp::presolving {
 
 /// A column whose bounds follow from its rows is as good as free: an equation that it is in says what it is, and both
-/// go, if the other rows don't get much longer by it.
+/// go, if the other rows don't get much longer by it. A column whose bound depends on an integer stays: cuts need that
+/// bound of each column (the capacity of an arc), and would find the sum of several instead.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";
@@ -29,16 +30,16 @@ public:
         }
     }
 
-    /// Whether the row, as an equation, can take this one of its columns away.
+    /// Whether the row, read as an equation, can eliminate this column.
     static bool can_go(const reducible& m, row r, const term& t, const margins& slack) {
         double largest = 0.0;
         for (const auto& other : m.terms(r))
             largest = std::max(largest, std::abs(other.coefficient));
-        return m.entries(t.column).size() <= parameters.longest_column && is_pivot(m, t, largest) &&
-               is_free(m, t.column, slack) && fill(m, r, t.column) <= parameters.most_fill;
+        return m.entries(t.column).size() <= parameters.longest_column && !has_variable_bound(m, r, t.column) &&
+               is_pivot(m, t, largest) && is_free(m, t.column, slack) && fill(m, r, t.column) <= parameters.most_fill;
     }
 
-    /// Whether `side` less the other terms, divided by the coefficient, is a value that the column may have.
+    /// Whether (`side` - other terms) / coefficient is always a value that the column may have.
     static bool stays_integral(const reducible& m, row r, const term& t, double side, const margins& slack) {
         if (!m.is_integer(t.column)) return true;
         const auto& terms = m.terms(r);
@@ -48,7 +49,16 @@ public:
     }
 
 private:
-    /// The shortest that can go.
+    /// Whether another row than `r` bounds the column by a multiple of an integer.
+    static bool has_variable_bound(const reducible& m, row r, variable x) {
+        if (m.is_integer(x)) return false;
+        return std::any_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {
+            const auto& terms = m.terms(e.at);
+            return e.at != r && terms.size() == 2 && (m.is_integer(terms[0].column) || m.is_integer(terms[1].column));
+        });
+    }
+
+    /// The shortest column that the row can eliminate; null if there is none.
     static const term* best_column(const reducible& m, row r, const margins& slack) {
         const term* best = nullptr;
         for (const auto& t : m.terms(r)) {
@@ -59,7 +69,7 @@ private:
         return best;
     }
 
-    /// Large enough, in its row and in its column, that dividing by it does no harm.
+    /// Whether the coefficient is large enough, in its row and in its column, to divide by.
     static bool is_pivot(const reducible& m, const term& t, double largest_in_row) {
         const auto is_far_larger = [&](const column_entry& e) {
             return std::abs(t.coefficient) < parameters.least_pivot * std::abs(e.coefficient);
@@ -82,7 +92,7 @@ private:
         return from_below && from_above;
     }
 
-    /// By how many terms the model grows.
+    /// The number of terms that the elimination adds to the model.
     static std::ptrdiff_t fill(const reducible& m, row r, variable x) {
         std::ptrdiff_t grown = -static_cast<std::ptrdiff_t>(m.terms(r).size());
         for (const auto& e : m.entries(x)) {

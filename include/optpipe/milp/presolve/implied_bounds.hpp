@@ -10,11 +10,11 @@
 
 namespace optpipe::milp::presolving {
 
-/// What a row says about x when its other columns are at their best: [lower, upper].
+/// The interval of x that a row implies when its other columns are at their most favourable bounds.
 struct implied_interval {
     double lower = -infinity;
     double upper = infinity;
-    double noise = 0.0; ///< of both
+    double noise = 0.0; ///< of either end
 };
 
 [[nodiscard]] inline implied_interval implied_by(const reducible& m, row r, const activity_range& range,
@@ -29,8 +29,8 @@ struct implied_interval {
                                : implied_interval{at_most.value, at_least.value, noise};
 }
 
-/// Bounds of columns that follow from one row and the bounds of its other columns. Those of continuous columns are only
-/// tightened where the model has integers, and by something that is worth it.
+/// Tightens bounds of columns that follow from one row and the bounds of its other columns. Bounds of continuous
+/// columns are tightened only if the model has integers and the gain is worth it (`margins::is_worth`).
 struct implied_bounds {
     static constexpr std::string_view name = "implied bounds";
 
@@ -44,15 +44,17 @@ struct implied_bounds {
             const auto range = m.activity(r);
             if (range.open_below > 1 && range.open_above > 1) continue;
             for (const auto& t : m.terms(r))
-                tighten(m, t.column, implied_by(m, r, range, t), slack, found);
+                tighten(m, r, t, implied_by(m, r, range, t), slack, found);
         }
     }
 
 private:
-    static void tighten(const reducible& m, variable x, const implied_interval& implied, const margins& slack,
-                        proposal_list& found) {
-        const double lower = m.is_integer(x) ? slack.rounded_up(implied.lower, implied.noise) : implied.lower;
-        const double upper = m.is_integer(x) ? slack.rounded_down(implied.upper, implied.noise) : implied.upper;
+    static void tighten(const reducible& m, row r, const term& t, const implied_interval& implied,
+                        const margins& slack, proposal_list& found) {
+        const variable x = t.column;
+        const double off = slack.grace(m.lower(r), m.upper(r), t.coefficient, implied.noise);
+        const double lower = m.is_integer(x) ? margins::rounded_up(implied.lower, off) : implied.lower;
+        const double upper = m.is_integer(x) ? margins::rounded_down(implied.upper, off) : implied.upper;
         const double range = m.upper(x) - m.lower(x);
         const bool better_lower = slack.is_worth(m.is_integer(x), lower - m.lower(x), range, lower);
         const bool better_upper = slack.is_worth(m.is_integer(x), m.upper(x) - upper, range, upper);

@@ -11,7 +11,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// A row of integers whose coefficients have a common divisor takes only multiples of it: its bounds can be rounded.
+/// A row of integers whose coefficients have a common divisor only takes multiples of it, so its bounds can be rounded.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 
@@ -20,9 +20,9 @@ struct integer_rows {
             if (!m.has(r) || !m.has_changed(r, since) || m.terms(r).empty()) continue;
             const double divisor = common_divisor(m, r, slack);
             if (divisor == 0.0) continue;
-            const double noise = m.noise(r) / divisor;
-            const double lower = divisor * slack.rounded_up(m.lower(r) / divisor, noise);
-            const double upper = divisor * slack.rounded_down(m.upper(r) / divisor, noise);
+            const double off = slack.grace(m.lower(r), m.upper(r), divisor, m.noise(r) / divisor);
+            const double lower = divisor * margins::rounded_up(m.lower(r) / divisor, off);
+            const double upper = divisor * margins::rounded_down(m.upper(r) / divisor, off);
             if (lower > upper)
                 found.add({{give_up{verdict::infeasible}}, {r}, {}});
             else if (lower > m.lower(r) + slack.excess_at(lower) || upper < m.upper(r) - slack.excess_at(upper))
@@ -31,7 +31,7 @@ struct integer_rows {
     }
 
 private:
-    /// 0 where a column is not an integer, or a coefficient is no integral multiple of anything reasonable.
+    /// 0 if a column isn't an integer, or if the coefficients aren't integral multiples of any of the tried units.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double tenth = 0.1;
         constexpr double hundredth = 0.01;

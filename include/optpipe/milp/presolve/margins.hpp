@@ -9,27 +9,38 @@
 
 namespace optpipe::milp::presolving {
 
-/// How computed numbers are told apart.
+/// Tolerances of presolve, to tell computed numbers apart.
 struct margins {
-    milp::feasibility feasible{}; ///< a bound that is missed by more proves that there is no solution
-    tolerance equality{1e-12};    ///< coefficients that differ by less are the same, but for rounding
+    milp::feasibility feasible{}; ///< a bound missed by more than this proves infeasibility
+    tolerance equality{1e-12};    ///< coefficients that differ by less differ only by rounding
 
     [[nodiscard]] static double scale(double a) { return milp::feasibility::scale(a); }
     [[nodiscard]] double excess_at(double a) const { return feasible.slack(a); }
-    /// Of a bound that has just been computed. No more than that: what a column may be off by, times a coefficient, is
-    /// what its rows are off by.
+    /// Rounding error of a bound that has just been computed. It must not be larger: an error in a column, times a
+    /// coefficient, becomes an error in its rows.
     [[nodiscard]] static double noise_at(double a) {
-        constexpr double operations = 4.0; // that round
+        constexpr double operations = 4.0; // rounded operations per bound
         return operations * std::numeric_limits<double>::epsilon() * scale(a);
     }
-    /// Whether a bound is worth having that takes `gain` off the range of a column.
+    /// Whether to take a new bound that reduces the range of a column by `gain`.
     [[nodiscard]] bool is_worth(bool is_integer, double gain, double range, double bound) const {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
     [[nodiscard]] bool is_integral(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
-    [[nodiscard]] double rounded_up(double a, double noise = 0.0) const { return feasible.rounded_up(a, noise); }
-    [[nodiscard]] double rounded_down(double a, double noise = 0.0) const { return feasible.rounded_down(a, noise); }
+    /// Bounds of integers, if they may be `off` too tight.
+    [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
+    [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }
+    /// What an integer's bound from a row with these sides may be off by, where `noise` is that of the bound.
+    [[nodiscard]] double grace(double lower, double upper, double coefficient, double noise) const {
+        return std::max(noise, feasible.grace(std::max(feasible.slack(lower), feasible.slack(upper)), coefficient));
+    }
+    /// Whether a bound may be nothing but a large number that stands for none: nothing says that the column is of
+    /// its size.
+    [[nodiscard]] static bool is_far_above(double upper, double lower) {
+        return std::isfinite(upper) && upper > parameters.largest_bound * std::max(1.0, lower);
+    }
+    [[nodiscard]] static bool is_far_below(double lower, double upper) { return is_far_above(-lower, -upper); }
 };
 
 } // namespace optpipe::milp::presolving

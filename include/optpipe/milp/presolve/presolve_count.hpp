@@ -7,11 +7,11 @@
 
 namespace optpipe::milp {
 
-/// What one presolve method did.
+/// The effect of one presolve method.
 struct presolve_count {
     std::string_view method;
-    std::size_t applied = 0; ///< proposals
-    std::size_t rows = 0;    ///< that went
+    std::size_t applied = 0; ///< applied proposals
+    std::size_t rows = 0;    ///< rows removed
     std::size_t columns = 0;
 };
 

@@ -15,8 +15,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// Sets a binary to 0 and to 1 and looks at what follows: a contradiction fixes it; what follows from both holds; a
-/// column that is fixed by either is a function of it; and rows that it switches off may have smaller coefficients.
+/// Tries a binary at 0 and at 1, and uses the bounds that propagation derives. A contradiction fixes the binary. Bounds
+/// derived in both cases hold. A column fixed in both cases is a function of the binary. Coefficients in rows that the
+/// binary switches off may shrink.
 struct probing {
     static constexpr std::string_view name = "probing";
 

@@ -13,7 +13,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// Tries bounds on a model that stays as it is: what follows from them row by row, and whether it contradicts itself.
+/// Tries bounds without changing the model: derives further bounds row by row, and reports a contradiction.
 class propagation {
 public:
     propagation(const reducible& m, const margins& slack) : m_{&m}, slack_{slack} {
@@ -25,7 +25,7 @@ public:
         was_changed_.resize(lower_.size(), false);
     }
 
-    /// Whether x = value leads to no contradiction, as far as this looks.
+    /// False if x = value is found to lead to a contradiction. The work of one call is limited (`propagation_work`).
     bool assume(variable x, double value) {
         narrow(x, value, value);
         return propagate();
@@ -49,7 +49,7 @@ public:
             range.add(t.coefficient, lower(t.column), upper(t.column));
         return range;
     }
-    /// Terms that were looked at so far.
+    /// The number of terms examined.
     [[nodiscard]] std::size_t work() const { return work_; }
 
 private:
@@ -81,7 +81,7 @@ private:
         const auto& terms = m_->terms(r);
         work_ += terms.size();
         activity_range range;
-        double room = 0.0; // that one term has to itself
+        double room = 0.0; // the largest range of a single term
         for (const auto& t : terms) {
             const double low = lower(t.column);
             const double high = upper(t.column);
@@ -102,7 +102,8 @@ private:
         return true;
     }
 
-    /// False where an integer has no value left; bounds of others that cross say no more than the row itself.
+    /// False if an integer has no value left. Crossing bounds of continuous columns aren't reported here, as the row
+    /// itself would report them.
     bool tighten(row r, const activity_range& range, const term& t, double noise) {
         const variable x = t.column;
         const double low = lower(x);
@@ -112,8 +113,9 @@ private:
         double new_lower = t.coefficient > 0.0 ? at_least : at_most;
         double new_upper = t.coefficient > 0.0 ? at_most : at_least;
         if (m_->is_integer(x)) {
-            new_lower = slack_.rounded_up(new_lower, noise);
-            new_upper = slack_.rounded_down(new_upper, noise);
+            const double off = slack_.grace(m_->lower(r), m_->upper(r), t.coefficient, noise);
+            new_lower = margins::rounded_up(new_lower, off);
+            new_upper = margins::rounded_down(new_upper, off);
             if (new_lower > high || new_upper < low) return false;
         } else {
             new_lower -= noise;

@@ -18,13 +18,15 @@
 namespace optpipe::milp {
 namespace presolving {
 
-/// The one place where reductions are applied: in the order in which they were proposed, those that still hold.
+/// The only place where reductions are applied: in the order in which they were proposed, and only those that still
+/// hold.
 class reducer {
 public:
     reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {
-        // The bounds of integers are: what lies between them and an integer would be nobody's value.
+        // Round the bounds of integers to integers first: a fractional part would belong to no value.
         for (const variable x : m.all_variables())
-            if (m.is_integer(x)) m_.set_bounds(x, slack_.rounded_up(m.lower(x)), slack_.rounded_down(m.upper(x)));
+            if (m.is_integer(x))
+                m_.set_bounds(x, slack_.feasible.rounded_up(m.lower(x)), slack_.feasible.rounded_down(m.upper(x)));
         for (const variable x : m.all_variables())
             if (apply(bound_column{x, m_.lower(x), m_.upper(x)}) == verdict::infeasible) is_infeasible_ = true;
         for (const row r : m.all_rows())
@@ -34,7 +36,7 @@ public:
     [[nodiscard]] const reducible& state() const { return m_; }
     [[nodiscard]] const std::vector<undo>& undos() const { return undos_; }
     [[nodiscard]] const std::vector<presolve_count>& counts() const { return counts_; }
-    /// By the bounds of a column or a row alone.
+    /// Whether the bounds of a single column or row already contradict each other.
     [[nodiscard]] bool is_infeasible() const { return is_infeasible_; }
 
     template <class Method> verdict run(const Method& method) {
@@ -62,7 +64,7 @@ public:
 private:
     struct method_progress {
         std::string_view name;
-        std::uint32_t seen = 0; ///< changes since then are new to it
+        std::uint32_t seen = 0; ///< later changes are new to the method
         std::size_t count = 0;
     };
     struct gone_counts {
@@ -85,7 +87,7 @@ private:
         if (std::any_of(p.columns.begin(), p.columns.end(), is_lost)) return verdict::unchanged;
         verdict result = verdict::unchanged;
         for (const auto& step : p.steps) {
-            // An earlier step may have fixed what this one is about.
+            // An earlier step may have removed this step's column or row.
             if (!std::visit([&](const auto& r) { return is_possible(r); }, step)) break;
             const auto v = std::visit([&](const auto& r) { return apply(r); }, step);
             if (v == verdict::unchanged) continue;
@@ -113,19 +115,23 @@ private:
     verdict apply(const bound_column& b) {
         const bool is_integer = m_.is_integer(b.x);
         const double below =
-            is_integer ? slack_.rounded_up(b.lower, b.noise) : b.lower - beyond_rounding(b.lower, b.noise);
+            is_integer ? margins::rounded_up(b.lower, off(b, b.lower)) : b.lower - beyond_rounding(b.lower, b.noise);
         const double above =
-            is_integer ? slack_.rounded_down(b.upper, b.noise) : b.upper + beyond_rounding(b.upper, b.noise);
+            is_integer ? margins::rounded_down(b.upper, off(b, b.upper)) : b.upper + beyond_rounding(b.upper, b.noise);
         const double lower = std::max(m_.lower(b.x), below);
         const double upper = std::min(m_.upper(b.x), above);
         if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;
-        // However near they are: what lies between them may be all that other rows leave.
+        // Don't merge bounds that are merely close: other rows may need a value between them.
         if (lower >= upper) return apply(fixed(b.x, nearest(b.x, lower, upper)));
         if (lower == m_.lower(b.x) && upper == m_.upper(b.x)) return verdict::unchanged;
         m_.set_bounds(b.x, lower, upper);
         return verdict::applied;
     }
-    /// Bounds keep their digits: what is no more than rounding is left to the rows.
+    static double off(const bound_column& b, double bound) {
+        return std::max({b.noise, b.grace, std::isfinite(bound) ? margins::noise_at(bound) : 0.0});
+    }
+    /// The noise, unless it is no more than rounding: such noise isn't added to bounds, so that they keep their digits;
+    /// the rows account for it.
     static double beyond_rounding(double bound, double noise) { return noise > margins::noise_at(bound) ? noise : 0.0; }
     static fix_column fixed(variable x, double value) {
         return {x, value, value == std::round(value) ? 0.0 : margins::noise_at(value)};
@@ -156,10 +162,13 @@ private:
     }
     verdict apply(const bound_row& b) {
         if (b.lower > b.upper + slack_.excess_at(b.lower) + m_.noise(b.at) + b.noise) return verdict::infeasible;
-        // Sides that cross by no more than that are those of an equation.
+        // Sides that cross by no more than that make the row an equation.
         const double middle = b.lower + (b.upper - b.lower) / 2.0;
         const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle} : b;
-        if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) return verdict::unchanged;
+        if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) {
+            m_.add_noise(b.at, b.noise); // of coefficients
+            return verdict::unchanged;
+        }
         sides.apply(m_);
         return verdict::applied;
     }

@@ -19,22 +19,23 @@ struct column_entry {
     double coefficient = 0.0;
 };
 
-/// What a row's terms can add up to within the bounds: finite parts, and how many terms have no finite end.
+/// Range of a row's activity within the bounds of its columns: the finite sums, and the number of terms without a
+/// finite end.
 struct activity_range {
     double least = 0.0;
     double greatest = 0.0;
-    double size = 0.0; ///< of the largest number that was added
+    double size = 0.0; ///< magnitude of the largest summand
     std::size_t open_below = 0;
     std::size_t open_above = 0;
-    bool is_exact = true; ///< integers
+    bool is_exact = true; ///< all summands are integers
 
     void add(double coefficient, double lower, double upper) {
         add_end(coefficient * (coefficient > 0.0 ? lower : upper), least, open_below);
         add_end(coefficient * (coefficient > 0.0 ? upper : lower), greatest, open_above);
     }
-    /// What the sums may be off by: nothing, as long as they are sums of integers.
+    /// Rounding error of the sums; 0 while all summands are integers.
     [[nodiscard]] double noise() const { return noise_within(size, is_exact); }
-    /// The same if they are compared with these.
+    /// The same when the sums are compared with these sides.
     [[nodiscard]] double noise(double lower, double upper) const {
         double largest = size;
         bool exact = is_exact;
@@ -47,7 +48,7 @@ struct activity_range {
     }
     [[nodiscard]] double lower() const { return open_below == 0 ? least : -infinity; }
     [[nodiscard]] double upper() const { return open_above == 0 ? greatest : infinity; }
-    /// Of the other terms, where this one is among them.
+    /// The range of the other terms, if this term is one of the summands.
     [[nodiscard]] double lower_without(double coefficient, double lower, double upper) const {
         const double low = coefficient > 0.0 ? lower : upper;
         if (!std::isfinite(low)) return open_below == 1 ? least : -infinity;
@@ -71,7 +72,7 @@ private:
         }
         sum += part;
         size = std::max(size, magnitude);
-        // In the innermost loop of propagation, where `std::round` would be a call.
+        // `std::round` would be a function call here, in the innermost loop of propagation.
         is_exact =
             is_exact && magnitude < largest_exact && part == static_cast<double>(static_cast<std::int64_t>(part));
     }
@@ -86,12 +87,13 @@ template <class Terms> [[nodiscard]] auto find_term(Terms& terms, variable x) {
 }
 
 /// A model under reduction, to be minimized. Methods read it; only reductions change it. Rows and columns keep their
-/// numbers; what is removed is empty and no longer there. Both know when they were last changed, by a clock that runs
-/// from one batch of reductions to the next: a row also changes with the bounds of its columns, and a column with the
-/// rows that it is in.
+/// indices; a removed one is empty, and `has` is false. Each row and column records when it last changed, by a clock
+/// that ticks once per batch of reductions. A row also changes with the bounds of its columns, and a column with its
+/// rows.
 class reducible {
 public:
-    /// `noise` is that of each row; empty where they are as they were given, and have their last digit rounded.
+    /// `noise` is the error of each row's sides. If it is empty, the sides are taken as given, with their last digit
+    /// rounded.
     explicit reducible(const model& m, std::span<const double> noise = {})
         : sign_{m.direction() == sense::minimize ? 1.0 : -1.0} {
         offset_ = sign_ * m.offset();
@@ -124,10 +126,10 @@ public:
 
     [[nodiscard]] double lower(row r) const { return at(r).lower; }
     [[nodiscard]] double upper(row r) const { return at(r).upper; }
-    /// What its sides may be off by.
+    /// Error of the row's sides.
     [[nodiscard]] double noise(row r) const { return at(r).noise; }
     [[nodiscard]] bool is_equation(row r) const { return lower(r) == upper(r); }
-    /// By column.
+    /// Sorted by column.
     [[nodiscard]] const std::vector<term>& terms(row r) const { return at(r).terms; }
     [[nodiscard]] double coefficient(row r, variable x) const {
         const auto found = find_term(at(r).terms, x);
@@ -140,18 +142,18 @@ public:
         return range;
     }
 
-    /// How large its values are, as far as its bounds tell; at least 1.
+    /// Magnitude of the column's values according to its finite bounds; at least 1.
     [[nodiscard]] double size(variable x) const {
         const auto finite = [](double bound) { return std::isfinite(bound) ? feasibility::scale(bound) : 1.0; };
         return std::max(finite(lower(x)), finite(upper(x)));
     }
-    /// A coefficient whose change is off by that much.
+    /// Sets a computed coefficient, and adds its error to the row's noise.
     void set_coefficient(row r, variable x, rounded value) {
         set_coefficient(r, x, value.value);
         if (value.noise > 0.0) add_noise(r, value.noise * size(x));
     }
 
-    /// In the model's own direction.
+    /// Offset and costs in the model's own direction.
     [[nodiscard]] double offset() const { return sign_ * offset_; }
     [[nodiscard]] double own_cost(variable x) const { return sign_ * cost(x); }
 
@@ -173,7 +175,7 @@ public:
         touch_with_columns(r);
     }
     void add_noise(row r, double noise) { at(r).noise += noise; }
-    /// Takes coefficient · value, which may be off by `noise`, out of a row.
+    /// Subtracts coefficient · value from both sides of a row; `noise` is the error of the value.
     void shift(row r, double coefficient, double value, double noise = 0.0) {
         const auto below = difference(lower(r), coefficient, value);
         const auto above = difference(upper(r), coefficient, value);
@@ -187,7 +189,7 @@ public:
     }
     void add_to_offset(double amount) { offset_ += amount; }
 
-    /// 0 removes it.
+    /// A value of 0 removes the term.
     void set_coefficient(row r, variable x, double value) {
         auto& terms = at(r).terms;
         auto& entries = at(x).entries;
@@ -208,7 +210,7 @@ public:
         touch_with_columns(r);
     }
 
-    /// Until the next `normalize`, its columns still list it.
+    /// The row's columns still list it until the next `normalize`.
     void remove(row r) {
         touch_with_columns(r);
         for (const auto& t : terms(r)) {
@@ -218,7 +220,8 @@ public:
         at(r).terms.clear();
         at(r).is_there = false;
     }
-    /// Columns forget rows that are gone. All at once, because a column may have very many.
+    /// Removes deleted rows from the lists of their columns. It is done for all at once, because a column may have
+    /// many.
     void normalize() {
         for (const variable x : stale_) {
             at(x).has_stale = false;
@@ -226,7 +229,7 @@ public:
         }
         stale_.clear();
     }
-    /// Out of all rows, whose bounds stay as they are.
+    /// Removes a column from all rows. The bounds of the rows stay the same.
     void remove(variable x) {
         touch(x);
         for (const auto& e : entries(x)) {
@@ -259,7 +262,7 @@ private:
         std::vector<term> terms;
     };
 
-    /// Integers have no digits that were rounded away.
+    /// Rounding error of the sides as given; 0 if the row has only integers.
     static double noise_of_sides(const model& m, row r) {
         const auto is_integral = [](double v) { return v == std::round(v); };
         const auto terms = m.terms(r);

@@ -16,19 +16,19 @@
 #include <variant>
 #include <vector>
 
-/// What presolve may do to a model. Each reduction is data and can be applied; those that take a column away leave an
-/// undo, which computes its value from those that are still there. `leave` takes the column out of a row by what the
-/// undo says it is; false if that isn't a linear function of the others.
+/// The reductions of presolve. Each is data and can be applied. A reduction that removes a column returns an undo,
+/// which computes the column's value from the remaining ones. The undo's `leave` substitutes the column in a row; it
+/// returns false if the column isn't a linear function of the others.
 namespace optpipe::milp::presolving {
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
 
-/// A row while columns leave it: a coefficient per column of the original.
+/// A row from which columns are eliminated, with one coefficient per column of the original.
 struct open_row {
     std::vector<double> coefficients;
     double constant = 0.0;
 
-    /// x = (side - others) / pivot.
+    /// Substitutes x = (side - others) / pivot.
     void solve_for(variable x, double side, std::span<const term> others, double pivot) {
         const double factor = std::exchange(coefficients[x.position()], 0.0) / pivot;
         if (factor == 0.0) return;
@@ -40,11 +40,11 @@ struct open_row {
     }
 };
 
-/// x has one value.
+/// Fixes x at a value.
 struct fix_column {
     variable x;
     double value = 0.0;
-    double noise = 0.0; ///< of the value
+    double noise = 0.0; ///< error of the value
 
     struct undo {
         variable x;
@@ -66,12 +66,12 @@ struct fix_column {
     }
 };
 
-/// x = constant + terms. The bounds of x must be those of the others already.
+/// Replaces x by constant + terms. The bounds of x must already be implied by those of the other columns.
 struct substitute_column {
     variable x;
     std::vector<term> terms;
     double constant = 0.0;
-    double noise = 0.0; ///< of all that
+    double noise = 0.0; ///< error of constant + terms
 
     struct undo {
         variable x;
@@ -112,7 +112,7 @@ struct substitute_column {
     }
 };
 
-/// Whether x = constant + ... makes a small number the difference of large ones.
+/// Whether x = constant + ... computes a small number as the difference of large ones.
 [[nodiscard]] inline bool loses_digits(const reducible& m, variable x, double constant) {
     const bool is_bounded = std::isfinite(m.lower(x)) && std::isfinite(m.upper(x));
     return is_bounded && std::abs(constant) > parameters.largest_cancellation * m.size(x);
@@ -123,7 +123,7 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// x costs nothing, is continuous, and occurs in this row only, where it is as good as wider bounds.
+/// Removes x, which has no cost, is continuous, and occurs only in this row, by widening the row's bounds.
 struct absorb_column {
     variable x;
     row at;
@@ -147,7 +147,7 @@ struct absorb_column {
             const double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
             values[x.position()] = std::clamp(value, lower, upper);
         }
-        /// An equation leaves x one value.
+        /// An equation determines x.
         [[nodiscard]] bool leave(open_row& r) const {
             if (row_lower != row_upper) return r.coefficients[x.position()] == 0.0;
             r.solve_for(x, row_lower, others, coefficient);
@@ -170,7 +170,7 @@ struct absorb_column {
     }
 };
 
-/// The cost of x goes to the other columns of an equation that it is in.
+/// Moves the cost of x to the other columns of an equation that contains it.
 struct move_cost {
     variable x;
     row equation;
@@ -184,7 +184,7 @@ struct move_cost {
     }
 };
 
-/// `kept` becomes kept + factor * merged, of which it is the same multiple everywhere.
+/// Replaces `kept` by kept + factor * merged; the merged column is `factor` times the kept one in all rows and in cost.
 struct merge_columns {
     variable kept;
     variable merged;
@@ -200,7 +200,7 @@ struct merge_columns {
         double upper;
         bool is_integer;
 
-        /// The merged column gets the least value (in size) that leaves the kept one within its bounds.
+        /// Gives the merged column the value of least magnitude that leaves the kept one within its bounds.
         void operator()(std::span<double> values) const {
             const double sum = values[kept.position()];
             double low = (sum - kept_lower) / factor;
@@ -214,7 +214,7 @@ struct merge_columns {
             values[merged.position()] = value;
             values[kept.position()] = sum - factor * value;
         }
-        /// A row can tell them apart unless it has them as the sum has.
+        /// True if the row has both columns in the ratio of the sum; other rows can't be expressed.
         [[nodiscard]] bool leave(open_row& r) const {
             const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
             return difference(of_merged, factor, r.coefficients[kept.position()]).value == 0.0;
@@ -235,7 +235,7 @@ struct merge_columns {
     }
 };
 
-/// x costs nothing, and all of its rows are satisfied once it is large enough (or small enough).
+/// Removes x and all of its rows: x has no cost, and the rows are satisfied once x is large (or small) enough.
 struct release_column {
     variable x;
     bool upwards = true;
@@ -285,20 +285,21 @@ struct release_column {
 using undo = std::variant<fix_column::undo, substitute_column::undo, absorb_column::undo, merge_columns::undo,
                           release_column::undo>;
 
-/// x lies between these as well, as far as their noise lets us say so. What leaves a single value fixes it.
+/// Tightens the bounds of x, allowing for `noise` in the new ones. Bounds that leave one value fix x.
 struct bound_column {
     variable x;
     double lower = -infinity;
     double upper = infinity;
     double noise = 0.0;
+    double grace = 0.0; ///< if x is an integer: how far it may lie beyond them
 };
 
-/// These bounds replace those of the row.
+/// Replaces the bounds of a row.
 struct bound_row {
     row at;
     double lower = -infinity;
     double upper = infinity;
-    double noise = 0.0; ///< beyond that of the row
+    double noise = 0.0; ///< error in addition to that of the row
 
     void apply(reducible& m) const {
         m.set_bounds(at, lower, upper);
@@ -320,7 +321,7 @@ struct set_coefficient {
     void apply(reducible& m) const { m.set_coefficient(at, x, value); }
 };
 
-/// That there is nothing to look for.
+/// The model is infeasible or unbounded.
 struct give_up {
     verdict why = verdict::infeasible;
 };
@@ -328,18 +329,18 @@ struct give_up {
 using reduction = std::variant<bound_column, bound_row, remove_row, set_coefficient, fix_column, substitute_column,
                                absorb_column, move_cost, merge_columns, release_column, give_up>;
 
-/// Steps that go together. They are applied if none of these rows and columns has changed since they were proposed.
+/// Steps that belong together. They are applied only if none of these rows and columns has changed since the proposal.
 struct proposal {
     std::vector<reduction> steps;
     std::vector<row> rows;
     std::vector<variable> columns;
 };
 
-/// Where methods put what they find.
+/// Collects the proposals of a method.
 class proposal_list {
 public:
     void add(proposal p) { proposals_.push_back(std::move(p)); }
-    /// For what stays true whatever else is changed.
+    /// Adds a reduction that stays valid whatever else changes.
     void add(reduction r) { proposals_.push_back({{std::move(r)}, {}, {}}); }
     [[nodiscard]] const std::vector<proposal>& proposals() const { return proposals_; }
 

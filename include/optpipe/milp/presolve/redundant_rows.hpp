@@ -9,8 +9,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Rows that their columns' bounds already meet go, and so does the one side that is; rows that the bounds can only
-/// just meet fix all of their columns; rows that they can't meet prove that there is no solution.
+/// Compares rows with the bounds of their columns. A row, or a side of it, that the bounds imply is removed. A row that
+/// the bounds can only just meet fixes all of its columns. A row that they can't meet proves infeasibility.
 struct redundant_rows {
     static constexpr std::string_view name = "redundant rows";
 
@@ -40,8 +40,8 @@ private:
             found.add({{bound_row{r, keeps_lower ? lower : -infinity, keeps_upper ? upper : infinity}}, {r}, {}});
     }
 
-    /// Every column at the end where the row is least, or where it is greatest; or near it, if there is some room or
-    /// there may be.
+    /// Moves every column to the end where the row's activity is least (or greatest), or near it, if there is some room
+    /// or rounding may hide some.
     static void force(const reducible& m, row r, bool at_least, double room, proposal_list& found) {
         const double noise = m.noise(r) + m.activity(r).noise(m.lower(r), m.upper(r)) + std::max(room, 0.0);
         proposal p{{}, {r}, {}};

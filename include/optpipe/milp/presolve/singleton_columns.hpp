@@ -11,9 +11,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// A continuous column that occurs in one row. In an equation, its cost goes to the others; without cost, it is as good
-/// as wider bounds of the row. One that would shrink for its cost, and that only the row keeps from it, makes the row
-/// an equation. Only an equation still tells the column's value afterwards.
+/// Continuous columns that occur in one row. In an equation, the column's cost moves to the other columns. Without
+/// cost, the column becomes wider bounds of the row. A column with cost that only the row bounds in its cheaper
+/// direction makes the row an equation. Only an equation still determines the column's value afterwards.
 struct singleton_columns {
     static constexpr std::string_view name = "singleton columns";
     bool dual_reductions = true;
@@ -37,7 +37,7 @@ private:
             look_for_equation(m, x, r, slack, found);
     }
 
-    /// Large enough that dividing by it does no harm.
+    /// Whether the coefficient is large enough to divide by.
     static bool is_pivot(const reducible& m, row r, variable x) {
         double largest = 0.0;
         for (const auto& t : m.terms(r))

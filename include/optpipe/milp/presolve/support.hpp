@@ -11,7 +11,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// Groups rows by the columns, or columns by the rows, that they have: the hash of a set, whatever its order.
+/// Hash of a set, independent of its order. It groups rows by their columns, or columns by their rows.
 class support_hash {
 public:
     void add(std::uint32_t member) {
@@ -25,7 +25,8 @@ private:
     std::uint64_t sum_ = 0;
 };
 
-/// Calls `visit(first, second)` for pairs of the same hash, as long as it returns false; a few for each second.
+/// Calls `visit(first, second)` for pairs of the same hash until it returns true, for at most `most_compared` firsts
+/// per second.
 template <class Item> class support_groups {
 public:
     template <class Visit> void add(std::uint64_t hash, Item item, Visit visit) {

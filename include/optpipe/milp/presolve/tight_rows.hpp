@@ -13,8 +13,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// A column that would rather shrink (or grow), and that a single row keeps from it, goes as far as that row lets it:
-/// the row is an equation. Only where that equation can then take the column away.
+/// Turns a row into an equation if moving a column in one direction never costs more and only this row stops it.
+/// Applied only if the equation can then eliminate the column.
 class tight_rows {
 public:
     static constexpr std::string_view name = "tight rows";

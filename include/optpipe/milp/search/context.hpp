@@ -19,46 +19,46 @@
 
 namespace optpipe::milp::search {
 
-/// What a user gave, in terms of the problem at hand; anything may be missing.
+/// The user's hooks in terms of the current problem; each may be missing.
 struct guidance {
     std::vector<int> priorities;
     std::function<std::vector<sparse_row>(std::span<const double> point)> cuts_at;
-    /// A solution of the given model.
+    /// Returns a solution of the given model.
     std::function<std::optional<std::vector<double>>(std::span<const double> point)> solution_near;
     double bound = -infinity;
 };
 
-/// What the search of a neighbourhood may cost.
+/// Limits for the search of a neighbourhood.
 struct sub_effort {
     std::size_t nodes = 0;
-    std::size_t iterations = 0; ///< of the simplex method, but for the relaxation at hand
+    std::size_t iterations = 0; ///< of the simplex method; a relaxation being solved is finished first
 };
 
-/// What all components of one search share. Only members whose comment says so change while it goes on, and those may
-/// be used from any thread.
+/// The data that all components of one search share. It doesn't change during the search, except for members whose
+/// comment says so; those may be used from any thread.
 struct context {
     const search::problem* instance = nullptr;
     const solve_options* options = nullptr;
     control* limits = nullptr;
     incumbents* best = nullptr;
     guidance help;
-    /// From a point of the problem to one of the given model.
+    /// Converts a point of the problem to one of the given model.
     std::function<std::vector<double>(std::span<const double>)> to_given;
-    /// A known point in the problem's own terms that must stay within the bounds while no incumbent is as good;
-    /// empty: none.
+    /// A known point in the problem's own terms, which must stay within the bounds until an incumbent is as good. Empty
+    /// if there is none.
     std::vector<double> witness_point;
     double witness_objective = infinity;
     std::function<void(const char*)> witness_lost;
     /// Called after each new incumbent.
     std::function<void()> on_incumbent;
-    /// Added to objectives of the problem, it gives those of `incumbents`.
+    /// An objective of the problem plus this is an objective of `incumbents`.
     double shift = 0.0;
-    /// Added to those, it gives the objective that the user sees, up to the sign.
+    /// An objective of `incumbents` plus this is the objective that the user sees, up to the sign.
     double offset = 0.0;
-    /// In terms of `incumbents`: what is worse isn't looked for.
+    /// The worst objective that is still searched for, in terms of `incumbents`.
     double ceiling = infinity;
 
-    /// Solves another model, of a neighbourhood; the best point found.
+    /// Solves the model of a neighbourhood. Returns the best point found.
     std::function<std::optional<std::vector<double>>(const milp::model&, sub_effort most, double cutoff)> solve_sub;
 
     bool offer_given(std::vector<double> values) const {
@@ -68,26 +68,26 @@ struct context {
     }
     [[nodiscard]] double incumbent_objective() const { return best->objective() - shift; }
 
-    /// What a point has to reach to be worth looking for, an incumbent of `objective` given.
+    /// The objective that a point must reach to be worth searching for, given an incumbent of `objective`.
     [[nodiscard]] double cutoff_below(double objective) const {
         if (objective == infinity) return ceiling - shift;
         return std::min(ceiling - shift, objective - std::max(least_gain(objective), wanted_gap(objective)));
     }
-    /// Whether the user's gap, rather than the objective's own steps, makes the cutoff.
+    /// Whether the cutoff comes from the user's gap, not from the steps of the objective.
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
-    /// By how much a better point is better at least.
+    /// The least amount by which a better point improves the objective.
     [[nodiscard]] double least_gain(double objective) const {
         constexpr double share = 0.1;
         const double step = instance->objective_step;
-        const double slack = instance->tolerances.slack(objective);
+        const double slack = instance->tolerances.objective_slack(objective);
         return step > slack ? step - 0.5 * slack : share * slack;
     }
     [[nodiscard]] double wanted_gap(double objective) const {
         return std::max(options->absolute_gap, options->relative_gap * std::abs(objective + shift + offset));
     }
 
-    /// The row `entries <= limit` is about to hold everywhere.
+    /// Checks that the row `entries <= limit`, which is about to hold everywhere, keeps the witness.
     void watch(std::span<const entry> entries, double limit) const {
         if (witness_point.empty() || incumbent_objective() <= witness_objective) return;
         double sum = -limit;
@@ -95,7 +95,8 @@ struct context {
             sum += e.coefficient * witness_point[e.column];
         if (sum > instance->tolerances.slack(limit)) witness_lost("a cut");
     }
-    /// The bounds are those of a part of the tree that `decisions` lead to.
+    /// Checks that the bounds of the subtree after `decisions` keep the witness, if the witness satisfies the
+    /// decisions.
     void watch(const domains& d, std::span<const literal> decisions, double cutoff, const char* place) const {
         if (witness_point.empty() || cutoff < witness_objective || limits->finished()) return;
         for (const auto& l : decisions)

@@ -18,12 +18,12 @@
 
 namespace optpipe::milp::search {
 
-/// Clock, limits and counts of one search. All members may be called from any thread.
+/// Clock, limits and counters of one search. All members may be called from any thread.
 class control {
 public:
     using clock = std::chrono::steady_clock;
 
-    /// `above`: of the search that this one is a part of, which holds what this one holds.
+    /// `above` is the control of the search that this one is part of. It also counts this search's memory.
     explicit control(const solve_options& options, control* above = nullptr)
         : parent_{above}, start_{clock::now()}, deadline_{deadline_after(start_, options.time_limit)},
           node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},
@@ -33,10 +33,10 @@ public:
 
     [[nodiscard]] double seconds() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
     [[nodiscard]] clock::time_point deadline() const { return deadline_; }
-    /// Fires when the search should end, for whatever reason but the clock.
+    /// Fires when the search should end for any reason except the time limit.
     [[nodiscard]] std::stop_token token() const { return source_.get_token(); }
 
-    /// Whether to come to an end. Remembers the limit that was met first.
+    /// Whether the search should end. Records the limit that was met first.
     [[nodiscard]] bool over() {
         if (source_.stop_requested()) {
             if (asked_.load()) note(limit::stop_requested);
@@ -45,21 +45,21 @@ public:
         if (clock::now() >= deadline_) return end(limit::time);
         return counts_matter_ && over_counts();
     }
-    /// The limits of nodes and memory, which `over` leaves out in deterministic mode: there they are looked at between
-    /// rounds only.
+    /// Checks the limits of nodes, iterations and memory. `over` skips them in deterministic mode, which checks them
+    /// only between rounds.
     [[nodiscard]] bool over_counts() {
         if (nodes() >= node_limit_ || iterations() >= iteration_limit_) return end(limit::nodes);
         if (memory() > countable()) return end(limit::memory);
         return false;
     }
-    /// Of the simplex method. Ends a search as a limit of nodes does.
+    /// Limits the simplex iterations. Reaching the limit ends the search as a node limit does.
     void limit_iterations(std::size_t most) { iteration_limit_ = most; }
     bool end(limit why) {
         note(why);
         source_.request_stop();
         return true;
     }
-    /// The search has finished.
+    /// Marks the search as finished, and stops it.
     void finish() {
         finished_.store(true);
         source_.request_stop();
@@ -74,7 +74,7 @@ public:
     void count_nodes(std::size_t n) { nodes_.fetch_add(n, std::memory_order_relaxed); }
     void count_iterations(std::size_t n) { iterations_.fetch_add(n, std::memory_order_relaxed); }
     void count_conflicts(std::size_t n) { conflicts_.fetch_add(n, std::memory_order_relaxed); }
-    /// The search holds so many bytes more than before.
+    /// Adds a change, in bytes, to the memory that the search holds.
     void charge(std::ptrdiff_t change) {
         if (parent_ != nullptr) parent_->charge(change);
         const auto held = memory_.fetch_add(change, std::memory_order_relaxed) + change;
@@ -83,19 +83,19 @@ public:
         }
     }
     [[nodiscard]] bool limits_memory() const { return memory_limit_ < std::numeric_limits<std::size_t>::max(); }
-    /// How much more it may hold.
+    /// The bytes that the search may still allocate.
     [[nodiscard]] std::size_t memory_left() const {
         const auto left = countable() - std::min(countable(), memory());
         return parent_ != nullptr ? std::min(left, parent_->memory_left()) : left;
     }
-    /// By how much one relaxation may grow before it is looked at again, as others may grow at the same time.
-    /// Unlimited in deterministic mode, where it mustn't depend on what others have done so far.
+    /// The bytes by which one relaxation may grow before the next check, as others may grow at the same time. Unlimited
+    /// in deterministic mode, where it mustn't depend on the progress of others.
     [[nodiscard]] std::size_t memory_left_for_one() const {
         if (!limits_memory() || !counts_matter_) return std::numeric_limits<std::size_t>::max();
         const auto share = memory_left() / relaxations_.load(std::memory_order_relaxed);
         return parent_ != nullptr ? std::min(share, parent_->memory_left_for_one()) : share;
     }
-    /// How many relaxations may be solved at the same time, at least one.
+    /// Sets the number of relaxations that may be solved at the same time, at least 1.
     void expect_relaxations(std::size_t count) { relaxations_.store(count, std::memory_order_relaxed); }
     [[nodiscard]] std::size_t nodes() const { return nodes_.load(std::memory_order_relaxed); }
     [[nodiscard]] std::size_t iterations() const { return iterations_.load(std::memory_order_relaxed); }
@@ -108,8 +108,8 @@ public:
     }
 
 private:
-    /// What may be counted so that all stays within the limit: arrays that grow exist twice for a moment, and the
-    /// allocator needs something for itself.
+    /// The bytes that may be counted so that the process stays within the limit: growing arrays exist twice for a
+    /// moment, and the allocator needs memory for itself.
     [[nodiscard]] std::size_t countable() const { return memory_limit_ - memory_limit_ / 5; }
 
     struct forward {
@@ -144,7 +144,7 @@ private:
     std::atomic<std::ptrdiff_t> peak_{0};
     mutable std::mutex mutex_;
     std::optional<limit> reason_;
-    std::stop_callback<forward> user_stop_; // last: it may fire at once
+    std::stop_callback<forward> user_stop_; // must be last, because it may fire at once
 };
 
 } // namespace optpipe::milp::search

@@ -35,10 +35,10 @@ namespace optpipe::milp::search {
     return {m.variables(), integers, m.rows(), m.nonzeros()};
 }
 
-/// One search from beginning to end.
+/// One search from start to end.
 class driver {
 public:
-    /// `above`: of the search that this one is a part of.
+    /// `above` is the control of the search that this one is part of, or null.
     driver(const model& given, const solve_options& options, given_hooks hooks, control* above = nullptr)
         : given_{&given}, options_{&options}, is_part_{above != nullptr}, hooks_{std::move(hooks)},
           limits_{options, above}, best_{given, options.tolerance, options.shared}, reporter_{given, options, limits_,
@@ -52,22 +52,25 @@ public:
         const bool denied = limits_.finished() && !unbounded_ && !best_.exists();
         if (denied && !is_part_ && !crossed_bounds())
             if (auto found = search_relaxed()) return std::move(*found);
+        if (!is_part_ && !limits_.finished() && limits_.reason() == limit::numerics)
+            if (auto found = search_plain()) return std::move(*found);
         return conclude();
     }
 
 private:
-    /// A model is infeasible only if it stays so with its sides moved by their tolerance: what a first search denies is
-    /// searched again with half of that, for points that are taken with the other half. With no more nodes than the
-    /// first time, and without what has no such limit.
+    /// A model is infeasible only if it stays so with its sides moved by a part of their tolerance: what a first search
+    /// denies is searched again with that, for points that are taken with the rest. With no more nodes than the first
+    /// time, and without what has no such limit.
     std::optional<result> search_relaxed() {
-        constexpr double half = 0.5;
-        constexpr double rest = 0.499;
-        const auto m = relaxed_model(*given_, {{half * options_->tolerance.relative}});
+        constexpr double part = 0.1; // as much as others allow in their relaxations
+        constexpr double rest = 0.899;
+        const auto m = relaxed_model(*given_, {{part * options_->tolerance.relative}});
+        if (!m) return std::nullopt;
         auto options = remaining_options();
         options.node_limit = limits_.nodes() + 1;
         options.conflict_search = false;
         options.tolerance = {rest * options_->tolerance.relative};
-        driver second{m, options, {}};
+        driver second{*m, options, {}};
         second.is_part_ = true;
         auto found = second.solve();
         if (!found.incumbent || !best_.offer(*found.incumbent)) return std::nullopt;
@@ -76,17 +79,51 @@ private:
             found.why = stopped{limit::numerics};
         return found;
     }
-    [[nodiscard]] static model relaxed_model(model m, const feasibility& by) {
-        for (const variable x : m.all_variables())
-            if (!m.is_integer(x)) m.set_bounds(x, m.lower(x) - by.slack(m.lower(x)), m.upper(x) + by.slack(m.upper(x)));
+    /// What presolve, or what it left, couldn't settle within the tolerances is searched again as it was given. Nothing
+    /// if that doesn't settle it either; a better point stays.
+    std::optional<result> search_plain() {
+        if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
+        auto options = remaining_options();
+        options.presolve = false;
+        options.on_progress = {};
+        driver second{*given_, options, {}, &limits_};
+        second.is_part_ = false;
+        if (best_.exists()) second.hooks_.first_solution = best_.values();
+        auto found = second.solve();
+        count(found.stats);
+        if (found.incumbent) best_.offer(*found.incumbent);
+        if (std::holds_alternative<stopped>(found.why)) return std::nullopt;
+        found.stats = std::move(conclude().stats);
+        return found;
+    }
+    void count(const statistics& stats) {
+        limits_.count_nodes(stats.nodes);
+        limits_.count_iterations(stats.lp_iterations);
+        limits_.count_conflicts(stats.conflicts);
+    }
+    /// Bounds give way by what a row would forgive. Nothing if all is integral.
+    [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
+        bool is_wider = false;
+        const auto widen = [&](auto at, double lower, double upper, double coefficient) {
+            is_wider = is_wider || std::isfinite(lower) || std::isfinite(upper);
+            m.set_bounds(at, lower - by.slack(lower) / coefficient, upper + by.slack(upper) / coefficient);
+        };
+        std::vector<double> largest(m.variables(), 1.0);
         for (const row r : m.all_rows())
-            m.set_bounds(r, m.row_lower(r) - by.slack(m.row_lower(r)), m.row_upper(r) + by.slack(m.row_upper(r)));
-        return m;
+            for (const auto& t : m.terms(r))
+                largest[t.column.position()] = std::max(largest[t.column.position()], std::abs(t.coefficient));
+        for (const variable x : m.all_variables())
+            if (!m.is_integer(x)) widen(x, m.lower(x), m.upper(x), largest[x.position()]);
+        for (const row r : m.all_rows())
+            if (!is_integral(m, r)) widen(r, m.row_lower(r), m.row_upper(r), 1.0);
+        return is_wider ? std::optional{std::move(m)} : std::nullopt;
     }
     [[nodiscard]] solve_options remaining_options() const {
         auto options = *options_;
         options.time_limit =
             std::chrono::duration<double>{std::max(0.0, options_->time_limit.count() - limits_.seconds())};
+        if (options.node_limit < std::numeric_limits<std::size_t>::max())
+            options.node_limit -= std::min(options.node_limit, limits_.nodes());
         return options;
     }
 
@@ -120,13 +157,15 @@ private:
             reduction_.tighten(root.engine().bounds(), problem_);
         }
     }
-    /// For the models that presolve makes of the given one; they are there for a while even if little is left of them.
+    /// Memory of the models that presolve makes of the given one. They exist for a while even if little remains of
+    /// them.
     [[nodiscard]] std::size_t least_memory() const {
         constexpr std::size_t per_term = 72;
         constexpr std::size_t per_line = 250;
         return per_term * given_->nonzeros() + per_line * (given_->rows() + given_->variables());
     }
-    /// Cuts of the user are rows in terms of the given model, and may cut off what dual reductions keep.
+    /// If the user gives cuts, presolve keeps rows: cuts are rows in terms of the given model, and may cut off the
+    /// points that dual reductions keep.
     presolve_status reduce() {
         const bool keeps_rows = static_cast<bool>(hooks_.cuts_at);
         return options_->presolve ? reduction_.reduce(keeps_rows, feasible(), limits_) : presolve_status::reduced;
@@ -167,14 +206,14 @@ private:
         if (hooks_.cuts_at) h.cuts_at = [this](std::span<const double> point) { return user_cuts(point); };
         return h;
     }
-    /// A relaxation's point in terms of the given model; integers aren't rounded.
+    /// The point of a relaxation in terms of the given model; integers aren't rounded.
     [[nodiscard]] std::vector<double> relaxed_point(std::span<const double> point) const {
         std::vector<double> values(point.begin(), point.end());
         for (std::size_t j = 0; j < values.size(); ++j)
             values[j] *= problem_.unit[j];
         return reduction_.restore(std::move(values));
     }
-    /// Columns have the unit of the model here: no integers are implied where cuts are the user's.
+    /// Columns have the unit of the model here, because no integers are implied if the user gives cuts.
     [[nodiscard]] std::vector<sparse_row> user_cuts(std::span<const double> point) const {
         std::vector<sparse_row> rows;
         for (auto& given : hooks_.cuts_at(relaxed_point(point))) {
@@ -188,14 +227,14 @@ private:
         }
         return rows;
     }
-    /// Where presolve keeps the witness.
+    /// Sets the witness, if presolve keeps it.
     void set_witness() {
         context_.witness_point.clear();
         if (hooks_.witness.empty()) return;
         auto point = reduction_.project(hooks_.witness);
         if (check(reduction_.model(), point, options_->tolerance).empty()) context_.witness_point = std::move(point);
     }
-    /// Unless the witness isn't integral in these columns.
+    /// Uses implied integers, unless the witness isn't integral in these columns.
     void take_implied_integers() {
         auto with_implied = problem_;
         if (implied_integers{with_implied}.apply() == 0) return;
@@ -207,7 +246,7 @@ private:
         context_.witness_point = std::move(point);
         problem_ = std::move(with_implied);
     }
-    /// A neighbourhood, in terms of the problem at hand, where only points within the cutoff count.
+    /// Searches a neighbourhood, in terms of the current problem, for points within the cutoff.
     std::optional<std::vector<double>> solve_sub(const model& m, sub_effort most, double cutoff) {
         solve_options options;
         options.node_limit = most.nodes;
@@ -216,7 +255,7 @@ private:
         options.stop = limits_.token();
         memory_share share{limits_};
         share.set(m.bytes());
-        // the others may grow meanwhile
+        // other threads may grow meanwhile
         options.memory_limit = limits_.memory_left() / (2 * std::max<std::size_t>(1, options_->threads));
         options.seed = options_->seed;
         options.heuristics = false;
@@ -244,13 +283,13 @@ private:
         t.run();
         update_bound(t.bound());
     }
-    /// What the search says holds below the cutoff: from there on, points may have been left out.
+    /// Raises the bound, at most to the cutoff: points above it may have been left out.
     void update_bound(double bound) {
         const double cutoff = context_.cutoff_below(context_.incumbent_objective());
         reporter_.raise_bound(std::min(bound, cutoff) + context_.shift);
     }
 
-    /// By more than the tolerance.
+    /// Whether bounds or sides cross by more than the tolerance.
     [[nodiscard]] bool crossed_bounds() const {
         const auto cross = [this](double lower, double upper) { return feasible().cross(lower, upper); };
         for (const variable x : given_->all_variables())
@@ -259,8 +298,9 @@ private:
             if (cross(given_->row_lower(r), given_->row_upper(r))) return true;
         return false;
     }
-    /// The relaxation is unbounded: so is the model, if it has any solution at all (its numbers being rational). What
-    /// presolve left is searched first; it may have none, as some of the reductions take an optimum for granted.
+    /// Concludes from an unbounded relaxation. The model is then unbounded too if it has any solution (because its
+    /// numbers are rational). The presolved model is searched first. It may have no solution although the given one
+    /// has, because some reductions assume that an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())
             if (auto found = any_solution(reduction_.model()).incumbent)
@@ -281,17 +321,13 @@ private:
     [[nodiscard]] result any_solution(model m) {
         m.set_objective({});
         auto options = remaining_options();
-        if (options.node_limit < std::numeric_limits<std::size_t>::max())
-            options.node_limit -= std::min(options.node_limit, limits_.nodes());
         options.on_progress = {};
         options.log = {};
         options.shared = nullptr;
         driver search{m, options, {}, &limits_};
         search.is_part_ = false;
         auto found = search.solve();
-        limits_.count_nodes(found.stats.nodes);
-        limits_.count_iterations(found.stats.lp_iterations);
-        limits_.count_conflicts(found.stats.conflicts);
+        count(found.stats);
         return found;
     }
 
@@ -322,7 +358,7 @@ private:
         r.stats.history.push_back({r.stats.seconds, r.objective, r.bound});
         return std::move(result_);
     }
-    /// Nothing is left below the cutoff: that is an optimum within the gap that the user asked for.
+    /// Concludes that no point is left below the cutoff, so the incumbent is optimal within the user's gap.
     void conclude_finished() {
         const double objective = best_.objective();
         const double exact = std::min(

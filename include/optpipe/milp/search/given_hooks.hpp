@@ -9,7 +9,7 @@
 
 namespace optpipe::milp::search {
 
-/// What a user gave, in terms of the given model; anything may be missing.
+/// The user's hooks in terms of the given model; each may be missing.
 struct given_hooks {
     std::optional<std::vector<double>> first_solution;
     std::vector<int> priorities;

@@ -9,14 +9,14 @@
 
 namespace optpipe::milp {
 
-/// What a user can give a search, each a concept of its own: a type has any of them.
+/// Optional inputs of a search. Each is a concept of its own; a type may meet any of them.
 ///
-/// *Semantics.* Points are in the variables of the model. Hooks may be called from several threads at once, and are
-/// const for that. `first_solution` and `solution_near` may be wrong: what they give is checked. `cuts_at` and
-/// `objective_bound` are believed: every cut must hold for at least one optimal solution, the same one for all cuts. A
-/// cut is no constraint: what solves the model is a solution, whether or not it was asked about.
+/// *Semantics.* Points are in the variables of the model. Hooks may be called from several threads at once, so they are
+/// const. The results of `first_solution` and `solution_near` are checked, so they may be wrong. Those of `cuts_at` and
+/// `objective_bound` are trusted: every cut must hold for at least one optimal solution, the same one for all cuts. A
+/// cut isn't a constraint: a point that satisfies the model is a solution, whether or not `cuts_at` was called for it.
 
-/// `std::vector<double> first_solution() const`: where to start from.
+/// `std::vector<double> first_solution() const`: the solution to start from.
 template <class Hooks> concept gives_first_solution = requires(const Hooks& h) {
     { h.first_solution() } -> std::convertible_to<std::vector<double>>;
 };
@@ -24,17 +24,18 @@ template <class Hooks> concept gives_first_solution = requires(const Hooks& h) {
 template <class Hooks> concept gives_priorities = requires(const Hooks& h, variable x) {
     { h.branching_priority(x) } -> std::convertible_to<int>;
 };
-/// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows, the point of a relaxation being given,
-/// with fractional integers. Asked at the root and, less often, at nodes of the tree; each row holds in all of
-/// it.
+/// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows that cut off the point of a relaxation,
+/// whose integers may be fractional. Called at the root and, less often, at nodes of the tree. Each row holds in the
+/// whole tree.
 template <class Hooks> concept gives_cuts = requires(const Hooks& h, std::span<const double> point) {
     { h.cuts_at(point) } -> std::convertible_to<std::vector<constraint>>;
 };
-/// `double objective_bound() const`: no solution is better.
+/// `double objective_bound() const`: a bound that no solution can beat.
 template <class Hooks> concept gives_bound = requires(const Hooks& h) {
     { h.objective_bound() } -> std::convertible_to<double>;
 };
-/// `std::optional<std::vector<double>> solution_near(std::span<const double> point) const`: a heuristic.
+/// `std::optional<std::vector<double>> solution_near(std::span<const double> point) const`: a heuristic that looks for
+/// a solution near the point of a relaxation.
 template <class Hooks> concept gives_heuristic = requires(const Hooks& h, std::span<const double> point) {
     { h.solution_near(point) } -> std::convertible_to<std::optional<std::vector<double>>>;
 };

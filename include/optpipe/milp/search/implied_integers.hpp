@@ -16,7 +16,7 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// The greatest common divisor of decimals of few digits, if it can be told.
+/// The greatest common divisor of decimals with few digits, if it can be determined.
 class common_divisor {
 public:
     /// False if `value` has too many digits.
@@ -35,14 +35,14 @@ public:
         }
         return false;
     }
-    /// 0 while nothing but zeros were added.
+    /// The divisor; 0 if only zeros were added.
     [[nodiscard]] double value() const { return static_cast<double>(common_) / scale_of(power_); }
 
 private:
     static constexpr std::size_t powers = 7;
     static constexpr double largest = 1e12;
     static constexpr double exactness = 1e-12;
-    static constexpr double farthest = 1e-3; ///< from an integral multiple: what is large may not be any number
+    static constexpr double farthest = 1e-3; ///< most distance from a multiple; without it large values always pass
 
     static double scale_of(std::size_t power) {
         constexpr std::array<double, powers> scales{1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
@@ -64,23 +64,25 @@ private:
     return measure.value();
 }
 
-/// A lower side in units, as an integer: the nearest one if that is all the difference that its noise makes.
+/// A lower side in units, rounded to an integer: to the nearest if the noise explains the difference, else up.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;
     if (!std::isfinite(scaled)) return scaled;
     const double off = std::min((noise + n.noise_at(side)) / unit, most);
-    return std::abs(scaled - std::round(scaled)) <= off ? std::round(scaled) : n.rule().rounded_up(scaled);
+    return std::abs(scaled - std::round(scaled)) <= off
+               ? std::round(scaled)
+               : feasibility::rounded_up(scaled, n.rule().grace(n.slack(side), unit));
 }
 
 } // namespace detail
 
 /// Finds continuous columns that are implied integers in some unit, scales them by it and makes their kind `implied`.
-/// Of two sorts, looked for in this order:
-/// - a column that can go one way without cost until a bound stops it, or a row that has no other continuous column;
-/// - columns of connected rows in which continuous columns stand as differences, `c x - c y + (integers) >= b`, at most
-///   two to a row. For fixed integers such rows are a network, whose vertices are integral multiples of what measures
-///   all other numbers.
+/// Two kinds are found, in this order:
+/// - columns that can move one way without cost until a bound stops them, or a row without other continuous columns;
+/// - columns of connected rows in which continuous columns appear as differences, `c x - c y + (integers) >= b`, at
+///   most two per row. For fixed integers such rows are a network, whose vertices are integral multiples of a common
+///   divisor of all other numbers.
 class implied_integers {
 public:
     explicit implied_integers(problem& p)
@@ -88,7 +90,7 @@ public:
         std::iota(group_.begin(), group_.end(), std::size_t{0});
     }
 
-    /// How many columns were found.
+    /// Returns the number of columns found.
     std::size_t apply() {
         for (const double way : {1.0, -1.0})
             push(way);
@@ -113,7 +115,7 @@ private:
             j = group_[j] = group_[group_[j]];
         return j;
     }
-    /// Adopts the columns that can all go up (`way` 1) or down (-1) to where something integral stops them.
+    /// Adopts the columns that can all move up (`way` 1) or down (-1) until an integral value stops them.
     void push(double way) {
         std::vector<detail::common_divisor> stops(problem_.columns());
         std::vector<unsigned char> free(problem_.columns());
@@ -183,15 +185,15 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
-    /// After the rows: bounds that are nearly integral multiples become such. That loses nothing but the noise: with
-    /// integral rows, rounding all columns of a point alike keeps it feasible.
+    /// Must run after the rows. Bounds that are nearly integral multiples are rounded to them. That loses only the
+    /// noise: with integral rows, rounding all columns of a point in the same way keeps it feasible.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})
             if (!is_nearly_integral(bound, measures_[root(j)].value())) add(root(j), bound);
     }
     [[nodiscard]] bool is_nearly_integral(double bound, double unit) const {
-        constexpr double least_share = 1e-3; // of the unit, which must tell noise from numbers
+        constexpr double least_share = 1e-3; // noise must be below this share of the unit
         if (!std::isfinite(bound) || unit <= 0.0) return false;
         const double noise = problem_.tolerances.noise_at(bound);
         return noise < least_share * unit && std::abs(bound - unit * std::round(bound / unit)) <= noise;
@@ -232,8 +234,8 @@ private:
     std::vector<std::size_t> chosen_;
 };
 
-/// Divides rows over integral columns by the greatest common divisor of their coefficients, so that coefficients and
-/// sides are small integers and their sums exact.
+/// Divides rows over integral columns by the greatest common divisor of their coefficients. Coefficients and sides then
+/// are small integers, and their sums are exact.
 inline void make_rows_integral(problem& p) {
     std::vector<double> coefficients;
     for (std::size_t i = 0; i < p.rows(); ++i) {
@@ -254,7 +256,8 @@ inline void make_rows_integral(problem& p) {
     }
 }
 
-/// The objective values of best points are multiples of this, if all columns with a cost are integral; else 0.
+/// The step of the objective: if all columns with a cost are integral, the objective values of best points are
+/// multiples of it; else 0.
 [[nodiscard]] inline double find_objective_step(const problem& p) {
     std::vector<double> costs;
     for (std::size_t j = 0; j < p.columns(); ++j) {

@@ -18,15 +18,15 @@
 
 namespace optpipe::milp::search {
 
-/// The best solution of the model as it was given. Nothing gets in that `check` doesn't pass on that model. All members
-/// may be called from any thread.
+/// The best solution of the given model. Every solution has passed `check` on that model. All members may be called
+/// from any thread.
 class incumbents {
 public:
     incumbents(const model& given, optpipe::tolerance tolerance, shared_incumbent* shared)
         : given_{&given}, tolerance_{tolerance}, shared_{shared}, sign_{given.direction() == sense::maximize ? -1.0
                                                                                                              : 1.0} {}
 
-    /// Minimized, without the model's offset; infinite while there is none.
+    /// Objective to be minimized, without the model's offset; infinite if there is no solution.
     [[nodiscard]] double objective() const { return objective_.load(std::memory_order_acquire); }
     [[nodiscard]] bool exists() const { return objective() < infinity; }
     [[nodiscard]] std::size_t found() const { return found_.load(std::memory_order_relaxed); }
@@ -35,22 +35,25 @@ public:
         return values_;
     }
 
-    /// A solution as `offer` would take it, if it is one, with its objective. One value per variable of the given
-    /// model.
+    /// The solution, with its objective, as `offer` would store it; empty if it isn't a solution. `values` has one
+    /// value per variable of the given model.
     [[nodiscard]] std::optional<solution> verified(std::vector<double> values) const {
         if (values.size() != given_->variables()) return std::nullopt;
-        auto normalized = values;
         for (const variable x : given_->all_variables())
-            normalized[x.position()] = nudged(x, values[x.position()]);
-        // What a value is off its bound by may be what a row with a large coefficient needs.
-        if (check(*given_, normalized, tolerance_).empty())
-            values = std::move(normalized);
+            if (given_->is_integer(x)) values[x.position()] = rounded(values[x.position()]);
+        auto within_bounds = values;
+        for (const variable x : given_->all_variables())
+            within_bounds[x.position()] = nudged(x, values[x.position()]);
+        // Moving a value onto its bound may violate a row with a large coefficient, so the values as given are tried
+        // too.
+        if (check(*given_, within_bounds, tolerance_).empty())
+            values = std::move(within_bounds);
         else if (!check(*given_, values, tolerance_).empty())
             return std::nullopt;
         const double objective = sign_ * (objective_value(*given_, values) - given_->offset());
         return solution{objective, std::move(values)};
     }
-    /// Whether it became the incumbent.
+    /// Returns whether the point became the incumbent.
     bool offer(std::vector<double> offered) {
         auto fine = verified(std::move(offered));
         if (!fine) return false;
@@ -65,10 +68,12 @@ public:
     }
 
 private:
-    /// Integral, or within its bounds, where that is within the tolerance.
+    [[nodiscard]] double rounded(double value) const {
+        return std::abs(value - std::round(value)) <= tolerance_.at(1.0) ? std::round(value) : value;
+    }
+    /// Within its bounds, where that is within the tolerance.
     [[nodiscard]] double nudged(variable x, double value) const {
         const double slack = tolerance_.at(1.0);
-        if (given_->is_integer(x) && std::abs(value - std::round(value)) <= slack) return std::round(value);
         if (value < given_->lower(x) && value >= given_->lower(x) - slack) value = given_->lower(x);
         if (value > given_->upper(x) && value <= given_->upper(x) + slack) value = given_->upper(x);
         return value;

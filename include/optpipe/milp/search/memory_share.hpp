@@ -6,7 +6,7 @@
 
 namespace optpipe::milp::search {
 
-/// What one part of a search holds, as its control knows it; nothing any more when the part goes.
+/// The memory of one component of a search, as its control counts it. The destructor releases it.
 class memory_share {
 public:
     explicit memory_share(control& c) : control_{&c} {}

@@ -6,25 +6,31 @@
 
 namespace optpipe::milp::search {
 
-/// What the search takes for equal; what counts as feasible is said in `feasibility`.
+/// Tolerances of the search; `feasibility` defines what counts as feasible. Not tuned.
 struct numbers {
-    /// How far a row or bound may be missed, times its size (at least 1).
+    /// How far a row or bound may be missed, as `feasibility` says.
     double feasibility = 1e-6;
     double integrality = 1e-6;
     /// Smaller coefficients count as 0.
     double zero = 1e-9;
-    /// Sides of rows, times their size (at least 1), may be off by this much: users compute them. What contradicts
-    /// itself by no more isn't infeasible. What presolve's own arithmetic adds is known row by row.
+    /// Sides of rows may be off by this much, and large ones by a share of it times their size: users compute them.
+    /// What contradicts itself by no more isn't infeasible. What presolve's own arithmetic adds is known row by row.
+    /// A point that needs it all must still be within the slack.
     double noise = 1e-9;
-    /// A bound of a continuous column moves only by more than this share of the distance to the other bound.
+    double noise_share = 1e-5;
+    /// A bound of a continuous column moves only by more than this share (0 to 1) of the distance to the other bound.
     double least_move = 1e-4;
-    /// Bounds beyond that are not worth having: rows may creep towards them for ever.
+    /// Larger bounds (in magnitude) aren't derived: rows may creep towards them forever.
     double huge = 1e10;
 
     [[nodiscard]] milp::feasibility rule() const { return {{feasibility}}; }
-    [[nodiscard]] double slack(double scale) const { return feasibility * milp::feasibility::scale(scale); }
+    [[nodiscard]] double slack(double side) const { return rule().slack(side); }
+    /// Objectives that differ by less are equal: relative, as is the gap.
+    [[nodiscard]] double objective_slack(double objective) const {
+        return feasibility * milp::feasibility::scale(objective);
+    }
     [[nodiscard]] double noise_at(double side) const {
-        return std::isfinite(side) ? noise * milp::feasibility::scale(side) : 0.0;
+        return std::isfinite(side) ? noise * milp::feasibility::scale(noise_share * side) : 0.0;
     }
 };
 

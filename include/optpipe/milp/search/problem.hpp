@@ -13,12 +13,12 @@
 
 namespace optpipe::milp::search {
 
-/// What a column is to the search.
+/// How the search treats a column.
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// Continuous in the model; but for all values of the integers some best point has it integral as well. It is
-    /// propagated and learned from like an integer, and never branched on.
+    /// Continuous in the model, but integral in some best point for all values of the integers. It is propagated and
+    /// learned from like an integer, but never branched on.
     implied,
 };
 
@@ -34,26 +34,26 @@ struct sparse_row {
     double upper = infinity;
 };
 
-/// A model as the search sees it: minimized, without names, rows in one array. Columns may be measured in another unit
+/// A model as the search sees it: minimized, without names, with its rows in one array. Columns may have another unit
 /// than in the model (`unit`).
 struct problem {
     std::vector<double> lower, upper, cost;
     std::vector<column_kind> kind;
-    /// For implied columns: whether the upper bound is the better one where rows allow both.
+    /// For implied columns: whether the upper bound is better if the rows allow both.
     std::vector<unsigned char> prefers_upper;
-    /// Value in the model = unit · value here.
+    /// A value in the model is `unit` times the value here.
     std::vector<double> unit;
 
     std::vector<std::size_t> row_start{0};
     std::vector<entry> entries;
     std::vector<double> row_lower, row_upper;
-    /// What the sides may be off by, as they have been computed.
+    /// Error of the computed sides of each row.
     std::vector<double> row_noise;
 
     double offset = 0.0;
-    /// -1 where the model maximizes.
+    /// -1 if the model maximizes, else 1.
     double direction = 1.0;
-    /// Objectives of best points lie this far apart or more; 0: nothing known.
+    /// Least distance between objectives of best points; 0 if unknown.
     double objective_step = 0.0;
     numbers tolerances;
 
@@ -83,7 +83,7 @@ struct problem {
         row_noise.push_back(noise);
     }
 
-    /// In the search's own direction, without the offset of the model.
+    /// Objective in the search's own direction, without the model's offset.
     [[nodiscard]] double objective_of(std::span<const double> values) const {
         long double sum = 0.0L;
         for (std::size_t j = 0; j < columns(); ++j)
@@ -133,7 +133,7 @@ struct problem {
             terms.push_back({t.column.value(), t.coefficient});
         const double off = noise.empty() ? 0.0 : noise[r.position()];
         const double low = m.row_lower(r), up = m.row_upper(r);
-        // What is more than the search allows for anyway must not cost a point.
+        // Widen the row: an error larger than the search's own tolerance must not cut off a point.
         const bool widens = off > std::max(tolerances.noise_at(low), tolerances.noise_at(up));
         if (widens)
             p.add_row(terms, low - off, up + off);

@@ -4,12 +4,14 @@
 #include "optpipe/milp/expression.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/presolve.hpp"
+#include "optpipe/milp/presolve/margins.hpp"
 #include "optpipe/milp/search/control.hpp"
 #include "optpipe/milp/search/implied_integers.hpp"
 #include "optpipe/milp/search/problem.hpp"
 #include "optpipe/milp/search/propagation/domains.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -17,10 +19,11 @@
 
 namespace optpipe::milp::search {
 
-/// The model that is searched, and the way back from it to the given one: one step of presolve per restart.
+/// The searched model, and the way back from it to the given one: one presolve step per restart.
 class reduction {
 public:
-    /// Bounds may cross by the tolerance: then both are what lies between them.
+    /// Bounds may cross by the tolerance: then both are what lies between them. Bounds that may be nothing but large
+    /// numbers become rows: those enter no arithmetic but their own, until something makes them tight.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
@@ -31,9 +34,12 @@ public:
         for (const row r : model_.all_rows())
             if (model_.row_lower(r) > model_.row_upper(r))
                 set_both(r, middle(model_.row_lower(r), model_.row_upper(r)));
+        forget_endless_sides();
+        for (const variable x : model_.all_variables())
+            move_far_bounds(x);
     }
-    /// Takes over bounds that `implied_integers` found to be integral but for the noise, before presolve carries what
-    /// is off into other rows.
+    /// Rounds the bounds that `implied_integers` found to be integral up to noise, before presolve carries their error
+    /// into other rows.
     void settle_on_grid(const numbers& tolerances) {
         auto with_implied = problem_of(model_, tolerances);
         if (!with_implied.has_integers() || implied_integers{with_implied}.apply() == 0) return;
@@ -45,7 +51,7 @@ public:
         }
     }
     [[nodiscard]] const milp::model& model() const { return model_; }
-    /// What the sides of its rows may be off by; empty: nothing.
+    /// Error of the sides of each row; empty if they are exact.
     [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const {
         auto sum = model_.bytes();
@@ -54,7 +60,7 @@ public:
         return sum;
     }
 
-    /// `keeps_rows`: rows in terms of the original can be translated afterwards, and no feasible point is lost.
+    /// If `keeps_rows`, rows in terms of the original can be translated afterwards, and no feasible point is lost.
     presolve_status reduce(bool keeps_rows, const feasibility& feasible, const control& c) {
         presolve_options options;
         options.dual_reductions = options.many_to_one = !keeps_rows;
@@ -70,7 +76,7 @@ public:
         steps_.push_back(std::move(step));
         return status;
     }
-    /// What a search has found out about the bounds.
+    /// Takes over bounds that a search has derived.
     void tighten(const domains& d, const problem& p) {
         for (std::size_t j = 0; j < p.columns(); ++j) {
             const variable x{j};
@@ -90,7 +96,7 @@ public:
             values = step.project(values);
         return values;
     }
-    /// A row of the original in terms of the model at hand, after steps that keep rows.
+    /// Translates a row of the original to the current model. All steps must have kept rows.
     [[nodiscard]] constraint translate(constraint c) const {
         for (const auto& step : steps_) {
             auto next = step.translate(c);
@@ -99,7 +105,7 @@ public:
         }
         return c;
     }
-    /// Per variable of the model at hand, what is given per variable of the original.
+    /// Maps values per variable of the original to variables of the current model.
     [[nodiscard]] std::vector<int> pick(const std::vector<int>& original) const {
         auto values = original;
         for (const auto& step : steps_) {
@@ -112,6 +118,26 @@ public:
     }
 
 private:
+    /// What other solvers read as infinity.
+    static double without_endless(double bound) {
+        constexpr double endless = 1e20;
+        return std::abs(bound) < endless ? bound : std::copysign(infinity, bound);
+    }
+    void forget_endless_sides() {
+        for (const row r : model_.all_rows()) {
+            const double low = without_endless(model_.row_lower(r)), up = without_endless(model_.row_upper(r));
+            if (low < infinity && up > -infinity) model_.set_bounds(r, low, up);
+        }
+    }
+    void move_far_bounds(variable x) {
+        using presolving::margins;
+        const double lower = model_.lower(x), upper = model_.upper(x);
+        const bool below = margins::is_far_below(lower, upper), above = margins::is_far_above(upper, lower);
+        if (!below && !above) return;
+        model_.set_bounds(x, below ? -infinity : lower, above ? infinity : upper);
+        const double low = below ? without_endless(lower) : -infinity, up = above ? without_endless(upper) : infinity;
+        if (low > -infinity || up < infinity) model_.add_row(low, {{x, 1.0}}, up);
+    }
     template <class Place> void set_both(Place at, double value) { model_.set_bounds(at, value, value); }
 
     milp::model model_;

@@ -15,14 +15,15 @@
 
 namespace optpipe::milp::search {
 
-/// Tells the user, and keeps the history. From any thread; the user is called by one at a time.
+/// Reports progress to the user, and keeps the history. May be called from any thread; the user's functions are called
+/// by one thread at a time.
 class reporter {
 public:
     reporter(const model& given, const solve_options& options, const control& c, incumbents& best)
         : options_{&options}, control_{&c}, best_{&best}, sign_{given.direction() == sense::maximize ? -1.0 : 1.0},
           offset_{given.offset()}, bound_{-infinity} {}
 
-    /// Of the given model, minimized and without its offset.
+    /// `bound` is a bound of the given model, minimized and without its offset.
     void raise_bound(double bound) {
         const std::scoped_lock lock{mutex_};
         bound_ = std::max(bound_, bound);
@@ -31,7 +32,7 @@ public:
         const std::scoped_lock lock{mutex_};
         return bound_;
     }
-    /// At once for a new incumbent, else if it's time.
+    /// Reports at once if `now`, for a new incumbent; else only if the interval has passed.
     void tell(bool now) {
         const std::scoped_lock lock{mutex_};
         const double seconds = control_->seconds();

@@ -26,38 +26,39 @@
 namespace optpipe::milp::search {
 
 enum class root_outcome : unsigned char {
-    closed,    ///< nothing is left below the cutoff
-    unbounded, ///< the relaxation is
+    closed,    ///< no point is left below the cutoff
+    unbounded, ///< the relaxation is unbounded
     open,
     stopped,
 };
 
-/// How the work at the root is divided, in conflicts and visits of rows. Chosen when it was written; no comparison with
-/// other values is on record.
+/// Division of the work at the root, in conflicts and visits of rows. Not tuned.
 struct root_parameters {
-    /// Of the first run of the prover, before there is a relaxation.
+    /// Limits of the prover's first run, before there is a relaxation.
     std::size_t first_conflicts = 10'000;
     std::size_t first_visits = 20'000'000;
-    /// No longer than so many times what the relaxation is expected to take, which may be all that is needed, or than
-    /// that once if there are continuous columns; but a few hundredths of a second in any case.
+    /// The first run's effort is at most this multiple of the relaxation's expected effort (1 if there are continuous
+    /// columns), because the relaxation may be all that is needed; but at least `least_first_visits`, a few hundredths
+    /// of a second.
     std::size_t first_share = 10;
     std::size_t least_first_visits = 1'000'000;
-    /// With a second thread the prover goes on beside the relaxation, so its first run is short.
+    /// With a second thread the prover continues while the relaxation is solved, so its first run is short.
     std::size_t first_visits_in_parallel = 200'000;
     std::size_t first_conflicts_if_short = 500;
-    /// The relaxation is next after so many conflicts without progress. That of a small problem takes so little
-    /// that it comes sooner.
+    /// Conflicts without progress until the relaxation starts; fewer if the problem is so small that its relaxation
+    /// takes less.
     std::size_t first_stall_limit = 1'500;
-    /// Of the prover, between two parts of the work on the relaxation.
+    /// Limits of the prover between two checks.
     std::size_t conflicts_per_slice = 500;
     std::size_t visits_per_slice = 2'000'000;
-    /// Of probing all binaries.
+    /// Visits of rows for probing all binaries.
     std::size_t probing_effort = 5'000'000;
-    /// Of the open integers: with more of them fixed, the problem is presolved again.
+    /// If more than this percentage of the open integers is fixed, the problem is presolved again.
     std::size_t least_fixed_percent = 20;
 };
 
-/// The work before the tree: propagation, a first run of the prover, the relaxation with its cuts, heuristics.
+/// The work before the tree search: propagation, a first run of the prover, the relaxation with its cuts, and
+/// heuristics.
 class root_node {
 public:
     explicit root_node(const context& c) : context_{&c}, engine_{*c.instance}, tree_share_{*c.limits} {
@@ -66,7 +67,7 @@ public:
 
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return *lp_; }
-    /// Once copies have been made.
+    /// Frees the relaxation; copies must have been made before.
     void forget_relaxation() {
         lp_.reset();
         tree_share_.set(engine_.bytes());
@@ -75,7 +76,7 @@ public:
     [[nodiscard]] bool has_lp() const { return lp_ != nullptr; }
     [[nodiscard]] double bound() const { return bound_; }
     [[nodiscard]] std::size_t cuts() const { return lp_ ? lp_->cuts().size() : 0; }
-    /// Whether so many integers have been fixed that the problem is another one.
+    /// Whether enough integers have been fixed to presolve again.
     [[nodiscard]] bool is_reduced_enough() const {
         const auto& p = *context_->instance;
         std::size_t open = 0, fixed = 0;
@@ -122,7 +123,7 @@ private:
         if (report) report(bound_);
     }
 
-    /// Whether that was all.
+    /// Returns true if the prover has finished the search.
     bool run_prover() {
         const double low = engine_.least_objective();
         if (!context_->options->conflict_search || low == -infinity || !context_->instance->has_integers())
@@ -135,7 +136,7 @@ private:
         const bool in_parallel = proves_in_parallel();
         const auto conflicts = reals || in_parallel ? with_.first_conflicts_if_short : with_.first_conflicts;
         const auto most = in_parallel ? with_.first_visits_in_parallel : with_.first_visits;
-        // On one thread the relaxation waits for the prover: for as long as it will take itself.
+        // On one thread the relaxation waits for the prover, for as long as it will take itself.
         const auto fair = in_parallel ? 0 : std::min(most, expected_effort());
         const auto share = reals ? 1 : with_.first_share;
         const auto visits = std::min(most, std::max(with_.least_first_visits, share * expected_effort()));
@@ -170,28 +171,29 @@ private:
         return std::min(sum, context_->incumbent_objective());
     }
 
-    /// Without integers the relaxation is all there is: open only if its answer doesn't stand up.
+    /// Solves a problem without integers by the relaxation alone. The outcome is `open` only if its answer fails the
+    /// check.
     root_outcome solve_alone() { return load_relaxation() ? solve_relaxation() : root_outcome::stopped; }
     root_outcome process_relaxation() {
         const bool probes = context_->options->cuts && context_->instance->has_integers();
         if (probes && !implied_.probe(engine_, with_.probing_effort)) return root_outcome::closed;
         return load_relaxation() ? solve_relaxation() : root_outcome::stopped;
     }
-    /// False where there is no memory for it.
+    /// Returns false if the memory doesn't suffice.
     bool load_relaxation() {
         if (context_->limits->memory_left() < expected_bytes()) return !context_->limits->end(limit::memory);
         lp_ = std::make_unique<relaxation>(*context_->instance, context_->options->seed);
         account();
         return true;
     }
-    /// Of the relaxation, with factors that don't fill up much.
+    /// Expected memory of the relaxation, if its factors don't fill in much.
     [[nodiscard]] std::size_t expected_bytes() const {
         constexpr std::size_t per_term = 84;
         constexpr std::size_t per_line = 300;
         const auto& p = *context_->instance;
         return per_term * p.entries.size() + per_line * (p.rows() + p.columns());
     }
-    /// Of solving the relaxation from scratch: about an iteration for each row and column.
+    /// Expected effort of solving the relaxation from scratch: about one iteration per row and column.
     [[nodiscard]] std::size_t expected_effort() const {
         const auto lines = context_->instance->rows() + context_->instance->columns();
         return relaxation::effort_of(lines, lines);
@@ -201,7 +203,7 @@ private:
         return context_->options->threads > 1 && !context_->options->deterministic;
     }
     [[nodiscard]] bool proves_in_parallel() const { return works_in_parallel() && prover_ && !prover_->stuck(); }
-    /// The prover goes on while the relaxation is solved.
+    /// Runs the prover while the relaxation is solved.
     root_outcome process_in_parallel() {
         auto outcome = root_outcome::stopped;
         std::atomic<bool> is_finished{false};
@@ -227,13 +229,13 @@ private:
         }
         if (prover_->done()) context_->limits->finish();
     }
-    /// Of two points, the better one stays.
+    /// Keeps the better of two points.
     void take_point(const std::shared_ptr<const std::vector<double>>& other) {
         const auto& p = *context_->instance;
         if (other && (!point_ || p.objective_of(*other) < p.objective_of(*point_))) point_ = other;
     }
 
-    /// Dives and neighbourhoods; then reduced-cost fixing with the incumbent.
+    /// Runs dives and neighbourhood searches, then reduced-cost fixing with the incumbent.
     root_outcome run_heuristics() {
         const auto wanted = works_in_parallel() ? std::size_t{2} : 1;
         const auto count = std::min(wanted, context_->limits->memory_left() / (engine_.bytes() + lp_->bytes()));
@@ -250,8 +252,8 @@ private:
         }
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
-    /// Two workers share what finds first points; if there is one already, the second
-    /// improves it meanwhile. The thread that has nothing left to do goes on with the proof.
+    /// Two workers share the heuristics that find first points. If there is a point already, the second worker improves
+    /// it meanwhile. A thread without work continues the proof.
     void search_points(tree_workers all) {
         const bool improves = point_ && all.size() > 1;
         run_on(all, [&](heuristic_controller& controller, tree_worker& w, const node& root, std::size_t k) {
@@ -300,7 +302,7 @@ private:
         try {
             work();
         } catch (...) {
-            context_->limits->end(limit::stop_requested); // the others needn't go on
+            context_->limits->end(limit::stop_requested); // stops the other threads
             throw;
         }
     }
@@ -339,7 +341,7 @@ private:
         if (const auto values = round_by_locks(*context_->instance, locks{*context_->instance}, lp_->point()))
             offer(*values);
     }
-    /// The relaxation's point as it is.
+    /// Offers the relaxation's point without rounding.
     void offer_point() { offer(lp_->point()); }
     void offer(std::span<const double> values) {
         worker_results found;
@@ -354,7 +356,7 @@ private:
         proof.normalize(engine_.bounds());
         return proof.contradicts(engine_.bounds());
     }
-    /// False if nothing is left.
+    /// Returns false if no point is left below the cutoff.
     bool fix_by_reduced_costs() {
         engine_.set_cutoff(cutoff());
         if (cutoff() < infinity && lp_->solver().duals().size() == context_->instance->rows() + lp_->cuts().size()) {

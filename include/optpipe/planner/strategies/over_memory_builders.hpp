@@ -98,7 +98,7 @@ private:
         }
         const auto counted = [this, build, cost](const problem& relaxed) {
             spent_ += cost;
-            const auto until = builder_deadline(state_.limits(), builder_parameters{}.slice_of_searches);
+            const auto until = builder_deadline(state_.limits(), builder_parameters{}.slice_with_options);
             return build_schedule(relaxed, build, stop_check{state_.limits().stop, until});
         };
         const stopwatch watch;

@@ -36,6 +36,14 @@ struct built_schedules {
     std::vector<search_start> best{};
 };
 
+/// What else is done between the builders.
+struct between_builders {
+    /// Where none of those fits that write a schedule down: to find any.
+    std::function<void()> if_none_fits{};
+    /// To run the constructive planner.
+    std::function<void()> run_constructive{};
+};
+
 namespace detail {
 
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
@@ -46,14 +54,16 @@ struct builder_parameters {
     double slice = 0.5;
     /// The same for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
     double slice_of_constructive = 0.75;
-    /// The same for builders that search and, with lists of storage options, for all stoppable ones: a quarter, so that
-    /// most is left for other searches, with any number of options. At 64 ranks x 512 microbatches v-auto takes 1.9 s;
-    /// when its time is up, it returns the best at that time.
-    double slice_of_searches = 0.25;
-    /// Share of `slice_of_searches` for the constructive planner with all storage options, before the others. Its few
-    /// trials tell which options are promising if memory is too small for all other builders. Sixty random models and a
-    /// second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse, 0.1 %. The share
-    /// itself isn't tuned.
+    /// And of those that search, beside it. At 64 ranks x 512 microbatches v-auto takes 1.9 s; when its time is up, it
+    /// returns the best so far.
+    double slice_of_searches = 0.5;
+    /// Of the time that is left, what all that can be stopped may take where there are lists of storage options: a
+    /// quarter, so that most is left for searches, however many options each is run with.
+    double slice_with_options = 0.25;
+    /// Of that last one, what the constructive planner may take with all storage options, before the others: its few
+    /// trials tell which options are promising where memory is so little that no other builder has a schedule. Sixty
+    /// models drawn at random and a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better,
+    /// 4 worse, 0.1 %. The part is chosen, not tuned.
     double slice_of_quick = 0.5;
     /// Passes through the problem that must remain: to offer the best schedule and, if there is none, also to build
     /// one.
@@ -110,9 +120,7 @@ struct builder_job {
 };
 
 template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<std::decay_t<Build>>;
-template <class Build> inline constexpr bool is_search = requires(const Build& build) {
-    build.effort;
-};
+template <class Build> inline constexpr bool is_search = requires(const Build& build) { build.effort; };
 
 inline std::vector<builder_job> published_builders(const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
@@ -163,16 +171,17 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
 class builder_runner {
 public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
-        : state_{state}, jobs_{std::move(jobs)}, log_{log}, results_(jobs_.size()),
-          pass_{with_.pass_seconds_per_cell * static_cast<double>(state.problem().graph.cells())} {}
+        : state_{state}, jobs_{std::move(jobs)}, log_{log},
+          results_(jobs_.size()), pass_{with_.pass_seconds_per_cell *
+                                        static_cast<double>(state.problem().graph.cells())} {}
 
-    built_schedules run(std::size_t threads, const std::function<void()>& run_constructive) {
+    built_schedules run(std::size_t threads, const between_builders& between) {
         run_those(jobs_that([](const builder_job& j) { return !j.stoppable; }), state_.limits().deadline, threads);
-        if (!state_.incumbent()) run_constructive();
+        if (!state_.incumbent()) between.if_none_fits();
         if (state_.problem().has_storage_options())
             run_with_options(threads);
         else
-            run_stoppable(threads, run_constructive);
+            run_stoppable(threads, between.run_constructive);
         return {std::move(results_), starts()};
     }
 
@@ -199,8 +208,8 @@ private:
                   has_deadline() ? run_constructive : std::function<void()>{});
     }
     void run_with_options(std::size_t threads) {
-        const auto until = builder_deadline(state_.limits(), with_.slice_of_searches);
-        const auto until_quick = builder_deadline(state_.limits(), with_.slice_of_searches * with_.slice_of_quick);
+        const auto until = builder_deadline(state_.limits(), with_.slice_with_options);
+        const auto until_quick = builder_deadline(state_.limits(), with_.slice_with_options * with_.slice_of_quick);
         const auto most_quick = with_.most_cells / state_.problem().graph.cells();
         run_those(promising(jobs_that([](const builder_job& j) { return j.quick; }),
                             std::max(with_.most_options_searched, most_quick)),
@@ -225,8 +234,7 @@ private:
         if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;
         const auto& best = best_.front();
         const auto& name = jobs_[best.job].name;
-        if (state_.is_improvement(best.value))
-            state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
+        if (state_.is_improvement(best.value)) state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
     }
     /// Runs the constructive planner with the options that are the most promising after all other builders.
     void build_further(std::size_t threads) {
@@ -235,7 +243,7 @@ private:
         which.resize(std::min(which.size(), with_.options_built_further));
         for (const auto k : which)
             jobs_[k].build = jobs_[k].build_further;
-        run_those(which, builder_deadline(state_.limits(), with_.slice_of_searches), threads);
+        run_those(which, builder_deadline(state_.limits(), with_.slice_with_options), threads);
     }
     [[nodiscard]] bool may_recompute() const {
         const auto& lists = state_.problem().storage;
@@ -364,11 +372,10 @@ private:
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
-                                              std::size_t threads, run_log& log,
-                                              const std::function<void()>& run_constructive) {
+                                              std::size_t threads, run_log& log, const between_builders& between) {
     auto jobs = state.problem().has_storage_options() ? detail::uniform_storage_builders(state.problem(), without)
                                                       : detail::published_builders(without);
-    return detail::builder_runner{state, std::move(jobs), log}.run(threads, run_constructive);
+    return detail::builder_runner{state, std::move(jobs), log}.run(threads, between);
 }
 
 } // namespace optpipe

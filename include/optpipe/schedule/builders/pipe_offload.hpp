@@ -78,7 +78,7 @@ template <pipeline_graph Graph>
     return {p.graph.ranks(), half_group(p), 1};
 }
 
-/// A base order with the stashes of its longest-lived stages offloaded.
+/// A base order with the stashes of its longest-lived stages offloaded. When its time is up, the best so far.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {
@@ -88,17 +88,18 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
     auto value = duration::unlimited();
     auto lack = memory_size::unlimited();
     for (const auto size : groups_to_try(p, group)) {
-        if (stop()) return was_stopped();
+        if (stop()) break;
         const auto base = interleaved_order(p, size);
         const auto flags = longest_lived(p, *simulate(free, base), share.chunks, share.half);
         offload_search<Graph> search{p, flags};
         search.run(base, stop, stop);
-        if (stop()) return was_stopped();
+        if (!search.found()) break;
         if (best && (search.value() > value || (search.value() == value && search.lack() >= lack))) continue;
         value = search.value();
         lack = search.lack();
         best = std::move(search).take();
     }
+    if (!best || stop.is_requested()) return was_stopped();
     return *std::move(best);
 }
 

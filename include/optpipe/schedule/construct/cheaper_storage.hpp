@@ -193,11 +193,10 @@ private:
         const auto& costs = p_.costs[cell.front().op.stage];
         steps result;
         for (const auto& [op, start, end] : cell) {
-            const bool falls_away = is_transfer(op.kind)                     ? !after.offloads()
-                                    : op.kind == operation_kind::recompute && !after.recomputes();
+            const bool falls_away =
+                is_transfer(op.kind) ? !after.offloads() : op.kind == operation_kind::recompute && !after.recomputes();
             const auto old = memory_effect_of(costs, stash_sizes{costs, before}, op.kind);
-            const auto now =
-                falls_away ? memory_effect{} : memory_effect_of(costs, stash_sizes{costs, after}, op.kind);
+            const auto now = falls_away ? memory_effect{} : memory_effect_of(costs, stash_sizes{costs, after}, op.kind);
             result.push_back({start, now.acquired_at_start - old.acquired_at_start});
             result.push_back({end, old.released_at_end - now.released_at_end});
         }
@@ -218,8 +217,8 @@ private:
 class storage_reduction {
 public:
     storage_reduction(const problem& p, const schedule& given, std::size_t effort, stop_check stop)
-        : p_{p}, given_{given}, stop_{stop}, effort_{effort}, objective_{objective_of(p, given)}, choice_{
-                                                                                                     p, order_of(given)} {}
+        : p_{p}, given_{given}, stop_{stop}, effort_{effort},
+          objective_{objective_of(p, given)}, choice_{p, order_of(given)} {}
 
     schedule run() && {
         const auto at_first = choice_.used();

@@ -156,7 +156,7 @@ private:
         const auto more = memory_effect_of(p_.costs[op.stage], op.kind).acquired_at_start;
         if (more <= memory_size{} || make_room(more, op) || !p_.full_backward) {
             append(op);
-            if (is_two) emit(sibling(op, operation_kind::backward_weight));
+            if (is_two) append(sibling(op, operation_kind::backward_weight));
             return;
         }
         append(optpipe::backward(op.stage, op.microbatch));

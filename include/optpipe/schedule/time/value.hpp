@@ -16,8 +16,8 @@ struct schedule_value {
     duration storage = duration::unlimited();
 };
 
-/// The time of all transfers, and of all recomputation, in operations of its own or inside the backward. Operations that
-/// the problem doesn't have count for nothing.
+/// The time of all transfers, and of all recomputation, in operations of its own or inside the backward. Operations
+/// that the problem doesn't have count for nothing.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration storage_time_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
     duration all{};

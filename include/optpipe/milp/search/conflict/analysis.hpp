@@ -13,23 +13,24 @@ namespace optpipe::milp::search {
 
 /// The result of conflict analysis: a clause that holds everywhere, and the level at which it becomes unit.
 struct learned_clause {
-    /// The literal to be implied first, then one of the level to backtrack to. Empty: the problem is infeasible.
+    /// The literal to be implied first, then one of the level to backtrack to. If it is empty, the problem is
+    /// infeasible.
     std::vector<literal> literals;
     std::uint32_t back_to = 0;
     std::uint32_t levels = 0;
 };
 
 /// Conflict analysis to the first unique implication point (Marques-Silva and Sakallah, 1999), over bounds instead of
-/// Boolean variables: a linear row explains a bound by the weakest bounds of its other columns that suffice
-/// (Achterberg, 2007). Bounds of continuous columns are always traced back to what implied them.
+/// Boolean variables. A linear row explains a bound by the weakest sufficient bounds of its other columns (Achterberg,
+/// 2007). Bounds of continuous columns are always traced back to the literals that implied them.
 class conflict_analysis {
 public:
     explicit conflict_analysis(const problem& p) : seen_(p.columns(), 0) {}
 
-    /// Integral columns that took part; until the next analysis.
+    /// The integral columns involved in the last analysis.
     [[nodiscard]] std::span<const std::uint32_t> involved() const { return involved_; }
 
-    /// `conflict` are literals that hold and exclude each other.
+    /// `conflict` has literals that hold and exclude each other.
     learned_clause analyze(propagator& engine, std::span<const literal> conflict) {
         auto& d = engine.bounds();
         marks_.assign(static_cast<std::size_t>(d.changes()), {});
@@ -112,7 +113,7 @@ private:
             if (d.at(f).level == top_level_) ++at_top_;
         fresh_.clear();
     }
-    /// Whether the literal is redundant: all that explains it is marked.
+    /// Whether the literal is redundant: everything that explains it is marked.
     [[nodiscard]] bool follows(const domains& d) const {
         for (const auto& l : explanation_) {
             const auto i = d.first_change_of(l);
@@ -141,7 +142,7 @@ private:
         if (statement_.size() > 1) result.back_to = statement_[1].level;
         return result;
     }
-    /// Of two literals over one bound only one is needed.
+    /// Keeps one of several literals over the same bound.
     void merge() {
         std::stable_sort(statement_.begin(), statement_.end(), [](const kept& a, const kept& b) {
             return a.statement.bound != b.statement.bound ? a.statement.bound < b.statement.bound

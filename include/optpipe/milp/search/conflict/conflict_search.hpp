@@ -20,30 +20,31 @@
 namespace optpipe::milp::search {
 
 enum class search_outcome : unsigned char {
-    refuted,       ///< nothing is left below the cutoff
-    assumed_false, ///< nothing is left below the cutoff under the assumption
+    refuted,       ///< no point is left below the cutoff
+    assumed_false, ///< no point is left below the cutoff under the assumption
     point,         ///< all integer columns are fixed, and propagation found nothing wrong
-    budget,        ///< of conflicts
+    budget,        ///< the conflict budget is used up
 };
 
-/// How `conflict_search` restarts and forgets. Chosen when it was written; no comparison with other values is on
-/// record.
+/// Restarts and clause deletion of `conflict_search`. Not tuned.
 struct conflict_parameters {
-    /// Initial activities differ by up to a thousand of these at random, so that seeds differ: less than one conflict.
+    /// Unit of the random initial activities, at most a thousand of these, so that seeds differ; together less than one
+    /// conflict.
     double tie_breaker = 1e-6;
-    /// Of activities per conflict, as in MiniSat: a lower one follows the last conflicts more closely.
+    /// Decay factor of activities per conflict, as in MiniSat: a lower one follows the last conflicts more closely.
     double activity_decay = 0.95;
-    /// Conflicts, times Luby's sequence: a restart leaves a bad start earlier, and repeats more.
+    /// Conflicts until a restart, times Luby's sequence: fewer leave a bad start earlier, but repeat more.
     std::size_t restart_unit = 100;
-    /// Rounds of propagation between two looks at the clock.
+    /// Rounds of propagation between two checks of the clock.
     std::size_t rounds_between_looks = 64;
-    /// Half of the learned clauses go at so many, and then at so many more: more prune more, and slow propagation down.
+    /// Number of learned clauses at which half of them are deleted, and its growth each time: more clauses prune more,
+    /// but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 500;
 };
 
-/// Depth-first search on the integer columns without any relaxation: decides where conflicts have been, propagates,
-/// learns, restarts (as satisfiability solvers do). Keeps what it learned from run to run.
+/// Depth-first search on the integer columns without any relaxation. As in satisfiability solvers, it decides columns
+/// of recent conflicts, propagates, learns and restarts. Learned clauses are kept from run to run.
 class conflict_search {
 public:
     conflict_search(const problem& p, std::uint64_t seed)
@@ -79,15 +80,15 @@ public:
         restart();
         engine_.set_cutoff(value);
     }
-    /// Where the search tries the columns first.
+    /// Sets the value that the search tries first for a column.
     void set_phase(std::size_t j, double value) { phase_[j] = value; }
 
-    /// Whether there are columns for `begin_least_bound_first`: integers of many values, beside binaries.
+    /// Whether there are columns for `begin_least_bound_first`: integers with many values, in addition to binaries.
     [[nodiscard]] bool has_general_integers() const {
         return !general_integers_.empty() && general_integers_.size() < order_.size();
     }
-    /// From now on general integers are decided first, the one with the least lower bound before all others, and fixed
-    /// at it: list scheduling, where these are starts of jobs.
+    /// From now on decides general integers first: takes the one with the least lower bound, and fixes it at that
+    /// bound. If the integers are starts of jobs, that is list scheduling.
     void begin_least_bound_first() {
         restart();
         least_bound_first_ = true;
@@ -99,7 +100,7 @@ public:
 
     /// Whether there are binaries that order other columns.
     [[nodiscard]] bool can_dispatch() const { return dispatcher_.has_start_columns(); }
-    /// From now on those binaries are decided first, by another rule than the last time.
+    /// From now on decides those binaries first, each time by another rule.
     void begin_dispatching() {
         restart();
         dispatching_ = true;
@@ -107,8 +108,8 @@ public:
     }
     void end_dispatching() { dispatching_ = false; }
 
-    /// Searches for a point below the cutoff, under an assumption if there is one. After `point` the bounds are those
-    /// of the point, until the next call.
+    /// Searches for a point below the cutoff, under an assumption if there is one. After `point`, the bounds are those
+    /// of the point until the next call.
     template <class Stop>
     search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, Stop stop) {
         restart();
@@ -142,7 +143,7 @@ public:
         }
     }
     void restart() { retreat(0); }
-    /// Of a conflict that the engine holds; false if that refutes the problem.
+    /// Learns from the engine's conflict. Returns false if that refutes the problem.
     bool learn_from_conflict() {
         if (engine_.refuted()) return false;
         const std::vector<literal> conflict = engine_.conflict();
@@ -188,7 +189,7 @@ private:
         }
         return !engine_.refuted();
     }
-    /// Of the next restart, in conflicts.
+    /// Length of the next restart in conflicts.
     std::size_t restart_length() { return with_.restart_unit * learning::luby(++restarts_); }
     std::optional<literal> choose() {
         const auto& d = engine_.bounds();
@@ -201,7 +202,7 @@ private:
         }
         while (const auto j = order_.pop()) {
             if (d.is_fixed(*j)) continue;
-            order_.insert(*j); // stays while it isn't fixed
+            order_.insert(*j); // the column stays in the order until it is fixed
             return decision(*j);
         }
         for (const auto j : implied_)

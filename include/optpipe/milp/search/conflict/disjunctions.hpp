@@ -11,11 +11,11 @@
 
 namespace optpipe::milp::search {
 
-/// A clause over bounds, learned or found: at least one of its literals holds. All are over integral columns.
+/// A clause over bounds of integral columns, learned or found: at least one of its literals holds.
 struct disjunction {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    /// Levels among its literals when it was learned: few is good.
+    /// Number of levels among its literals when it was learned; fewer are better.
     std::uint32_t levels = 0;
     float activity = 0.0F;
     bool learned = false;
@@ -28,14 +28,14 @@ public:
     struct watcher {
         std::uint32_t which;
         double value;    ///< the watched literal is false once the opposite bound makes it so
-        literal blocker; ///< while this one holds, nothing is to be done
+        literal blocker; ///< while this one holds, the clause needs no action
     };
 
     explicit disjunctions(std::size_t columns) : watchers_(2 * columns) {}
 
     [[nodiscard]] std::size_t size() const { return items_.size(); }
     [[nodiscard]] std::size_t learned() const { return learned_; }
-    /// With room for a second arena, which there is while one grows or is cleared up.
+    /// Includes a second arena, which exists while the first grows or is compacted.
     [[nodiscard]] std::size_t bytes() const { return bytes_of(arena_, arena_, items_) + bytes_of_lists(watchers_); }
     [[nodiscard]] disjunction& operator[](std::size_t i) { return items_[i]; }
     [[nodiscard]] const disjunction& operator[](std::size_t i) const { return items_[i]; }
@@ -47,7 +47,7 @@ public:
     }
     [[nodiscard]] std::vector<watcher>& watchers(bound_index b) { return watchers_[b]; }
 
-    /// At least two literals; the first two are watched.
+    /// `literals` has at least two entries; the first two are watched.
     std::uint32_t add(std::span<const literal> literals, bool learned, std::uint32_t levels) {
         const auto id = static_cast<std::uint32_t>(items_.size());
         items_.push_back({static_cast<std::uint32_t>(arena_.size()), static_cast<std::uint32_t>(literals.size()),
@@ -80,8 +80,8 @@ public:
         increment_ /= factor;
     }
 
-    /// Drops the less active half of what was learned, but nothing of two or fewer levels. Ids change; only at the
-    /// root, where no reason points here.
+    /// Deletes the less active half of the learned clauses, except those of at most two levels. Changes ids. Only at
+    /// the root, where no reason refers to a clause.
     void forget_half() {
         std::vector<std::uint32_t> candidates;
         for (std::uint32_t i = 0; i < items_.size(); ++i)

@@ -33,7 +33,7 @@ public:
 
     /// The columns that are ordered: starts of jobs.
     [[nodiscard]] std::span<const std::uint32_t> start_columns() const { return start_columns_; }
-    /// What puts column `j` before all that it may come before.
+    /// The literals that put column `j` before all columns that it may precede.
     [[nodiscard]] std::span<const literal> decisions(std::size_t j) const { return decisions_[j]; }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(start_columns_) + bytes_of_lists(decisions_); }
 
@@ -41,13 +41,13 @@ private:
     static constexpr std::size_t most_binaries = 3;
 
     enum class usage : unsigned char { none, orders, other };
-    /// At value 1 of a binary `first` comes before `second`, at value 0 after it.
+    /// With the binary at 1, `first` comes before `second`; with the binary at 0, after it.
     struct pair {
         std::uint32_t first = 0, second = 0;
         usage use = usage::none;
     };
 
-    /// sign · entries >= side
+    /// Examines the side sign · entries >= side.
     static void look_at(const problem& p, std::span<const entry> entries, double sign, double side,
                         std::vector<pair>& pairs) {
         if (side == -infinity) return;
@@ -69,7 +69,7 @@ private:
             note(pairs[e.column], at_one ? *earlier : *later, at_one ? *later : *earlier);
         }
     }
-    /// A binary that orders two pairs, or both ways at once, is left out.
+    /// Leaves out a binary that orders two pairs, or one pair both ways with the same value.
     static void note(pair& known, std::uint32_t first, std::uint32_t second) {
         if (known.use == usage::none)
             known = {first, second, usage::orders};

@@ -14,10 +14,10 @@
 
 namespace optpipe::milp::search {
 
-/// Decides binaries that order other columns (`disjunctive_structure`) as one dispatches jobs: the column with the
-/// least key of all that still have a choice comes before the others, then the next one. The key lies between the
-/// bounds that propagation leaves at that moment: by the lower one the job that can start first is next, by the upper
-/// one the most urgent (earliest start and due date; Giffler and Thompson, 1960).
+/// Decides binaries that order other columns (`disjunctive_structure`) like dispatching jobs: the column with the least
+/// key of all with open decisions comes before the others, then the next one. The key is between the bounds that
+/// propagation has left by then. The lower bound selects the job that can start first, the upper bound the most urgent
+/// one (earliest start and due date; Giffler and Thompson, 1960).
 class dispatcher {
 public:
     explicit dispatcher(const problem& p) : problem_{&p}, orders_{p} {}
@@ -25,10 +25,10 @@ public:
     [[nodiscard]] bool has_start_columns() const { return !orders_.start_columns().empty(); }
     [[nodiscard]] std::size_t bytes() const { return orders_.bytes() + bytes_of(noise_); }
 
-    /// Another rule each time: the first ones are plain, later ones have random keys besides.
+    /// Changes the rule: the first ones are deterministic, later ones add random numbers to the keys.
     void change_rule(const domains& d, random_numbers& random) {
         constexpr double shares[] = {0.0, 0.05, 0.2, 0.5, 1.0};
-        constexpr double noise_share = 0.03; // of the widest column
+        constexpr double noise_share = 0.03; // share of the widest column
         constexpr std::size_t steps = 1000;
         const auto count = std::size(shares);
         share_ = shares[rules_ % count];
@@ -42,9 +42,9 @@ public:
         ++rules_;
         reset_current();
     }
-    /// After backtracking.
+    /// Must be called after backtracking.
     void reset_current() { current_.reset(); }
-    /// None: everything is in order.
+    /// The next decision; empty if all are made.
     [[nodiscard]] std::optional<literal> next(const domains& d) {
         if (current_)
             if (const auto l = open_decision(d, *current_, position_)) return l;
@@ -79,11 +79,11 @@ private:
 
     const problem* problem_;
     disjunctive_structure orders_;
-    std::vector<double> noise_; ///< per place
+    std::vector<double> noise_; ///< per start column
     double share_ = 0.0;
     std::size_t rules_ = 0;
     std::optional<std::uint32_t> current_;
-    std::size_t position_ = 0; ///< among the decisions of the current column
+    std::size_t position_ = 0; ///< position among the decisions of the current column
 };
 
 } // namespace optpipe::milp::search

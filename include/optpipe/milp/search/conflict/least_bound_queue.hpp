@@ -14,10 +14,10 @@
 namespace optpipe::milp::search {
 
 /// A lazy priority queue of columns by their lower bound, the least first. Bounds rise on the way down the tree, so
-/// keys are refreshed when they reach the top. Each column counts once, however often its key falls.
+/// keys are refreshed when they reach the top. Each column is returned once, even if its key has fallen several times.
 class least_bound_queue {
 public:
-    /// For a new column, and one whose key may have fallen.
+    /// Inserts a new column, or one whose key may have fallen.
     void insert(std::size_t j, double key) {
         if (j >= least_.size()) least_.resize(j + 1, absent);
         if (key >= least_[j]) return;
@@ -25,13 +25,13 @@ public:
         heap_.emplace_back(key, static_cast<std::uint32_t>(j));
         std::push_heap(heap_.begin(), heap_.end(), std::greater<>{});
     }
-    /// The first column by its key of now that isn't done. It leaves the order.
+    /// Removes and returns the first column, by its current key, that isn't done.
     template <class Key, class Done> [[nodiscard]] std::optional<std::size_t> pop(Key key, Done is_done) {
         while (!heap_.empty()) {
             std::pop_heap(heap_.begin(), heap_.end(), std::greater<>{});
             const auto [then, j] = heap_.back();
             heap_.pop_back();
-            if (then != least_[j]) continue; // there was a lower one
+            if (then != least_[j]) continue; // outdated: a lower key was inserted later
             least_[j] = absent;
             if (is_done(j)) continue;
             if (const double now = key(j); now > then)
@@ -45,7 +45,7 @@ public:
         heap_.clear();
         least_.clear();
     }
-    /// Entries, those that are out of date included.
+    /// Number of entries, including outdated ones.
     [[nodiscard]] std::size_t size() const { return heap_.size(); }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(heap_, least_); }
 
@@ -53,7 +53,7 @@ private:
     static constexpr double absent = std::numeric_limits<double>::infinity();
 
     std::vector<std::pair<double, std::uint32_t>> heap_;
-    std::vector<double> least_; ///< of each column, the key that counts
+    std::vector<double> least_; ///< the valid key of each column
 };
 
 } // namespace optpipe::milp::search

@@ -19,19 +19,19 @@
 
 namespace optpipe::milp::search {
 
-/// A problem with one more integer column, which is at least the objective in integral units: its lower bound is a
+/// A problem with one more integer column, which is at least the objective in integral units. Its lower bound is a
 /// bound on the objective, and an assumption on the objective is a literal.
 struct problem_with_objective {
     problem instance;
     std::size_t objective = 0;
-    double unit = 0.0; ///< 0: the objective isn't bounded well enough to be measured
+    double unit = 0.0; ///< 0 if the objective isn't bounded well enough to be measured
 
     problem_with_objective(const problem& p, double low, double high) : instance{p}, objective{p.columns()} {
         constexpr double marks = 10000.0;
         constexpr double widest = 1e9;
         unit = p.objective_step > 0.0 ? p.objective_step : (high - low) / marks;
         const double span = std::max(std::abs(low), std::abs(high));
-        if (!(unit > p.tolerances.slack(span)) || !(span < widest * unit)) {
+        if (!(unit > p.tolerances.objective_slack(span)) || !(span < widest * unit)) {
             if (!(p.objective_step > 0.0 && span < widest * unit)) unit = 0.0;
         }
         const bool measured = unit > 0.0;
@@ -55,26 +55,25 @@ private:
     static double rounded(const problem& p, double value) { return p.objective_step > 0.0 ? std::round(value) : value; }
 };
 
-/// How `prover` divides its effort, in visits of rows. Chosen when it was written; no comparison with other values is
-/// on record.
+/// Division of the effort of `prover`, in visits of rows. Not tuned.
 struct prover_parameters {
-    /// What a conflict may cost: dearer ones count as several without progress.
+    /// Visits per conflict: a more expensive conflict counts as several without progress.
     std::size_t visits_per_conflict = 1000;
-    /// Conflicts between two looks at what the search has proven.
+    /// Conflicts between two checks of what the search has proven.
     std::size_t conflicts_per_run = 500;
-    /// Dispatching rules for a first point: in the first call, and in all.
+    /// Number of dispatching rules for a first point: in the first call, and in total.
     std::size_t first_rules = 2;
     std::size_t most_rules = 100;
-    /// What a rule takes, for each coefficient; no rule is tried that takes longer than so many calls.
+    /// Expected visits of a rule per coefficient. Rules aren't tried if one takes longer than `most_slices` calls.
     std::size_t visits_per_entry = 12;
     std::size_t most_slices = 16;
-    /// Of a run that looks for a first point.
+    /// Conflict limit of a run that looks for a first point.
     std::size_t conflicts_for_point = 400;
 };
 
-/// Proves without relaxations: conflict search alternates between better points and a proof that none lies within a
-/// step above the lower bound (destructive lower bounds), which grows while that is easy. Strong where big-M rows make
-/// relaxations weak.
+/// Proves bounds without relaxations: conflict search alternates between looking for better points and proving that
+/// none lies within a step above the lower bound (destructive lower bounds). The step grows while that is easy. Strong
+/// if big-M rows make relaxations weak.
 class prover {
 public:
     prover(const context& c, double low, double high, std::uint64_t seed)
@@ -88,15 +87,15 @@ public:
     [[nodiscard]] worker_results& found() { return results_; }
     /// No point below the cutoff has a lower objective than this.
     [[nodiscard]] double bound() const { return bound_; }
-    /// Nothing is left below the cutoff.
+    /// Whether no point is left below the cutoff.
     [[nodiscard]] bool done() const { return done_; }
-    /// Conflicts since the last progress, or as many as cost the same effort.
+    /// Conflicts since the last progress, or the effort since then in conflicts if that is more.
     [[nodiscard]] std::size_t stalled_conflicts() const {
         return std::max(search_.conflicts() - last_success_,
                         (effort() - effort_at_success_) / with_.visits_per_conflict);
     }
     [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
-    /// In visits of rows, or what takes as long.
+    /// Total effort, in visits of rows or work that takes as long.
     [[nodiscard]] std::size_t effort() const { return search_.row_visits() + relaxation_effort_; }
     [[nodiscard]] std::size_t bytes() const {
         return search_.bytes() + scaled_->instance.bytes() + (lp_ ? lp_->bytes() : 0);
@@ -124,8 +123,7 @@ public:
             search_.set_phase(j, values[j]);
     }
 
-    /// Works until about so many conflicts and row visits have passed, or it is done or stuck, or `leave`
-    /// is raised.
+    /// Works until about `conflicts` and `visits` of rows have passed, the prover is done or stuck, or `leave` is set.
     void work(std::size_t conflicts, std::size_t visits, const std::atomic<bool>* leave = nullptr) {
         leave_ = leave;
         if (tried_least_bound_first_ || !search_.has_general_integers()) dispatch(visits);
@@ -148,9 +146,9 @@ public:
 private:
     static constexpr prover_parameters with_{};
 
-    /// A first point, where there is none yet: binaries that order columns are decided by a few dispatching rules at
-    /// first, by one more in each later slice. Their cost doesn't count as stalled. A rule visits every row several
-    /// times: it may take longer than the slice, within a factor.
+    /// Looks for a first point if there is none yet: dispatching rules decide the binaries that order columns, a few
+    /// rules at first, then one more in each later slice. Their cost doesn't count as stalled. A rule visits every row
+    /// several times, so it may take longer than the slice, within a factor.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();
@@ -168,7 +166,7 @@ private:
         last_success_ += search_.conflicts() - conflicts_before;
         effort_at_success_ += effort() - effort_before;
     }
-    /// The same by the columns of many values, where there are some; once.
+    /// Looks for a first point by deciding general integers first, if there are some; only once.
     void try_least_bound_first(std::size_t visits) {
         if (tried_least_bound_first_ || !search_.has_general_integers() || !needs_point()) return;
         tried_least_bound_first_ = true;
@@ -215,7 +213,7 @@ private:
         const double least = search_.engine().bounds().at_root(lower_of(scaled_->objective));
         const double exact = context_->instance->objective_step > 0.0 ? least : least - 1.0;
         const double reached = exact * scaled_->unit;
-        if (!(reached > bound_ + context_->instance->tolerances.slack(bound_))) return;
+        if (!(reached > bound_ + context_->instance->tolerances.objective_slack(bound_))) return;
         bound_ = reached;
         note_success();
     }
@@ -230,7 +228,7 @@ private:
         std::vector<double> values(n);
         for (std::size_t j = 0; j < n; ++j)
             values[j] = d.lower(j);
-        // Where rows are differences, the least of all values will do.
+        // If rows are differences, the least values of all columns are a solution.
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
@@ -239,7 +237,7 @@ private:
         take_point(values);
         search_.set_cutoff(results_.cutoff);
     }
-    /// The integers being fixed, solves for the rest, or learns why that can't be.
+    /// Solves for the remaining columns with the integers fixed, or learns why that is impossible.
     bool complete(std::vector<double>& values) {
         if (!lp_) lp_ = std::make_unique<relaxation>(*context_->instance, 0);
         const auto& d = search_.engine().bounds();
@@ -263,7 +261,7 @@ private:
         auto& engine = search_.engine();
         proof.normalize(engine.bounds());
         if (!proof.contradicts(engine.bounds())) {
-            stuck_ = true; // neither a point nor a reason why not
+            stuck_ = true; // neither a point nor a reason that excludes it
             return;
         }
         engine.contradict(proof.terms(), proof.limit(), proof.noise());

@@ -18,10 +18,9 @@
 
 namespace optpipe::milp::search {
 
-/// Mixed-integer roundings of single rows and of short sums of rows (Marchand and Wolsey, 2001): as long as no cut is
-/// found, the column farthest from its bounds that isn't an integer is eliminated with another row that is tight at the
-/// point. Where rows are the nodes of a network, the sums follow paths: along columns of one sign, the flow upstream or
-/// downstream.
+/// Mixed-integer roundings of single rows and of short sums of rows (Marchand and Wolsey, 2001). While no cut is found,
+/// another row that is tight at the point eliminates the non-integer column that is farthest from its bounds. If rows
+/// are the nodes of a network, the sums follow paths: columns of one sign lead upstream or downstream.
 class aggregation {
 public:
     explicit aggregation(const problem& p) : problem_{p}, rows_of_(p.columns()), sum_{p.columns()} {
@@ -33,7 +32,7 @@ public:
         }
     }
 
-    /// Bounds are those of the root, `ends` those that depend on integers.
+    /// `lower` and `upper` are the bounds at the root, `ends` those that depend on integers.
     void separate(mixed_integer_rounding& rounding, std::span<const double> lower, std::span<const double> upper,
                   const variable_bounds& ends, std::span<const double> point, cut_pool& pool) {
         find_tight_rows(point);
@@ -62,7 +61,7 @@ private:
         std::uint32_t row;
         double coefficient;
     };
-    /// Which columns are eliminated: those with any coefficient in the sum, or with one above or below 0.
+    /// The columns that may be eliminated: all in the sum, or only those with a positive or a negative coefficient.
     enum class path : unsigned char { any, rising, falling };
 
     [[nodiscard]] bool is_variable_bound(std::size_t i) const {
@@ -77,7 +76,7 @@ private:
             tight_[i] = distance <= with_.nearly_tight * std::max(1.0, std::abs(sum)) ? 1 : 0;
         }
     }
-    /// Of columns that aren't integers, from the nearer of their bounds.
+    /// Computes the distances of non-integer columns from their nearer bound.
     void find_distances(std::span<const double> lower, std::span<const double> upper, const variable_bounds& ends,
                         std::span<const double> point) {
         distance_.assign(problem_.columns(), 0.0);
@@ -96,7 +95,7 @@ private:
         sum_.clear();
         add_row(first, 1.0);
         for (std::size_t length = 1;; ++length) {
-            if (kind == path::any || length > 1) // the row alone has been tried
+            if (kind == path::any || length > 1) // the single row has been tried already
                 if (auto found = rounding.separate(rows_, point)) {
                     pool.add(std::move(*found));
                     return true;
@@ -124,7 +123,7 @@ private:
             }
         return false;
     }
-    /// The shortest tight row that isn't in the sum yet.
+    /// The shortest tight row with the column that isn't in the sum yet; null if there is none.
     [[nodiscard]] const occurrence* partner(std::size_t column) const {
         const occurrence* best = nullptr;
         for (const auto& o : rows_of_[column]) {

@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::search {
 
-/// Sets of binaries, or of their complements, of which at most one is 1: as rows show them. A member is 2 j for column
-/// j, 2 j + 1 for its complement.
+/// Sets of binaries or complements of which at most one is 1, found in single rows. Members are numbered: 2 j is column
+/// j, 2 j + 1 its complement.
 class clique_table {
 public:
     using member = std::uint32_t;
@@ -33,7 +33,7 @@ public:
     [[nodiscard]] std::size_t bytes() const { return bytes_of_lists(cliques_) + bytes_of_lists(cliques_of_); }
     [[nodiscard]] std::span<const member> clique(std::size_t k) const { return cliques_[k]; }
     [[nodiscard]] std::span<const std::uint32_t> cliques_of(member m) const { return cliques_of_[m]; }
-    /// Marks all that can't be 1 together with `m`.
+    /// Visits all members that can't be 1 together with `m`.
     template <class Visit> void for_each_neighbour(member m, Visit visit) const {
         for (const auto k : cliques_of_[m])
             for (const auto other : cliques_[k])
@@ -41,7 +41,7 @@ public:
     }
 
 private:
-    /// The items of a knapsack any two of which are too heavy.
+    /// Adds the items of a knapsack row of which any two are too heavy together.
     void add_row(const problem& p, std::size_t i, double sign, double limit, std::span<const double> lower,
                  std::span<const double> upper) {
         std::vector<std::pair<double, member>> items;
@@ -70,7 +70,7 @@ private:
     std::vector<std::vector<std::uint32_t>> cliques_of_;
 };
 
-/// Clique cuts: from each fractional member, greedily the largest set of pairwise excluding ones.
+/// Clique cuts: grows a set of pairwise excluding members greedily from each fractional member.
 class clique_separation {
 public:
     clique_separation(const problem& p, const clique_table& t) : problem_{p}, table_{t}, shared_(2 * p.columns(), 0) {}
@@ -123,7 +123,7 @@ private:
         c.measure(point);
         if (c.efficacy > problem_.tolerances.feasibility) pool.add(std::move(c));
     }
-    /// Counts, for each neighbour, with how many chosen members it can't be.
+    /// Counts for each neighbour the chosen members that exclude it.
     void mark(clique_table::member m, std::uint32_t count = 0) {
         table_.for_each_neighbour(m, [&](clique_table::member other) {
             if (count == 0 && shared_[other] == 0) marked_.push_back(other);

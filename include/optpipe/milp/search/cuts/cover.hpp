@@ -15,8 +15,9 @@
 
 namespace optpipe::milp::search {
 
-/// Lifted cover cuts of knapsack rows (Balas, 1975): binaries that can't all be 1, counted; what is as heavy as the h
-/// heaviest of them together counts h. Other columns of the row count at the bound that leaves most room.
+/// Lifted cover cuts of knapsack rows (Balas, 1975). A cover is a set of binaries that can't all be 1. The cut limits
+/// the number of them; a binary as heavy as the h heaviest of them together counts h. Other columns of the row are set
+/// to the bound that leaves most room.
 class cover_separation {
 public:
     cover_separation(const problem& p, std::span<const double> lower, std::span<const double> upper)
@@ -30,7 +31,7 @@ public:
     }
 
 private:
-    /// A binary, or 1 minus it, with a weight above 0.
+    /// A binary or its complement, with a positive weight.
     struct item {
         std::uint32_t column;
         bool flipped;
@@ -64,7 +65,7 @@ private:
         }
         return items_.size() > 1 && room_ > problem_.tolerances.feasibility;
     }
-    /// Takes items, those nearest to 1 per weight first, until they are too heavy together.
+    /// Takes items until they are too heavy together, in the order of their distance from 1 per weight.
     bool cover() {
         std::stable_sort(items_.begin(), items_.end(), [](const item& a, const item& b) {
             return (1.0 - a.value) * b.weight < (1.0 - b.value) * a.weight;
@@ -75,7 +76,7 @@ private:
             weight_ += items_[size_++].weight;
         return weight_ > room_ + problem_.tolerances.slack(room_);
     }
-    /// Until no item can be left out: those farthest from 1 go first.
+    /// Removes items, those farthest from 1 first, until none can be left out.
     void shrink() {
         std::vector<item> kept, out;
         std::stable_sort(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(size_),
@@ -118,7 +119,7 @@ private:
     const problem& problem_;
     std::span<const double> lower_, upper_;
     std::vector<item> items_;
-    std::size_t size_ = 0; ///< of the cover, which comes first
+    std::size_t size_ = 0; ///< number of items in the cover, which come first
     double weight_ = 0.0;
     double room_ = 0.0;
 };

@@ -16,11 +16,11 @@
 
 namespace optpipe::milp::search {
 
-/// `terms · x <= limit` wherever something worth finding is.
+/// A row `terms · x <= limit` that holds for every point worth finding.
 struct cut {
     std::vector<entry> entries;
     double limit = 0.0;
-    /// Distance of the point that it cuts off.
+    /// Distance to the point that the cut cuts off.
     double efficacy = 0.0;
     std::size_t age = 0;
 
@@ -43,7 +43,7 @@ struct cut {
     [[nodiscard]] sparse_row row() const { return {entries, -infinity, limit}; }
 };
 
-/// Cosine of the angle between two cuts; their entries are sorted by column.
+/// Cosine of the angle between two cuts, whose entries must be sorted by column.
 [[nodiscard]] inline double parallelism(const cut& a, const cut& b) {
     double sum = 0.0;
     auto j = b.entries.begin();
@@ -56,8 +56,8 @@ struct cut {
     return lengths > 0.0 ? sum / lengths : 0.0;
 }
 
-/// Drops what is too small to matter, against the bounds; nothing if the cut is then numerically doubtful: its numbers
-/// too far apart, or a small coefficient without a bound.
+/// Replaces tiny terms by their bounds. Empty if the cut is numerically doubtful: its numbers differ too much in size,
+/// or a tiny term has no bound.
 [[nodiscard]] inline std::optional<cut> normalized(cut c, std::span<const double> lower,
                                                    std::span<const double> upper) {
     constexpr cut_parameters with{};
@@ -84,8 +84,8 @@ struct cut {
     return c;
 }
 
-/// `terms · x <= limit` as a cut, without what is left of parts that cancel each other; nothing if all of it may be
-/// that.
+/// Converts `terms · x <= limit` to a cut without the rounding noise of cancelled terms. Empty if the whole row may be
+/// noise.
 [[nodiscard]] inline std::optional<cut> normalized(const sparse_sum& terms, double limit, std::span<const double> lower,
                                                    std::span<const double> upper) {
     constexpr cut_parameters with{};
@@ -114,8 +114,8 @@ struct cut {
     return sum;
 }
 
-/// Cuts that were found, those that the relaxation doesn't hold included: what is violated again comes back, what has
-/// not been for long is forgotten.
+/// All cuts found, except those in the relaxation. A cut that is violated again returns to the relaxation; a cut that
+/// hasn't been violated for several rounds is deleted.
 class cut_pool {
 public:
     void add(cut c) {
@@ -126,7 +126,7 @@ public:
     [[nodiscard]] std::size_t size() const { return cuts_.size(); }
     [[nodiscard]] std::size_t bytes() const { return bytes_of_cuts(cuts_); }
 
-    /// The most effective cuts that the point violates, no two of them nearly parallel; they leave the pool.
+    /// Removes and returns the most effective cuts that the point violates, of which no two are nearly parallel.
     std::vector<cut> take(std::span<const double> point, std::size_t most) {
         for (auto& c : cuts_) {
             c.measure(point);

@@ -21,7 +21,8 @@ namespace optpipe::milp::search {
 /// Achterberg and Raack, 2010): what enters a set of nodes must open enough arcs. Rows are nodes, and columns that
 /// aren't integers are arcs between the two rows that they are in, from one whose scaled coefficient is below 0 to one
 /// where it is above; in one row alone, they come from outside. For each node with a demand, the least cut by the
-/// openings at the point; the sum of the rows behind it is then rounded.
+/// openings at the point, and then the next ones behind it, with that cut open (the nested cuts and the creep flow of
+/// Koch and Martin, 1998); the sum of the rows behind each is rounded.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)
@@ -45,11 +46,7 @@ public:
             const auto i = static_cast<std::uint32_t>((first + k) % demand_.size());
             next_target_ = i;
             if (demand_[i] <= problem_.tolerances.feasibility || around_[i].empty()) continue;
-            if (!find_least_cut(i, point)) continue;
-            rows_.clear();
-            for (const auto v : queue_)
-                rows_.push_back({v, scale_[v]});
-            if (auto found = rounding.separate(rows_, point)) pool.add(std::move(*found));
+            find_cuts(i, rounding, point, pool);
         }
     }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(scale_, demand_, arcs_) + bytes_of_lists(around_); }
@@ -66,7 +63,7 @@ private:
         std::uint32_t tail;
         std::uint32_t head;
     };
-    /// An arc along which flow can be sent on, or back, towards another node.
+    /// An arc along which flow can be sent, forwards or back, towards another node.
     struct step {
         std::uint32_t arc;
         bool back;
@@ -84,7 +81,7 @@ private:
         }
         return all;
     }
-    /// So that columns in two rows cancel if both are added up, as far as that goes.
+    /// Scales the rows so that columns in two rows cancel if both are added up, as far as possible.
     void scale_rows(const std::vector<std::vector<occurrence>>& occurrences) {
         std::vector<std::vector<std::uint32_t>> columns_of(problem_.rows());
         for (std::uint32_t j = 0; j < occurrences.size(); ++j)
@@ -106,7 +103,7 @@ private:
             orient(component);
         }
     }
-    /// Fewer nodes should be sources than have a demand.
+    /// Chooses the sign of a component so that at most half of its nodes with a nonzero demand are sources.
     void orient(std::span<const std::uint32_t> component) {
         std::ptrdiff_t surplus = 0;
         for (const auto v : component)
@@ -115,7 +112,7 @@ private:
             for (const auto v : component)
                 scale_[v] = -scale_[v];
     }
-    /// The side of the scaled row that asks for something to enter; below 0 where things may leave.
+    /// The side of the scaled row that requires flow to enter; negative if flow may leave.
     [[nodiscard]] double demand_of(std::size_t i) const {
         const double side = scale_[i] > 0.0 ? problem_.row_lower[i] : problem_.row_upper[i];
         return std::isfinite(side) ? scale_[i] * side : -1.0;
@@ -134,7 +131,8 @@ private:
             around_[v].push_back(static_cast<std::uint32_t>(arcs_.size() - 1));
     }
 
-    /// By how much the integers that open the arcs are above where they close them; below 0 where none does.
+    /// Computes how far the integers that open each arc are above the value that closes it; negative if the arc has no
+    /// such integer.
     void find_openings(const variable_bounds& ends, std::span<const double> point) {
         opening_.assign(arcs_.size(), -1.0);
         for (std::size_t k = 0; k < arcs_.size(); ++k) {
@@ -143,23 +141,51 @@ private:
                 opening_[k] = std::max(0.0, end->at(point) / std::abs(end->coefficient));
         }
     }
-    /// From outside and from all nodes that things may leave. False if its arcs are open enough. `queue_`: the nodes
-    /// from which the target is still reached.
-    bool find_least_cut(std::uint32_t target, std::span<const double> point) {
+    void find_cuts(std::uint32_t target, mixed_integer_rounding& rounding, std::span<const double> point,
+                   cut_pool& pool) {
+        start_flow(target, point);
+        while (effort_ < with_.cut_set_effort && find_least_cut(target)) {
+            rows_.clear();
+            for (const auto v : queue_)
+                rows_.push_back({v, scale_[v]});
+            const auto before = rounding.effort();
+            if (auto found = rounding.separate(rows_, point, bound_choice::relaxing)) pool.add(std::move(*found));
+            effort_ += rounding.effort() - before;
+            if (!open_cut()) return;
+        }
+    }
+    /// All in shares of the target's demand.
+    void start_flow(std::uint32_t target, std::span<const double> point) {
         effort_ += arcs_.size();
         capacity_.assign(2 * arcs_.size(), 0.0);
         for (std::size_t k = 0; k < arcs_.size(); ++k)
             capacity_[2 * k] =
-                opening_[k] >= 0.0 ? opening_[k] : std::max(0.0, point[arcs_[k].column] / demand_[target]);
-        double flow = 0.0;
-        while (flow < with_.enough_flow) {
+                with_.creep +
+                (opening_[k] >= 0.0 ? opening_[k] : std::max(0.0, point[arcs_[k].column] / demand_[target]));
+        flow_ = 0.0;
+    }
+    /// From outside and from all nodes that things may leave. False if its arcs are open enough. `queue_`: the nodes
+    /// from which the target is still reached.
+    bool find_least_cut(std::uint32_t target) {
+        while (flow_ < with_.enough_flow) {
             const auto source = search_back(target);
             if (source == none) return true;
-            flow += send(source, target);
+            flow_ += send(source, target);
         }
         return false;
     }
-    /// A source from which the target is reached, if there is one.
+    /// False if no arc enters the nodes of `queue_`.
+    bool open_cut() {
+        bool opened = false;
+        for (const auto v : queue_)
+            for (const auto a : around_[v]) {
+                if (arcs_[a].head != v || behind_[arcs_[a].tail] != 0) continue;
+                capacity_[2 * a] += 1.0;
+                opened = true;
+            }
+        return opened;
+    }
+    /// A source from which the target is reached; `none` if there is none.
     std::uint32_t search_back(std::uint32_t target) {
         for (const auto v : queue_)
             behind_[v] = 0;
@@ -202,9 +228,10 @@ private:
     std::vector<arc> arcs_;
     std::vector<std::vector<std::uint32_t>> around_; ///< arcs of each row, and of the outside
     std::vector<double> opening_;
-    std::vector<double> capacity_;      ///< of each arc, and the way back
-    std::vector<unsigned char> behind_; ///< whether in `queue_`
-    std::vector<step> next_;            ///< of nodes in `queue_`, towards the target
+    std::vector<double> capacity_;      ///< remaining capacity of each arc, forwards and back
+    double flow_ = 0.0;                 ///< flow that reaches the target
+    std::vector<unsigned char> behind_; ///< whether the node is in `queue_`
+    std::vector<step> next_;            ///< the step from each node in `queue_` towards the target
     std::vector<std::uint32_t> queue_;
     std::vector<row_multiplier> rows_;
     std::size_t next_target_ = 0;

@@ -16,11 +16,11 @@
 
 namespace optpipe::milp::search {
 
-/// Probes binaries at the root: what contradicts itself is fixed, and bounds that a value of a binary implies for other
-/// columns are kept, as cuts `y <= u + (v - u) x` to be used when a point violates them.
+/// Probes binaries at the root. A value that leads to a contradiction is excluded. Bounds that a value of a binary
+/// implies for other columns are kept as cuts `y <= u + (v - u) x`, which are used when a point violates them.
 class implied_bounds {
 public:
-    /// False if the problem has no point.
+    /// Returns false if the problem has no feasible point.
     bool probe(propagator& engine, std::size_t effort) {
         const auto end = engine.row_visits() + effort;
         const auto& p = engine.model();
@@ -71,10 +71,10 @@ private:
             found_.push_back(cut_of(b, root, d[b], j, one));
         }
     }
-    /// For other integers the rows themselves imply most.
+    /// Only non-integer columns: for integers the rows themselves imply most.
     static bool worthwhile(const problem& p, std::size_t y) { return !p.is_integer(y); }
-    /// The bound is `root` without, `implied` with the binary at its value: -bound column + (implied - root) x <=
-    /// -root.
+    /// The cut for a bound that is `root` in general and `implied` with the binary at its value: -bound column +
+    /// (implied - root) x <= -root.
     static cut cut_of(bound_index b, double root, double implied, std::size_t j, bool one) {
         cut c;
         c.entries.push_back({static_cast<std::uint32_t>(column_of(b)), is_upper(b) ? 1.0 : -1.0});

@@ -23,36 +23,45 @@ struct row_multiplier {
     double multiplier;
 };
 
-/// What `mixed_integer_rounding` tries for a sum of rows. Chosen when it was written; no comparison with other values
-/// is on record.
+/// Limits of `mixed_integer_rounding` for one sum of rows. Not tuned.
 struct rounding_parameters {
-    /// Distances from the point to cuts: nearer ones are dropped.
+    /// Least distance from the point to a cut; nearer ones are dropped.
     double least_efficacy = 1e-3;
-    /// Coefficients after rounding.
+    /// Coefficients after rounding that are smaller count as 0.
     double zero = 1e-10;
-    /// Coefficients that the sum is divided by; then parts of the best one, as in the paper.
+    /// Number of coefficients that the sum is divided by; and divisors of the best one, as in the paper.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
-    /// Of the integers that are tried from their other bound.
+    /// Number of integers that are also tried from their other bound.
     std::size_t most_flips = 30;
-    /// Of the side after division: near 0 the cut is weak, and its coefficients large.
+    /// The side after division is at least this far from the integer below, else the cut is weak, and from the one
+    /// above, else its coefficients are large. They aren't if the side itself is that small, as a demand is beside the
+    /// capacity of an arc; then `least_rest` is enough, ten times the tolerance of integers. (Of 30 networks drawn with
+    /// the total demand as capacity, 29 are proven in 6 s, without this 11.)
     double least_fraction = 0.01;
+    double least_rest = 1e-5;
 };
 
+/// The bound that a column which isn't an integer is measured from: the nearer one at the point; or the one from which
+/// its distance can be left out of the rounded sum, so that only integers stay, as in a cut-set inequality.
+enum class bound_choice : unsigned char { nearest, relaxing };
+
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
-/// the relaxation: columns and slacks are measured from their nearer bound, which may be one that depends on an
-/// integer; the sum is divided by some coefficient and rounded. With the multipliers of a row of the simplex tableau
-/// that is Gomory's mixed-integer cut, with a node of a network and the capacities of its arcs a flow cover.
+/// the relaxation. Columns and slacks are measured from their nearer bound, which may depend on an integer. The sum is
+/// divided by one of its coefficients and rounded. With the multipliers of a row of the simplex tableau the result is
+/// Gomory's mixed-integer cut; with a node of a network and the capacities of its arcs it is a flow cover.
 class mixed_integer_rounding {
 public:
-    /// Bounds are those of the root.
+    /// `lower` and `upper` are the bounds at the root.
     mixed_integer_rounding(const problem& p, const extra_rows& extra, std::span<const double> lower,
                            std::span<const double> upper, const variable_bounds& ends)
         : problem_{p}, extra_{extra}, lower_{lower}, upper_{upper}, ends_{ends}, sums_{p.columns()},
           integers_{p.columns()}, rounded_{p.columns()} {}
 
-    /// The most effective cut of both directions, if any cuts off the point.
-    std::optional<cut> separate(std::span<const row_multiplier> rows, std::span<const double> point) {
+    /// The most effective cut of both directions; empty if none cuts off the point.
+    std::optional<cut> separate(std::span<const row_multiplier> rows, std::span<const double> point,
+                                bound_choice choice = bound_choice::nearest) {
+        choice_ = choice;
         sums_.clear();
         for (const auto& [i, multiplier] : rows)
             for (const auto& e : entries(i))
@@ -72,21 +81,21 @@ public:
         return best;
     }
 
-    /// Of all calls so far, in visits of a term.
+    /// The effort of all calls, in visits of a term.
     [[nodiscard]] std::size_t effort() const { return effort_; }
 
 private:
     static constexpr rounding_parameters with_{};
 
-    /// A column, or the activity of a row, as a distance from one of its bounds: at least 0.
+    /// A column, or the activity of a row, as its nonnegative distance from one of its bounds.
     struct part {
         std::uint32_t index = 0;
         bool is_row = false;
         bool integral = false;
         bool from_upper = false;
         const variable_bound* end = nullptr; ///< null: the bound is a number
-        double coefficient = 0.0;            ///< of the distance
-        double value = 0.0;                  ///< of the distance, at the point
+        double coefficient = 0.0;            ///< coefficient of the distance
+        double value = 0.0;                  ///< value of the distance at the point
         double width = infinity;
     };
 
@@ -101,12 +110,12 @@ private:
         return i < problem_.rows() ? problem_.row_upper[i] : extra_[i - problem_.rows()].upper;
     }
 
-    /// sum of multiplier · (row - its activity) = 0 in terms of distances: parts_ = right_. False without finite
-    /// bounds.
+    /// Writes the sum of multiplier · (row - its activity) = 0 in terms of distances, as parts_ = right_. Returns false
+    /// if a bound is infinite.
     bool measure(std::span<const row_multiplier> rows, std::span<const double> point, double sign) {
         parts_.clear();
         integers_.clear();
-        right_ = 0.0;
+        right_ = right_size_ = 0.0;
         for (const auto& r : rows)
             if (!measure_row(r.row, sign * r.multiplier, point)) return false;
         for (const auto j : sums_.touched()) {
@@ -130,7 +139,7 @@ private:
     bool measure_row(std::uint32_t i, double multiplier, std::span<const double> point) {
         const double low = row_lower(i), up = row_upper(i);
         if (low == up) {
-            right_ += multiplier * low;
+            move_right(multiplier * low);
             return true;
         }
         double activity = 0.0;
@@ -141,7 +150,7 @@ private:
         }
         return add({.index = i, .is_row = true, .integral = integral}, -multiplier, activity, low, up);
     }
-    /// From the nearer of its ends; of two that are level, from the one that leaves an integer or nothing in the cut.
+    /// From one of its ends, which may depend on an integer.
     bool measure_column(std::uint32_t j, double coefficient, std::span<const double> point) {
         const auto *low = ends_.greatest_lower(j, point), *up = ends_.least_upper(j, point);
         const double value = point[j], level = problem_.tolerances.feasibility;
@@ -149,26 +158,38 @@ private:
         if (up && up->at(point) > upper_[j] + level) up = nullptr;
         const double below = value - (low ? low->at(point) : lower_[j]);
         const double above = (up ? up->at(point) : upper_[j]) - value;
-        const bool from_upper = std::abs(below - above) <= level ? coefficient < 0.0 : above < below;
+        const bool from_upper = is_from_upper(coefficient, below, above);
         const auto* end = from_upper ? up : low;
-        if (!end)
-            return add({.index = j, .integral = problem_.is_integral(j)}, coefficient, value, lower_[j], upper_[j]);
-        const bool integral = problem_.is_integral(j) && is_integral(end->constant) && is_integral(end->coefficient);
-        right_ -= coefficient * end->constant;
-        integers_.add(end->integer, coefficient * end->coefficient);
+        const double bound = end ? end->constant : from_upper ? upper_[j] : lower_[j];
+        if (!std::isfinite(bound)) return false;
+        move_right(-coefficient * bound);
+        if (end) integers_.add(end->integer, coefficient * end->coefficient);
+        const bool integral =
+            problem_.is_integral(j) && (!end || (is_integral(end->constant) && is_integral(end->coefficient)));
         parts_.push_back({.index = j,
                           .integral = integral,
                           .from_upper = from_upper,
                           .end = end,
                           .coefficient = from_upper ? -coefficient : coefficient,
-                          .value = std::max(0.0, from_upper ? above : below)});
+                          .value = std::max(0.0, from_upper ? above : below),
+                          .width = end ? infinity : upper_[j] - lower_[j]});
         return true;
     }
-    /// What is left of terms that cancel each other, at its least. False if there is no least.
+    /// Of two bounds that are level, the one that leaves an integer or nothing in the cut.
+    [[nodiscard]] bool is_from_upper(double coefficient, double below, double above) const {
+        const bool relaxes = coefficient < 0.0;
+        const bool relaxing = choice_ == bound_choice::relaxing && std::isfinite(relaxes ? above : below);
+        return relaxing || std::abs(below - above) <= problem_.tolerances.feasibility ? relaxes : above < below;
+    }
+    void move_right(double by) {
+        right_ += by;
+        right_size_ += std::abs(by);
+    }
+    /// Replaces the remainder of terms that cancel each other by its least value. Returns false if it has none.
     bool leave_out(std::size_t j, double coefficient) {
         if (coefficient == 0.0) return true;
         const double bound = coefficient > 0.0 ? lower_[j] : upper_[j];
-        right_ -= coefficient * bound;
+        move_right(-coefficient * bound);
         return std::isfinite(bound);
     }
     static bool is_integral(double value) { return !std::isfinite(value) || value == std::round(value); }
@@ -176,7 +197,7 @@ private:
         if (low == -infinity && up == infinity) return false;
         p.from_upper = low == -infinity || up - value < value - low;
         const double bound = p.from_upper ? up : low;
-        right_ -= coefficient * bound;
+        move_right(-coefficient * bound);
         p.coefficient = p.from_upper ? -coefficient : coefficient;
         p.value = std::max(0.0, p.from_upper ? up - value : value - low);
         p.width = up - low;
@@ -188,7 +209,8 @@ private:
         return p.integral && p.value > near && p.value < p.width - near;
     }
 
-    /// That of the most effective rounding; integers that are better measured from their other bound are.
+    /// The divisor with the most effective rounding. Integers that are better measured from their other bound are
+    /// flipped.
     std::optional<double> best_divisor() {
         double best = 0.0, quality = 0.0;
         const auto consider = [&](double divisor) {
@@ -210,7 +232,7 @@ private:
         }
         return best;
     }
-    /// 1, and coefficients of integral terms that are between their bounds.
+    /// The divisors to try: 1, and the coefficients of integral terms that are between their bounds.
     [[nodiscard]] std::vector<double> divisors() const {
         std::vector<double> result{1.0};
         for (const auto& p : parts_) {
@@ -222,7 +244,7 @@ private:
         }
         return result;
     }
-    /// Those nearest to the middle of their bounds first.
+    /// The parts that may be flipped, those nearest to the middle of their bounds first.
     [[nodiscard]] std::vector<std::size_t> flippable() const {
         std::vector<std::pair<double, std::size_t>> found;
         for (std::size_t k = 0; k < parts_.size(); ++k)
@@ -241,10 +263,10 @@ private:
         p.value = p.width - p.value;
         p.from_upper = !p.from_upper;
     }
-    /// About the efficacy of the rounding: the distance is measured in terms of the parts.
+    /// The approximate efficacy of a rounding, with distances measured in terms of the parts.
     double quality_of(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
-        if (!is_usable(fraction)) return 0.0;
+        if (!is_usable(divisor)) return 0.0;
         effort_ += parts_.size();
         double violation = -std::floor(right), square = 0.0;
         for (const auto& p : parts_) {
@@ -254,11 +276,18 @@ private:
         }
         return square > 0.0 ? violation / std::sqrt(square) : 0.0;
     }
-    static bool is_usable(double fraction) {
-        return fraction >= with_.least_fraction && fraction <= 1.0 - with_.least_fraction;
+    [[nodiscard]] bool is_usable(double divisor) const {
+        const double right = right_ / divisor, fraction = right - std::floor(right), rest = 1.0 - fraction;
+        if (fraction < with_.least_fraction) return false;
+        return rest >= with_.least_fraction ||
+               (rest >= with_.least_fraction * std::abs(right) && is_demand(divisor, rest));
+    }
+    /// Not what the tolerance of rows explains.
+    [[nodiscard]] bool is_demand(double divisor, double rest) const {
+        return rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }
 
-    /// The parts are at least 0, so parts_ <= right_ may be rounded; then back to columns.
+    /// Rounds parts_ <= right_, which is valid because the parts are nonnegative, and converts it back to columns.
     std::optional<cut> round(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         rounded_.clear();
@@ -270,7 +299,7 @@ private:
         if (rounded_.touched().size() > longest()) return std::nullopt;
         return normalized(rounded_, limit, lower_, upper_);
     }
-    /// What goes to the limit.
+    /// Adds a part to the cut, and returns the constant that goes to the limit.
     double add_back(const part& p, double weight) {
         if (p.is_row) {
             for (const auto& e : entries(p.index))
@@ -299,6 +328,8 @@ private:
     sparse_sum sums_, integers_, rounded_;
     std::vector<part> parts_;
     double right_ = 0.0;
+    double right_size_ = 0.0; ///< of what it is the sum of
+    bound_choice choice_ = bound_choice::nearest;
     std::size_t effort_ = 0;
 };
 

@@ -22,21 +22,22 @@
 
 namespace optpipe::milp::search {
 
-/// How long cuts are separated at the root. Chosen when it was written; no comparison with other values is on record.
+/// Limits of cut separation at the root. Not tuned.
 struct separation_parameters {
-    /// Besides, the bound has to stall.
+    /// Most rounds; separation also ends when the bound stalls.
     std::size_t most_rounds = 200;
-    /// Rounds without progress, relative to the gap, until it ends.
+    /// Rounds in succession without progress until separation ends; and the rise of the bound that counts as progress,
+    /// relative to the bound (at least 1).
     std::size_t stall_limit = 4;
     double least_progress = 1e-4;
-    /// Cuts that a round adds: these, and one for so many columns. More raise the bound in fewer rounds, and slow the
-    /// simplex down.
+    /// Cuts per round: a number, plus one for each `columns_per_cut` columns. More cuts raise the bound in fewer
+    /// rounds, but slow the simplex method down.
     std::size_t least_per_round = 50;
     std::size_t columns_per_cut = 10;
 };
 
-/// Rounds of cuts at the root: all separators into one pool, the best of it into the relaxation, out again what is not
-/// tight. Until the bound stalls.
+/// Rounds of cuts at the root, until the bound stalls. Each round runs all separators into one pool, adds the best cuts
+/// to the relaxation, and removes those that aren't tight.
 class separation {
 public:
     separation(const context& c, const domains& d, const implied_bounds& implied) : context_{&c}, implied_{&implied} {
@@ -46,8 +47,8 @@ public:
         }
     }
 
-    /// The relaxation has been solved, and is again afterwards; false if it then has no optimal point. `on_bound` gets
-    /// each new bound.
+    /// The relaxation must have been solved, and is solved again afterwards. Returns false if it then has no optimal
+    /// point. `on_bound` is called with each new bound.
     template <class OnBound> bool run(relaxation& lp, OnBound on_bound) {
         const auto& p = *context_->instance;
         const clique_table cliques{p, lower_, upper_};

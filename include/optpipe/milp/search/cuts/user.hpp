@@ -11,7 +11,7 @@
 
 namespace optpipe::milp::search {
 
-/// The cuts of the user's hook, one for each side of the rows that it gives.
+/// The cuts of the user's hook, one for each finite side of its rows.
 class user_separation {
 public:
     explicit user_separation(const context& c) : context_{&c} {}
@@ -35,7 +35,7 @@ private:
         c.measure(point);
         pool.add(std::move(c));
     }
-    /// By column, each once.
+    /// Sorts entries by column, and sums those of the same column.
     static void add_up(std::vector<entry>& entries) {
         if (entries.empty()) return;
         std::sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) { return a.column < b.column; });

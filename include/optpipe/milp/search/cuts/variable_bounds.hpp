@@ -13,7 +13,7 @@
 
 namespace optpipe::milp::search {
 
-/// The end `constant + coefficient · integer` of a column's range.
+/// A bound `constant + coefficient · integer` of a column.
 struct variable_bound {
     std::uint32_t integer = 0;
     double coefficient = 0.0;
@@ -22,7 +22,7 @@ struct variable_bound {
     [[nodiscard]] double at(std::span<const double> point) const { return constant + coefficient * point[integer]; }
 };
 
-/// Ends of columns that aren't integer themselves, as rows of two terms give them.
+/// Bounds of non-integer columns that depend on an integer, as rows of two terms define them.
 class variable_bounds {
 public:
     explicit variable_bounds(const problem& p) : problem_{&p}, lower_(p.columns()), upper_(p.columns()) {
@@ -30,7 +30,7 @@ public:
             add(p.row_entries(i), p.row_lower[i], p.row_upper[i]);
     }
 
-    /// Nothing unless the row has two terms, one of them an integer.
+    /// Adds the bounds of a row. Rows without two terms, or without exactly one integer, are ignored.
     void add(std::span<const entry> entries, double low, double up) {
         if (entries.size() != 2) return;
         const bool first = !problem_->is_integer(entries[0].column);
@@ -45,7 +45,7 @@ public:
         }
     }
 
-    /// The tightest at the point; null if there is none.
+    /// The tightest bound at the point; null if there is none.
     [[nodiscard]] const variable_bound* least_upper(std::size_t j, std::span<const double> point) const {
         const auto best = std::min_element(upper_[j].begin(), upper_[j].end(),
                                            [&](const auto& a, const auto& b) { return a.at(point) < b.at(point); });

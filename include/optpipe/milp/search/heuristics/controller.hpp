@@ -16,16 +16,16 @@
 
 namespace optpipe::milp::search {
 
-/// When heuristics run, and for how long. Chosen when it was written; no comparison with other values is on record.
+/// When heuristics run, and for how long. Not tuned.
 struct heuristic_parameters {
-    /// Nodes of the worker, however they are cut into dives, between two heuristic dives.
+    /// Nodes of the worker between two heuristic dives, however they are divided into dives.
     std::size_t nodes_per_diving = 200;
-    /// Nodes of the tree that searches a neighbourhood, at the root and later.
+    /// Node limit of the search of a neighbourhood, at the root and later.
     std::size_t root_nodes = 200;
     std::size_t tree_nodes = 300;
-    /// Binaries that local branching changes: Fischetti and Lodi (2003) take 10 to 20.
+    /// Number of binaries that local branching may change; Fischetti and Lodi (2003) use 10 to 20.
     std::size_t radius = 10;
-    /// Of a neighbourhood: these, and of the simplex iterations so far one in so many.
+    /// Simplex iterations of a neighbourhood: a number, plus the worker's iterations divided by `share_of_iterations`.
     std::size_t least_iterations = 1000;
     std::size_t share_of_iterations = 4;
 };
@@ -33,11 +33,12 @@ struct heuristic_parameters {
 /// Decides which heuristic runs when, for one worker.
 class heuristic_controller {
 public:
-    /// The controllers of workers that search together start with different heuristics: `first` is this one's number.
+    /// Controllers of workers that search together start with different heuristics: `first` is the index of this one.
     heuristic_controller(const context& c, std::uint64_t seed, std::size_t first = 0)
         : context_{&c}, locks_{*c.instance}, random_{seed}, next_rule_{first}, next_is_rins_{first % 2 == 0} {}
 
-    /// Heuristics that find a first point, the cheap ones first; split into `parts`, of which this runs number `part`.
+    /// Runs heuristics that find a first point, the cheap ones first. They are split into `parts`, of which this call
+    /// runs number `part`.
     void points_at_root(tree_worker& w, const node& root, std::size_t part = 0, std::size_t parts = 1) {
         if (!context_->options->heuristics) return;
         if (part == 0) users(w, root);
@@ -47,7 +48,7 @@ public:
         if (part == 0 && w.found().cutoff == infinity)
             feasibility_pump{*context_, w, random_}.run(root, as_many_again(w));
     }
-    /// Improvement heuristics, if the worker has a point.
+    /// Runs improvement heuristics, if the worker has a point.
     void neighbours_at_root(tree_worker& w, const node& root) {
         if (context_->options->heuristics) neighbourhood(w, root, with_.root_nodes);
     }
@@ -76,14 +77,15 @@ private:
         diving{*context_, w, locks_}.run(
             n, rule, incumbent ? std::span<const double>{*incumbent} : std::span<const double>{}, as_many_again(w));
     }
-    /// As the worker's relaxations have taken so far.
+    /// A limit of simplex iterations: as many as the worker's relaxations have taken, plus a number.
     static std::size_t as_many_again(tree_worker& w) { return with_.least_iterations + w.lp().solver().iterations(); }
     void users(tree_worker& w, const node& n) {
         if (!context_->help.solution_near || !relaxed(w, n)) return;
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
         if (auto found = context_->help.solution_near(point)) w.offer_given(std::move(*found));
     }
-    /// Of the incumbent, one kind after the other. Costs a share of what the worker's relaxations have cost so far.
+    /// Searches a neighbourhood of the incumbent, alternating between two kinds. It costs a share of what the worker's
+    /// relaxations have cost.
     void neighbourhood(tree_worker& w, const node& n, std::size_t nodes) {
         const auto incumbent = w.found().point;
         if (!incumbent || !context_->solve_sub || !relaxed(w, n)) return;

@@ -13,19 +13,20 @@
 namespace optpipe::milp::search {
 
 enum class diving_rule : unsigned char {
-    fractional, ///< the least fractional column, to the nearer side
-    pseudocost, ///< where rounding has cost least
+    fractional, ///< the least fractional column, rounded to the nearer side
+    pseudocost, ///< the column whose rounding has cost least
     guided,     ///< towards the incumbent (Danna, Rothberg and Le Pape, 2005)
-    locked,     ///< the way that fewer rows forbid
+    locked,     ///< rounds in the direction that fewer rows block
 };
 
-/// One dive from a node: rounds a column, propagates, solves the relaxation, until a solution or a dead end. One wrong
-/// try per column is undone.
+/// One dive from a node: rounds a column, propagates and solves the relaxation, until it finds a solution or a dead
+/// end. One wrong rounding per column is undone.
 class diving {
 public:
     diving(const context& c, tree_worker& worker, const locks& l) : context_{c}, worker_{worker}, locks_{l} {}
 
-    /// `incumbent` may be empty, but not for the guided rule. Ends once the relaxations have taken so many iterations.
+    /// `incumbent` may be empty, except for the guided rule. The dive ends once the relaxations have taken
+    /// `most_iterations`.
     void run(node n, diving_rule rule, std::span<const double> incumbent, std::size_t most_iterations) {
         const auto last = worker_.lp().solver().iterations() + most_iterations;
         if (!settle(n)) return;
@@ -45,7 +46,7 @@ public:
     }
 
 private:
-    /// The bounds and the relaxation are those of the node; false at a dead end.
+    /// Sets up the bounds and the relaxation of the node. Returns false at a dead end.
     bool settle(const node& n) {
         if (!worker_.enter(n)) return false;
         double bound = n.bound;

@@ -10,15 +10,15 @@
 
 namespace optpipe::milp::search {
 
-/// The feasibility pump (Fischetti, Glover and Lodi, 2005): rounds the relaxation's point, then looks for the point of
-/// the relaxation nearest to that, and so on; what repeats itself is shaken. Distances to integers between two
-/// bounds don't count.
+/// The feasibility pump (Fischetti, Glover and Lodi, 2005). It rounds the relaxation's point, then finds the
+/// relaxation's point nearest to the rounded one, and so on; a point that repeats is perturbed randomly. Distances to
+/// integers strictly between two bounds don't count.
 class feasibility_pump {
 public:
     feasibility_pump(const context& c, tree_worker& worker, random_numbers& random)
         : context_{c}, worker_{worker}, random_{random} {}
 
-    /// Ends once the relaxations have taken so many iterations.
+    /// Ends once the relaxations have taken `most_iterations`.
     void run(const node& n, std::size_t most_iterations) {
         const auto last = worker_.lp().solver().iterations() + most_iterations;
         if (!worker_.enter(n)) return;

@@ -11,12 +11,12 @@
 namespace optpipe::milp::search {
 
 /// Relaxation induced neighbourhood search (Danna, Rothberg and Le Pape, 2005): fixes the integers on which the
-/// incumbent and the relaxation agree, and solves for the rest. Nothing if they agree on too few.
+/// incumbent and the relaxation agree, and solves the rest. Empty if they agree on too few.
 [[nodiscard]] inline std::optional<std::vector<double>> rins(const context& c, const domains& d,
                                                              std::span<const double> incumbent,
                                                              std::span<const double> point, sub_effort most,
                                                              double cutoff) {
-    // Chosen: with fewer the rest is nearly as hard as the whole.
+    // Not tuned. With fewer fixed, the rest is nearly as hard as the whole problem.
     constexpr std::size_t least_fixed_percent = 40;
     const auto& p = *c.instance;
     auto m = model_of(p, d);

@@ -12,7 +12,7 @@
 
 namespace optpipe::milp::search {
 
-/// How many rows a rising or falling column can break.
+/// The number of rows that increasing or decreasing a column can violate.
 struct locks {
     std::vector<std::uint32_t> up, down;
 
@@ -26,7 +26,8 @@ struct locks {
     }
 };
 
-/// Rounds each fractional integer where no row minds, else to the nearer side; nothing if some row then minds.
+/// Rounds each fractional integer in a direction that no row blocks, or else to the nearer side. Empty if some row is
+/// then violated.
 [[nodiscard]] inline std::optional<std::vector<double>> round_by_locks(const problem& p, const locks& l,
                                                                        std::span<const double> point) {
     std::vector<double> values(point.begin(), point.end());

@@ -24,32 +24,33 @@
 
 namespace optpipe::milp::search {
 
-/// How `parallel_tree_search` divides the work. Chosen when it was written; no comparison with other values is on
-/// record.
+/// Division of the work in `parallel_tree_search`. Not tuned.
 struct tree_search_parameters {
-    /// In deterministic mode, whatever the number of threads: more keep more threads busy, and choose worse nodes.
+    /// Workers in deterministic mode, whatever the number of threads: more keep more threads busy, but choose worse
+    /// nodes.
     std::size_t workers_of_rounds = 4;
-    /// Few go where the best bound is, many solve their relaxations warm.
+    /// Nodes per dive: few follow the best bound, many solve their relaxations warm.
     std::size_t nodes_per_dive = 60;
-    /// Of the prover; the first slice is the shortest, 1 in so many, so that easy trees don't wait for it.
+    /// Limits of a slice of the prover. The first slice is shorter by the divisor, so that easy trees don't wait for
+    /// it.
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;
-    /// After so many conflicts without progress the prover gets half of the effort that the tree gets; before, as much.
+    /// Conflicts without progress after which the prover gets half of the tree's effort; before, it gets the same.
     std::size_t stall_limit = 2'000;
-    /// Kept for workers that haven't taken them over yet; later ones are dropped.
+    /// Most global bounds that are kept for workers that haven't applied them yet; later ones are dropped.
     std::size_t most_global_bounds = 100'000;
 };
 
-/// Parallel branch and bound: the workers, what they share, and which works on what. Opportunistic: each thread takes
-/// the next best node as soon as it is free. Deterministic: in rounds, in which a fixed number of workers take the best
-/// nodes; what they found is merged in the order of the workers when all have finished.
+/// Parallel branch and bound: the workers, their shared data, and the assignment of nodes. In opportunistic mode, each
+/// thread takes the next best node as soon as it is free. In deterministic mode, a fixed number of workers take the
+/// best nodes in rounds; when all have finished, their results are merged in the order of the workers.
 class parallel_tree_search {
 public:
     parallel_tree_search(const context& c, std::unique_ptr<prover> p)
         : context_{&c}, prover_{std::move(p)}, share_{*c.limits}, shared_{c.instance->columns()} {}
 
-    /// The tree starts with the root; without this there is none.
+    /// Starts a tree with the given root; without this call there is no tree.
     void start_tree(const propagator& engine, const relaxation& lp, node root) {
         const auto wanted =
             deterministic() ? with_.workers_of_rounds : std::max<std::size_t>(1, context_->options->threads);
@@ -66,7 +67,7 @@ public:
         applied_by_.assign(count, 0);
         context_->limits->expect_relaxations(std::max<std::size_t>(1, context_->options->threads));
         root_bound_ = root.bound;
-        tree_effort_ = lp.effort(); // what the root took, the prover may catch up on
+        tree_effort_ = lp.effort(); // lets the prover catch up on the effort at the root
         queue_.push(std::move(root));
         has_tree_ = true;
         account();
@@ -79,12 +80,12 @@ public:
             run_opportunistic();
     }
 
-    /// No point below the cutoff is better.
+    /// Lower bound on the objective of all points below the cutoff.
     [[nodiscard]] double bound() const {
         const std::scoped_lock lock{mutex_};
         return bound_locked();
     }
-    /// Called now and then with the bound, by one thread at a time.
+    /// Called from time to time with the bound, by one thread at a time.
     std::function<void(double)> report;
 
 private:
@@ -93,7 +94,7 @@ private:
     using clock = std::chrono::steady_clock;
 
     [[nodiscard]] bool deterministic() const { return context_->options->deterministic; }
-    /// Not while it is busy on another thread.
+    /// Must not be called while another thread runs the prover.
     [[nodiscard]] bool prover_works() const { return prover_ && !prover_->stuck() && !prover_->done(); }
 
     double bound_locked() const {
@@ -112,7 +113,7 @@ private:
             try {
                 work_opportunistically(t);
             } catch (...) {
-                context_->limits->end(limit::stop_requested); // the others needn't go on
+                context_->limits->end(limit::stop_requested); // stops the other threads
                 throw;
             }
         };
@@ -127,8 +128,8 @@ private:
         }
         wake_.notify_all();
     }
-    /// The first thread works on the proof as long as that pays, with as large a share of all effort as it would take
-    /// alone; the others join where the tree has no nodes for them.
+    /// Whether thread `t` should run the prover. The first thread runs it while that pays, with the share of the total
+    /// effort that it would take alone; other threads run it if the tree has no nodes for them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;
@@ -184,7 +185,7 @@ private:
         notify_waiters();
         return true;
     }
-    /// Of a dive that goes on: a waiting thread gets the shallowest node, which has the largest subtree.
+    /// Gives a waiting thread the shallowest node of a running dive, which has the largest subtree.
     void share(std::vector<node>& left) {
         if (waiting_.load(std::memory_order_relaxed) == 0 || left.size() < 2) return;
         const std::scoped_lock lock{mutex_};
@@ -238,7 +239,7 @@ private:
         if (proof) merge_prover();
     }
 
-    // What is shared; the caller has the lock.
+    // Shared data; the caller must hold the lock.
 
     [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
 
@@ -271,7 +272,7 @@ private:
         prover_->take_bound(bound_locked());
         if (point_) prover_->take_point(*point_);
     }
-    /// The best point of all, in the problem's own terms.
+    /// Keeps the best point of all, in the problem's own terms.
     void take_point(const worker_results& f) {
         if (!f.point || f.point == point_) return;
         const double objective = context_->instance->objective_of(*f.point);
@@ -340,7 +341,8 @@ private:
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
     std::size_t slice_divisor_ = with_.first_slice_divisor;
-    /// Threads without a node; whether one of them runs the prover meanwhile, and the flag that calls it back.
+    /// The number of threads without a node; whether one of them runs the prover meanwhile; and the flag that calls it
+    /// back.
     std::atomic<std::size_t> waiting_{0};
     bool waits_in_prover_ = false;
     std::atomic<bool> leave_prover_{false};

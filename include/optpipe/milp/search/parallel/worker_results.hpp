@@ -10,21 +10,21 @@
 
 namespace optpipe::milp::search {
 
-/// What one worker has found and others should know.
+/// Results of one worker that others should know.
 struct worker_results {
-    /// What points have to reach from here on.
+    /// The worst objective that a new point may have.
     double cutoff = infinity;
-    /// What holds everywhere.
+    /// Literals that hold everywhere.
     std::vector<literal> global_bounds;
     /// The best point known, in the problem's own terms; may be missing.
     std::shared_ptr<const std::vector<double>> point;
-    /// Solutions of the given model that beat the cutoff of their time and wait to be offered.
+    /// Solutions of the given model that were within the cutoff when found, and haven't been offered yet.
     std::vector<std::vector<double>> solutions;
 
     [[nodiscard]] bool is_solution(const context& c, std::span<const double> values) const {
         return c.best->verified(c.to_given(values)).has_value();
     }
-    /// A point of the problem; whether it is a solution within the cutoff.
+    /// Offers a point of the problem. Returns whether it is a solution within the cutoff.
     bool offer(const context& c, std::span<const double> values) {
         if (!offer_given(c, c.to_given(values))) return false;
         point = std::make_shared<const std::vector<double>>(values.begin(), values.end());
@@ -40,7 +40,7 @@ struct worker_results {
             c.offer_given(std::move(fine->values));
         return true;
     }
-    /// Hands them to the shared incumbent.
+    /// Offers the solutions to the shared incumbent.
     void publish(const context& c) {
         for (auto& s : std::exchange(solutions, {}))
             c.offer_given(std::move(s));

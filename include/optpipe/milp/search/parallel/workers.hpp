@@ -20,8 +20,8 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// What came before `release` comes before `acquire` of the same thing, on another thread: TBB sees to that, but a
-/// thread sanitizer can't see inside it.
+/// These tell a thread sanitizer that everything before `release` happens before `acquire` of the same object on
+/// another thread. TBB ensures that, but the sanitizer can't see inside it.
 inline void release([[maybe_unused]] void* thing) {
 #if defined(__SANITIZE_THREAD__)
     __tsan_release(thing);
@@ -35,9 +35,9 @@ inline void acquire([[maybe_unused]] void* thing) {
 
 } // namespace detail
 
-/// Runs numbered jobs on the threads of the arena that the caller is in, the caller's among them.
-/// What the caller did before is visible to the jobs, and what they did is visible afterwards. The first exception that
-/// leaves a job leaves `run`, when all jobs that had started are done.
+/// Runs numbered jobs on the threads of the caller's arena, including the caller. Writes of the caller are visible to
+/// the jobs, and writes of the jobs are visible after `run`. The first exception that leaves a job leaves `run`, once
+/// all started jobs are done.
 template <class Job> class workers {
 public:
     workers(std::size_t jobs, const Job& job) : jobs_{jobs}, job_{job} {}

@@ -15,14 +15,14 @@
 
 namespace optpipe::milp::search {
 
-/// Why a bound changed: a decision or something that holds everywhere (`none`), a row, a clause, or a list of literals.
+/// The reason of a bound change: a decision or a global fact (`none`), a row, a clause, or a list of literals.
 struct reason {
     enum class source : unsigned char { none, row, disjunction, list };
     source from = source::none;
     std::uint32_t which = 0;
 };
 
-/// Position on the trail; `not_on_trail` stands before the first.
+/// Position on the trail; `not_on_trail` is before the first.
 using trail_position = std::int32_t;
 inline constexpr trail_position not_on_trail = -1;
 
@@ -32,12 +32,12 @@ struct bound_change {
     std::uint32_t level = 0;
     double before = 0.0;
     double after = 0.0;
-    trail_position previous = not_on_trail; ///< of the same bound
+    trail_position previous = not_on_trail; ///< previous change of the same bound
     reason why;
 };
 
-/// The bounds of all columns, and how they came to be: a trail of changes in levels, one per decision, that can be
-/// undone. Level 0 holds everywhere.
+/// The bounds of all columns, with the trail of changes that led to them. The trail is divided into levels, one per
+/// decision, and can be undone. Level 0 holds everywhere.
 class domains {
 public:
     explicit domains(const problem& p)
@@ -71,12 +71,12 @@ public:
     [[nodiscard]] trail_position changes() const { return static_cast<trail_position>(trail_.size()); }
     [[nodiscard]] const bound_change& at(trail_position i) const { return trail_[static_cast<std::size_t>(i)]; }
     [[nodiscard]] trail_position last_change(bound_index b) const { return last_[b]; }
-    /// Where the changes of a level above 0 start.
+    /// Position of the first change of a level above 0.
     [[nodiscard]] trail_position start_of(std::uint32_t level) const { return level_starts_[level - 1]; }
 
     void push_level() { level_starts_.push_back(changes()); }
 
-    /// The bound must rise by it, and stay within the opposite one.
+    /// Raises a bound. The new value must be larger, and within the opposite bound.
     void raise(literal l, reason why) {
         trail_.push_back({l.bound, level(), values_[l.bound], l.value, last_[l.bound], why});
         last_[l.bound] = changes() - 1;
@@ -84,7 +84,7 @@ public:
         if (level() == 0) root_[l.bound] = l.value;
     }
 
-    /// Undoes all changes of the levels above.
+    /// Undoes all changes of the levels above `level`.
     void back_to(std::uint32_t level) {
         if (level >= this->level()) return;
         const auto first = level_starts_[level];
@@ -97,8 +97,8 @@ public:
         level_starts_.resize(level);
     }
 
-    /// The last change that isn't hidden disappears from `last_change` and `visible`; the bounds stay. For walking the
-    /// trail backwards; `unhide` ends the walk.
+    /// Hides the last visible change from `last_change` and `visible`; the bounds stay. It serves to walk the trail
+    /// backwards; `unhide` ends the walk.
     void hide(trail_position i) {
         last_[at(i).bound] = at(i).previous;
         hidden_from_ = i;
@@ -111,7 +111,7 @@ public:
     [[nodiscard]] double visible(bound_index b) const {
         return last_[b] == not_on_trail ? root_[b] : at(last_[b]).after;
     }
-    /// The first visible move that makes a literal true; `not_on_trail` if the root does.
+    /// The first visible change that makes a literal true; `not_on_trail` if it holds at the root.
     [[nodiscard]] trail_position first_change_of(literal l) const {
         if (l.value <= root_[l.bound]) return not_on_trail;
         auto i = last_[l.bound];
@@ -120,7 +120,7 @@ public:
         return i;
     }
 
-    /// Forgets how the bounds of level 0 came to be. Only at level 0.
+    /// Deletes the trail of level 0. Only at level 0.
     void forget_root_changes() {
         OPTPIPE_EXPECT(level() == 0, "forget_root_changes: not at the root");
         for (const auto& m : trail_)

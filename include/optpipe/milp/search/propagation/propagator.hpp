@@ -15,16 +15,16 @@
 
 namespace optpipe::milp::search {
 
-/// How long rows are propagated at a node. Chosen when it was written; no comparison with other values is on record.
+/// Limits of propagation at a node. Not tuned.
 struct propagation_parameters {
-    /// Visits of rows: these, and so many for each row. They end a propagation whose bounds creep.
+    /// Visits of rows per propagation: a number, plus a number for each row. They end a propagation whose bounds creep.
     std::size_t least_budget = 2000;
     std::size_t budget_per_row = 200;
-    /// Terms that count as one more visit.
+    /// Number of terms that count as one more visit.
     std::size_t terms_per_visit = 8;
 };
 
-/// Bounds with everything that tightens them: the rows of a problem (both sides), the cutoff of the objective, and
+/// Bounds, and everything that tightens them: both sides of the rows of a problem, the cutoff of the objective, and
 /// clauses. Every bound change has a reason.
 class propagator {
 public:
@@ -50,28 +50,28 @@ public:
     [[nodiscard]] const disjunctions& learned() const { return disjunctions_; }
     [[nodiscard]] disjunctions& learned() { return disjunctions_; }
     [[nodiscard]] std::uint32_t level() const { return domains_.level(); }
-    /// The problem, with the cutoff, has no point.
+    /// Whether the problem, with the cutoff, has been proven to have no point.
     [[nodiscard]] bool refuted() const { return contradiction_at_root_; }
-    /// After `propagate` or `imply` said false: literals that hold and exclude each other.
+    /// After `propagate` or `imply` returned false: literals that hold and exclude each other.
     [[nodiscard]] const std::vector<literal>& conflict() const { return conflict_; }
     [[nodiscard]] std::size_t bytes() const {
         return domains_.bytes() + rows_.bytes() + disjunctions_.bytes() +
                bytes_of(queue_, queued_, lists_, list_literals_, conflict_);
     }
-    /// Long rows count for several.
+    /// Number of visits of rows; long rows count several times.
     [[nodiscard]] std::size_t row_visits() const { return visits_; }
 
-    /// A row that holds for all points worth looking for. At level 0.
+    /// Adds a row that holds for all points worth searching for. Only at level 0.
     void add_row(std::span<const entry> entries, double lower, double upper, double noise = 0.0) {
         if (lower > upper + problem_->tolerances.slack(lower) + noise) contradiction_at_root_ = true;
         if (upper < infinity) enqueue_new(rows_.add(entries, upper, *problem_, noise));
         if (lower > -infinity) enqueue_new(rows_.add_lower(entries, lower, *problem_, noise));
     }
-    /// From now on only points with an objective of at most `value` matter.
+    /// Restricts the search to points with an objective of at most `value`.
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
-        rows_.set_limit(objective_row_, limit, n.zero * n.slack(limit), n); // the cutoff has its distance already
+        rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n); // the cutoff includes a distance already
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
     /// The least objective that the bounds allow.
@@ -90,15 +90,15 @@ public:
         domains_.back_to(level);
         head_ = std::min(head_, domains_.changes());
         clear_queue();
-        enqueue(static_cast<std::uint32_t>(objective_row_)); // whose limit may have come down
+        enqueue(static_cast<std::uint32_t>(objective_row_)); // its limit may have fallen
         while (!lists_.empty() && lists_.back().bound_change >= domains_.changes()) {
             list_literals_.resize(lists_.back().first);
             lists_.pop_back();
         }
     }
 
-    /// Tightens a bound, if that is new. False: a conflict. Bounds of a continuous column that cross say no
-    /// more than the row that moves them, which knows its tolerance: they meet.
+    /// Tightens a bound, if that is new. Returns false on a conflict. If bounds of a continuous column cross by what a
+    /// row implies, they are made equal: the row itself, which knows its tolerance, reports a conflict.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;
         const auto j = column_of(l.bound);
@@ -119,15 +119,16 @@ public:
         domains_.raise(l, why);
         return true;
     }
-    /// As above, with the literals that imply it.
+    /// The same with the literals that imply `l`.
     bool imply(literal l, std::span<const literal> because) {
         if (domains_.is_true(l)) return true;
         return imply(l, keep_list(because));
     }
-    /// At level 0.
+    /// Only at level 0.
     bool imply_at_root(literal l) { return imply(l, reason{}); }
 
-    /// To the fixed point, or to a limit where continuous bounds converge too slowly. False: a conflict.
+    /// Propagates to the fixed point, or to a limit if continuous bounds converge too slowly. Returns false on a
+    /// conflict.
     bool propagate() {
         if (contradiction_at_root_) return false;
         const auto budget = visits_ + with_.least_budget + with_.budget_per_row * rows_.size();
@@ -145,13 +146,13 @@ public:
         return true;
     }
 
-    /// Propagates a row that holds everywhere, but isn't kept. False: a conflict.
+    /// Propagates a row that holds everywhere, without storing it. Returns false on a conflict.
     bool apply(std::span<const signed_term> terms, double limit) {
         const row_sum sum{terms, [&](bound_index b) { return domains_[b]; }};
         if (sum.infinite > 0) return true;
         const double room = limit - sum.finite;
-        const double slack =
-            problem_->tolerances.slack(limit) + noise_of(terms, limit, [&](bound_index b) { return domains_[b]; });
+        const double slack = problem_->tolerances.objective_slack(limit) +
+                             noise_of(terms, limit, [&](bound_index b) { return domains_[b]; });
         row_explanation explanation{domains_, rows_, problem_->tolerances};
         if (room < -slack) {
             conflict_.clear();
@@ -161,24 +162,24 @@ public:
         }
         std::vector<literal> because;
         for (const auto& t : terms) {
-            const auto target = risen(t, room + slack, domains_[t.bound]);
+            const auto target = risen(t, room + slack, domains_[t.bound], problem_->tolerances.integrality);
             if (!target) continue;
             because.clear();
-            // What holds at the root needs no reasons.
+            // At the root no reasons are needed.
             if (level() > 0) explanation.implied(terms, limit + slack, false, *target, because);
             if (!imply(*target, because)) return fail();
         }
         return true;
     }
 
-    /// The conflict of a row that the bounds contradict by more than `margin`.
+    /// Sets the conflict of a row that the bounds contradict by more than `margin`.
     void contradict(std::span<const signed_term> terms, double limit, double margin) {
         conflict_.clear();
         row_explanation{domains_, rows_, problem_->tolerances}.contradiction(terms, limit, margin, conflict_);
         if (level() == 0) contradiction_at_root_ = true;
     }
 
-    /// Literals visible before that imply `l` through `why`.
+    /// Appends visible literals that imply `l` through `why`.
     void explain(literal l, reason why, std::vector<literal>& out) {
         switch (why.from) {
         case reason::source::none: break;
@@ -199,8 +200,8 @@ public:
         }
         }
     }
-    /// A clause that always holds. Its literals must be ordered: those that hold or may hold first, then those that
-    /// became false last. Implies what it implies at once. False: a conflict.
+    /// Adds a clause that always holds, and applies it at once. Its literals must be ordered: true or open ones first,
+    /// then those that became false last. Returns false on a conflict.
     bool learn(std::span<const literal> literals, bool learned, std::uint32_t levels) {
         if (literals.empty()) return fail_at_root();
         if (literals.size() == 1) {
@@ -217,7 +218,7 @@ private:
     static constexpr propagation_parameters with_{};
 
     struct kept_list {
-        trail_position bound_change; ///< that it explains
+        trail_position bound_change; ///< the bound change that the list explains
         std::size_t first;
         std::size_t count;
     };
@@ -286,7 +287,7 @@ private:
         watchers.resize(kept);
         return fine;
     }
-    /// Puts the false literal second and looks for another one to watch in its place.
+    /// Puts the false literal second, and looks for another one to watch in its place.
     bool rewatch(const disjunctions::watcher& w, bound_index b) {
         auto literals = disjunctions_.literals(w.which);
         if (opposite(literals[0].bound) == b && literals[0].value == w.value) std::swap(literals[0], literals[1]);
@@ -339,18 +340,19 @@ private:
         }
         return true;
     }
-    /// The term may rise by `room` above `least · weight`.
+    /// Tightens the opposite bound of a term that may rise by `room` above `least · weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
-        const auto target = risen(t, room, least);
+        const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});
     }
-    [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least) const {
+    /// `grace`: how far beyond it an integer may lie.
+    [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least, double grace) const {
         const auto target = opposite(t.bound);
         const double value = -(least + room / t.weight);
         const double old = domains_[target];
         if (std::abs(value) > problem_->tolerances.huge) return std::nullopt;
         if (domains_.is_integral(column_of(target))) {
-            const double rounded = std::ceil(value - problem_->tolerances.integrality);
+            const double rounded = std::ceil(value - grace);
             return rounded > old ? std::optional{literal{target, rounded}} : std::nullopt;
         }
         if (old == -infinity) return literal{target, value};

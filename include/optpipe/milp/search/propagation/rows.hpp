@@ -14,7 +14,7 @@
 
 namespace optpipe::milp::search {
 
-/// `weight · bound`, weight above 0.
+/// `weight · bound`, with a positive weight.
 struct signed_term {
     double weight = 0.0;
     bound_index bound = 0;
@@ -25,15 +25,15 @@ struct signed_row {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     double limit = 0.0;
-    /// By how much the limit must be passed before that is a contradiction.
+    /// The violation of the limit that is needed for a contradiction.
     double slack = 0.0;
-    /// What the limit may be off by.
+    /// Error of the limit.
     double noise = 0.0;
-    /// Integral weights and columns: sums are exact.
+    /// Integral weights and columns, whose sums doubles hold exactly.
     bool exact = false;
 };
 
-/// All rows in that form, and which of them look at a bound.
+/// All rows in that form, and the rows that each bound occurs in.
 class signed_rows {
 public:
     explicit signed_rows(std::size_t columns) : watchers_(2 * columns) {}
@@ -64,19 +64,28 @@ private:
     std::size_t add(std::span<const entry> entries, double sign, double limit, double noise, const problem& p) {
         signed_row r{static_cast<std::uint32_t>(terms_.size()), 0, limit, 0.0, noise, true};
         const auto id = static_cast<std::uint32_t>(rows_.size());
+        double size = std::abs(limit) < infinity ? std::abs(limit) : 0.0;
         for (const auto& e : entries) {
             const double weight = sign * e.coefficient;
             if (weight == 0.0) continue;
             const auto b = weight > 0.0 ? lower_of(e.column) : upper_of(e.column);
             terms_.push_back({std::abs(weight), b});
             watchers_[b].push_back(id);
-            r.exact = r.exact && p.is_integral(e.column) && weight == std::round(weight);
+            r.exact = r.exact && p.is_integral(e.column) && is_whole(weight);
+            size += std::abs(weight) * size_of(e.column, p);
             ++r.count;
         }
-        r.exact = r.exact && r.count > 0;
+        r.exact = r.exact && r.count > 0 && size < largest_exact_integer;
         rows_.push_back(r);
         set_limit(id, limit, p.tolerances);
         return id;
+    }
+    /// The largest value of a column, as far as its bounds tell.
+    static double size_of(std::size_t j, const problem& p) {
+        double size = 0.0;
+        for (const double bound : {p.lower[j], p.upper[j]})
+            size = std::max(size, std::min(std::abs(bound), p.tolerances.huge));
+        return size;
     }
 
     std::vector<signed_row> rows_;
@@ -84,11 +93,11 @@ private:
     std::vector<std::vector<std::uint32_t>> watchers_;
 };
 
-/// Adds up a row: its least activity, and how many of its terms are unbounded.
+/// Sums a row: its least activity, and the number of its unbounded terms.
 struct row_sum {
     double finite = 0.0;
     std::size_t infinite = 0;
-    std::size_t where = 0; ///< of an unbounded one
+    std::size_t where = 0; ///< index of an unbounded term
 
     template <class ValueOf> row_sum(std::span<const signed_term> terms, ValueOf value_of) {
         for (std::size_t k = 0; k < terms.size(); ++k) {
@@ -103,7 +112,7 @@ struct row_sum {
     }
 };
 
-/// What the sum of a row's terms, compared with a limit, may be off by.
+/// Rounding error of the sum of a row's terms when it is compared with a limit.
 template <class ValueOf>
 [[nodiscard]] double noise_of(std::span<const signed_term> terms, double limit, ValueOf value_of) {
     double largest = std::abs(limit);
@@ -114,8 +123,8 @@ template <class ValueOf>
     return noise_of_sum(largest);
 }
 
-/// The weakest literals that are visible and still make the row imply `target` (or, without target, contradict
-/// itself): what surplus there is goes to the literals that came last.
+/// The weakest visible literals that still make the row imply `target` (or, without a target, contradict itself). The
+/// surplus is spent on the literals that came last.
 class row_explanation {
 public:
     row_explanation(const domains& d, const signed_rows& rows, const numbers& n)
@@ -126,7 +135,7 @@ public:
         collect(rows_.terms(row), r.count);
         spend(total_ - r.limit - (r.exact ? 1.0 : r.slack + r.noise + noise_of_sum(largest_)), out);
     }
-    /// Of a row that isn't kept anywhere. At least `margin` of what it is violated by must be left.
+    /// Explains a contradiction of a row that isn't stored. At least `margin` of its violation must be left.
     void contradiction(std::span<const signed_term> terms, double limit, double margin, std::vector<literal>& out) {
         collect(terms, terms.size());
         spend(total_ - limit - margin - noise_of_sum(largest_), out);
@@ -190,7 +199,7 @@ private:
             out.push_back(p.needed);
         }
     }
-    /// To an earlier bound of the column, as far as the surplus allows.
+    /// Weakens a literal to a lower value, as far as the surplus allows. Returns the surplus used.
     double weaken(part& p, double surplus) {
         const double value = p.needed.value;
         double weakest = value - surplus / p.weight;
@@ -204,7 +213,7 @@ private:
     const signed_rows& rows_;
     const numbers& numbers_;
     double total_ = 0.0;
-    double largest_ = 0.0; ///< of what was added up
+    double largest_ = 0.0; ///< magnitude of the largest summand
     std::vector<part> parts_;
 };
 

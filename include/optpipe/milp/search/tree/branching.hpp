@@ -22,7 +22,7 @@ struct fractional {
     [[nodiscard]] double up() const { return std::ceil(value) - value; }
 };
 
-/// Fractional integer columns, only those of the highest priority among them.
+/// The fractional integer columns of the highest priority among them.
 [[nodiscard]] inline std::vector<fractional> fractional_columns(const context& c, std::span<const double> point) {
     const auto& p = *c.instance;
     std::vector<fractional> found;
@@ -44,28 +44,29 @@ struct branching_choice {
     bool up_first = false;
 };
 
-/// How much `reliability_branching` tries. Chosen when it was written; no comparison with other values is on record.
+/// Limits of `reliability_branching`. Not tuned.
 struct branching_parameters {
-    /// Observations on which a pseudocost rests: fewer cost less at the top of the tree. The paper takes 8.
+    /// Observations that make a pseudocost reliable. Fewer cost less at the top of the tree. The paper takes 8.
     std::size_t reliable = 4;
-    /// Columns that are tried at a node, and how many of them without a better one.
+    /// Most columns that are tried at a node, and most candidates in succession without a better one.
     std::size_t most_tried = 40;
     std::size_t lookahead = 9;
-    /// Of the simplex: more tell the gain more precisely, and cost more.
+    /// Simplex iterations per child: more estimate the gain more precisely, and cost more.
     std::size_t iterations_per_child = 60;
-    /// Of a unit, by which the integer above may be farther and still is tried first: there a decision usually has
-    /// consequences.
+    /// The up child is searched first even if its integer is farther by this distance (in units of the column), because
+    /// increasing a column usually has more consequences.
     double up_margin = 0.2;
 };
 
-/// Reliability branching (Achterberg, Koch and Martin, 2005): pseudocosts where they rest on enough observations, else
-/// both children are tried with a few iterations, the most promising columns first.
+/// Reliability branching (Achterberg, Koch and Martin, 2005): uses pseudocosts that are reliable. For other columns,
+/// the most promising first, it tries both children with a few iterations.
 class reliability_branching {
 public:
     reliability_branching(const context& c, relaxation& lp, pseudocosts& history)
         : context_{&c}, lp_{lp}, history_{history} {}
 
-    /// `bound` is that of the relaxation at hand, which stays as it is but for its basis being set again.
+    /// `bound` is the bound of the current relaxation. The relaxation is the same afterwards, but its basis has been
+    /// set again.
     branching_choice choose(std::vector<fractional> candidates, double bound, double cutoff,
                             std::vector<pseudocosts::observation>& news) {
         std::stable_sort(candidates.begin(), candidates.end(),
@@ -108,7 +109,7 @@ private:
     [[nodiscard]] double expected(const fractional& f) const {
         return pseudocosts::score(f.down() * history_.unit(f.column, false), f.up() * history_.unit(f.column, true));
     }
-    /// Towards the nearer integer; ties go up, where a decision usually has consequences.
+    /// Whether to search the up child first: if its integer is nearer, or farther by at most the margin.
     [[nodiscard]] static bool up_first(const fractional& f) { return f.up() <= f.down() + with_.up_margin; }
 
     gains strong_branch(const fractional& f, double bound, double cutoff, const basis& start,

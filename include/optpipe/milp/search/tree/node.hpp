@@ -10,18 +10,18 @@
 
 namespace optpipe::milp::search {
 
-/// An open part of the tree: the decisions that lead to it.
+/// An open node of the tree, given by the decisions that lead to it.
 struct node {
     std::vector<literal> decisions;
-    /// No point of this part is better.
+    /// Lower bound on the objective of the node's points.
     double bound = 0.0;
-    /// What its best point may be worth.
+    /// Estimate of the best objective in the node.
     double estimate = 0.0;
-    /// Of the parent's relaxation; may be missing.
+    /// Basis of the parent's relaxation; may be missing.
     std::shared_ptr<const basis> start;
-    /// What the last decision rounded away, for pseudocosts; 0 where unknown.
+    /// Distance by which the last decision rounded its column, for pseudocosts; 0 if unknown.
     double rounded = 0.0;
-    /// In order of birth, for ties.
+    /// Number in the order of creation, for ties.
     std::uint64_t number = 0;
 
     [[nodiscard]] std::size_t bytes() const {

@@ -23,9 +23,9 @@ public:
     }
     [[nodiscard]] bool empty() const { return heap_.empty(); }
     [[nodiscard]] std::size_t size() const { return heap_.size(); }
-    /// With room for the heap to grow.
+    /// Includes spare room of the heap.
     [[nodiscard]] std::size_t bytes() const { return bytes_ + bytes_of(heap_); }
-    /// Infinite without nodes.
+    /// Infinite if there are no nodes.
     [[nodiscard]] double least_bound() const {
         return heap_.empty() ? std::numeric_limits<double>::infinity() : heap_.front().bound;
     }
@@ -36,7 +36,7 @@ public:
         bytes_ -= n.bytes();
         return n;
     }
-    /// Throws away what can't be better than the cutoff.
+    /// Removes the nodes that can't be better than the cutoff.
     void prune(double cutoff) {
         if (cutoff >= pruned_at_) {
             if (least_bound() > cutoff) clear();

@@ -15,7 +15,7 @@
 
 namespace optpipe::milp::search {
 
-/// Rows of a relaxation beyond those of the problem: cuts that hold everywhere.
+/// Rows of a relaxation in addition to those of the problem: cuts that hold everywhere.
 using extra_rows = std::vector<sparse_row>;
 
 [[nodiscard]] inline std::size_t bytes_of_rows(const extra_rows& rows) {
@@ -25,16 +25,16 @@ using extra_rows = std::vector<sparse_row>;
     return sum;
 }
 
-/// The sum of a relaxation's rows with multipliers, and of the objective below its cutoff: one row that holds wherever
-/// those do. If the bounds contradict it, the relaxation has no point there worth looking for, whatever the linear
-/// solver's arithmetic was.
+/// A combination of a relaxation's rows with multipliers, and of the objective with its cutoff: one row that holds
+/// wherever those do. If the bounds contradict it, the relaxation has no point worth searching for, however inexact the
+/// linear solver's arithmetic was.
 class proof_row {
 public:
     proof_row(const problem& p, const extra_rows& extra)
         : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
-    /// `multipliers` one per row, above 0 for lower sides; `share` of the objective: with none, what is proven is that
-    /// there is no point at all, which must then hold whatever the noise in the rows' sides.
+    /// `multipliers` has one value per row, positive for lower sides; `share` is the multiplier of the objective. If it
+    /// is 0, the row proves that there is no point at all, which must hold whatever the noise in the rows' sides.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
         std::fill(sums_.begin(), sums_.end(), 0.0);
@@ -52,10 +52,10 @@ public:
                 own ? p.row_lower[i] : more[i - p.rows()].lower, own ? p.row_upper[i] : more[i - p.rows()].upper);
             if (own) arithmetic_ += std::abs(multipliers[i]) * p.row_noise[i];
         }
-        if (share > 0.0) noise_ = 0.0; // the cutoff has its distance already
+        if (share > 0.0) noise_ = 0.0; // the cutoff includes a distance already
         noise_ += arithmetic_;
     }
-    /// Leaves out what is too small to count, at the price of what it could be by the bounds of the root.
+    /// Leaves out terms that are too small to count; their least values by the bounds at the root go to the limit.
     void normalize(const domains& d) {
         terms_.clear();
         double largest = 0.0;
@@ -78,12 +78,12 @@ public:
 
     [[nodiscard]] std::span<const signed_term> terms() const { return terms_; }
     [[nodiscard]] double limit() const { return limit_; }
-    /// The same for moving bounds by it: with what it may be off by, but for the tolerance.
+    /// The limit for moving bounds: it includes all errors of the row, except the tolerance.
     [[nodiscard]] double safe_limit() const { return limit_ + noise_ + rounding * magnitude_; }
-    /// By how much the limit must be passed before that is a contradiction, the arithmetic aside.
+    /// The violation of the limit that is needed for a contradiction, apart from the rounding of this class.
     [[nodiscard]] double noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(sums_, sizes_, terms_); }
-    /// Whether the bounds contradict it, by more than the noise and than the arithmetic may have gone wrong.
+    /// Whether the bounds contradict the row by more than its noise and possible rounding.
     [[nodiscard]] bool contradicts(const domains& d) const {
         double magnitude = magnitude_;
         double least = -limit_;
@@ -115,12 +115,12 @@ private:
     const problem* problem_;
     const extra_rows* extra_;
     std::vector<double> sums_;
-    std::vector<double> sizes_; ///< of what was added up, without signs
+    std::vector<double> sizes_; ///< sums of the magnitudes of the summands
     std::vector<signed_term> terms_;
     double limit_ = 0.0;
-    double magnitude_ = 0.0; ///< of what the limit was added up from
+    double magnitude_ = 0.0; ///< sum of the magnitudes of the limit's summands
     double noise_ = 0.0;
-    double arithmetic_ = 0.0; ///< of that, what computing the rows has left
+    double arithmetic_ = 0.0; ///< the part of the noise that comes from computing the rows
 };
 
 } // namespace optpipe::milp::search

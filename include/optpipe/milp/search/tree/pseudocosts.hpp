@@ -9,7 +9,7 @@
 
 namespace optpipe::milp::search {
 
-/// What rounding a column has cost so far, per unit, down and up (Bénichou et al., 1971).
+/// The observed cost of rounding each column, per unit, down and up (Bénichou et al., 1971).
 class pseudocosts {
 public:
     /// One observation: the bound rose by `gain` when the column was moved by `distance`.
@@ -34,18 +34,18 @@ public:
         }
     }
     [[nodiscard]] std::size_t count(std::size_t column, bool up) const { return sides_[up ? 1 : 0].of[column].count; }
-    /// Observations of the rarer direction.
+    /// The number of observations in the rarer direction.
     [[nodiscard]] std::size_t reliability(std::size_t column) const {
         return std::min(count(column, false), count(column, true));
     }
-    /// By the column's own history, or that of all where it has none.
+    /// The mean cost per unit in the column's own history, or in that of all columns if it has none.
     [[nodiscard]] double unit(std::size_t column, bool up) const {
         const auto& all = sides_[up ? 1 : 0];
         const auto& own = all.of[column];
         if (own.count > 0) return own.total / static_cast<double>(own.count);
         return all.sum.count > 0 ? all.sum.total / static_cast<double>(all.sum.count) : 1.0;
     }
-    /// High if both ways cost.
+    /// A score that is high if both directions have a cost.
     [[nodiscard]] static double score(double down, double up) {
         constexpr double least = 1e-6;
         return std::max(down, least) * std::max(up, least);

@@ -20,7 +20,7 @@
 
 namespace optpipe::milp::search {
 
-/// Rows of the relaxation: those of the problem, and cuts behind them.
+/// The linear program of a problem; a `relaxation` adds its cuts after these rows.
 [[nodiscard]] inline linear_program program_of(const problem& p) {
     linear_program lp;
     std::vector<Eigen::Triplet<double>> entries;
@@ -62,8 +62,8 @@ public:
     [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
-    /// Infeasible is what stays so if the rows' sides are off by their noise; of what doesn't, the point is one for
-    /// slightly wider rows.
+    /// Reports infeasibility only if it remains with the rows' sides moved by their noise. Otherwise the point belongs
+    /// to slightly wider rows.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;
@@ -78,20 +78,20 @@ public:
         if (status == lp_status::stopped && solver_.working_bytes() > limits.memory) c.end(limit::memory);
         return status;
     }
-    /// With the room that it takes to factorize a basis.
+    /// Includes the memory that factorizing a basis takes.
     [[nodiscard]] std::size_t bytes() const {
         return solver_.bytes() + room_for(solver_.working_bytes()) + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
     }
-    /// Of all solves so far, in about what a visit of a row costs in propagation.
+    /// The effort of all solves; its unit costs about as much as a visit of a row in propagation.
     [[nodiscard]] std::size_t effort() const {
         return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
     }
-    /// Of so many iterations on so many rows and columns.
+    /// The effort of a number of iterations, if rows and columns together are `lines`.
     [[nodiscard]] static std::size_t effort_of(std::size_t iterations, std::size_t lines) {
         constexpr std::size_t share = 4;
         return iterations * (1 + lines / share);
     }
-    /// Of a relaxation whose last cuts may be others: those that the basis doesn't know are basic.
+    /// Sets a basis whose last cuts may be others: cuts that it doesn't have become basic.
     void set_basis(const basis& b) {
         const auto rows = problem_->rows() + cuts_.size();
         if (b.rows.size() == rows) return solver_.set_basis(b);
@@ -99,7 +99,7 @@ public:
         fitted.rows.resize(rows, basis_status::basic);
         solver_.set_basis(fitted);
     }
-    /// Starts the next solve from the rows' own activities.
+    /// Makes the next solve start from the slack basis.
     void forget_basis() {
         basis fresh;
         for (std::size_t j = 0; j < lower_.size(); ++j)
@@ -109,7 +109,7 @@ public:
         fresh.rows.assign(problem_->rows() + cuts_.size(), basis_status::basic);
         solver_.set_basis(fresh);
     }
-    /// Valid whatever the status.
+    /// A lower bound that is valid whatever the status of the last solve.
     [[nodiscard]] double bound() const { return solver_.dual_bound(); }
     [[nodiscard]] std::span<const double> point() const { return solver_.primal(); }
 
@@ -124,7 +124,7 @@ public:
         }
         solver_.add_rows(rows);
     }
-    /// Cuts from that position on that don't hold the point of the last solve: their rows are basic.
+    /// Cuts from position `first` on that aren't tight at the last solve's point: their rows are basic.
     [[nodiscard]] std::vector<std::size_t> loose_cuts(std::size_t first = 0) const {
         const auto statuses = solver_.current_basis().rows;
         std::vector<std::size_t> loose;
@@ -132,7 +132,7 @@ public:
             if (statuses[problem_->rows() + k] == basis_status::basic) loose.push_back(k);
         return loose;
     }
-    /// Positions among the cuts, rising.
+    /// `positions` are those among the cuts, in ascending order.
     void remove_cuts(std::span<const std::size_t> positions) {
         std::vector<std::size_t> rows;
         for (const auto k : positions)
@@ -143,15 +143,15 @@ public:
     }
 
 private:
-    /// While factors are made, lists that grow and those of what is left to eliminate take up to so many times as much
-    /// again (measured).
+    /// Extra memory during a factorization, as a multiple of the factors' memory: growing lists, and those of the
+    /// matrix that is left to eliminate (measured).
     static constexpr double room_per_factors = 1.6;
 
     [[nodiscard]] std::size_t room_for(std::size_t working) const {
         const auto factors = working - std::min(working, bytes_without_factors_);
         return static_cast<std::size_t>(room_per_factors * static_cast<double>(factors));
     }
-    /// To grow by no more than `left`, the room counted.
+    /// The memory limit of the solver so that it grows by at most `left`, including the extra memory.
     [[nodiscard]] std::size_t most_bytes(std::size_t left) const {
         constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
         const double growth = static_cast<double>(left) / (1.0 + room_per_factors);
@@ -168,7 +168,8 @@ private:
     [[nodiscard]] double noise_of_row(std::size_t i, double side) const {
         return problem_->tolerances.noise_at(side) + (i < problem_->rows() ? problem_->row_noise[i] : 0.0);
     }
-    /// Wider by so much more than the noise that what is infeasible then has a proof that beats it.
+    /// Solves with sides that are wider than the noise. The factor is large enough that if the wider program is
+    /// infeasible, its proof exceeds the noise.
     lp_status solve_wider(const simplex_limits& limits) {
         constexpr double times = 10.0;
         const auto lower = solver_.program().row_lower;

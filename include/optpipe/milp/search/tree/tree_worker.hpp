@@ -28,26 +28,26 @@
 
 namespace optpipe::milp::search {
 
-/// How `tree_worker` works on a node. Chosen when it was written; no comparison with other values is on record.
+/// Limits of `tree_worker` at a node. Not tuned.
 struct tree_worker_parameters {
-    /// Visits of rows in a dive, or what takes as long: then others may take nodes over.
+    /// Effort of a dive, in visits of rows or work that takes as long; afterwards other workers can take over nodes.
     std::size_t effort_per_dive = 10'000'000;
-    /// Of propagation and relaxation at a node, as long as each fixes something.
+    /// Rounds of propagation and relaxation at a node, while each round fixes something.
     std::size_t most_rounds = 4;
-    /// Half of the learned clauses go at so many.
+    /// Number of learned clauses at which half of them are deleted.
     std::size_t most_learned = 5000;
-    /// Literals of a clause that is learned from an infeasible relaxation: longer ones prune less, and cost more.
+    /// Most literals of a clause that is learned from an infeasible relaxation: longer ones prune less, and cost more.
     std::size_t longest_clause = 200;
-    /// Of the user's cuts: rounds at a node, cuts of a round, and how many are held before those that are loose go.
+    /// User cuts: rounds per node, cuts per round, and the number of held cuts at which loose ones are removed.
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// Nodes at which the user's cuts aren't asked for, after there were none.
+    /// Most nodes in succession at which the user's cuts aren't requested, after there were none.
     std::size_t longest_pause = 31;
 };
 
-/// One worker of branch and bound on relaxations: dives from a node, leaving open ones behind. What it finds for others
-/// is kept until they collect it.
+/// One worker of branch and bound on relaxations. It dives from a node and leaves open nodes behind. Its results for
+/// other workers are kept until they are collected.
 class tree_worker {
 public:
     tree_worker(const context& c, const propagator& engine, const relaxation& lp)
@@ -58,8 +58,8 @@ public:
     tree_worker(const tree_worker&) = delete;
     tree_worker& operator=(const tree_worker&) = delete;
 
-    /// Takes nodes from `n` on, depth first, at most `budget` of them, fewer where they are expensive; what is left is
-    /// in `open`, the shallowest first. After each node `share` gets `open` and may take some away.
+    /// Processes nodes from `n` on, depth first: at most `budget`, fewer if they are expensive. The remaining nodes are
+    /// in `open`, the shallowest first. After each node `share` is called with `open`, and may remove some.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
         const auto last = effort() + with_.effort_per_dive;
         open.clear();
@@ -81,18 +81,18 @@ public:
         return engine_.bytes() + lp_.bytes() + analysis_.bytes() + proof_.bytes() + history_.bytes() +
                bytes_of(locks_.up, locks_.down, path_, observations_);
     }
-    /// Tells the control what it holds. In deterministic mode only between rounds.
+    /// Updates the memory that the control counts. In deterministic mode call it only between rounds.
     void account() { share_.set(bytes()); }
-    /// That it has taken so far.
+    /// Number of processed nodes.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
-    /// In visits of rows, or what takes as long.
+    /// Total effort, in visits of rows or work that takes as long.
     [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
     [[nodiscard]] worker_results& found() { return results_; }
     [[nodiscard]] pseudocosts& history() { return history_; }
     [[nodiscard]] std::vector<pseudocosts::observation>& observations() { return observations_; }
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return lp_; }
-    /// The least bound among parts that could be neither searched nor excluded; infinite if there are none.
+    /// The least bound among nodes that could neither be searched nor excluded; infinite if there are none.
     [[nodiscard]] double unresolved() const { return unresolved_; }
 
     void take_cutoff(double cutoff) {
@@ -100,7 +100,7 @@ public:
         results_.cutoff = cutoff;
         engine_.set_cutoff(cutoff);
     }
-    /// Goes to the root and takes over what others know to hold everywhere.
+    /// Goes to the root and applies bounds that others have proven to hold everywhere.
     void apply_global_bounds(std::span<const literal> global_bounds) {
         retreat(0);
         for (const auto& f : global_bounds)
@@ -109,7 +109,7 @@ public:
         if (engine_.learned().learned() > with_.most_learned) engine_.learned().forget_half();
     }
 
-    /// Makes the bounds those of a node. False: nothing is left of it, and why has been learned.
+    /// Sets the bounds of a node. Returns false if the node has no points; the reason has been learned.
     bool enter(const node& n) {
         std::size_t common = 0;
         while (common < path_.size() && common < n.decisions.size() && path_[common].decision == n.decisions[common])
@@ -130,8 +130,8 @@ public:
 
     enum class verdict : unsigned char { closed, open, interrupted };
 
-    /// Solves the relaxation within the bounds at hand, and tightens them by reduced costs, until nothing changes.
-    /// `bound` rises. `open`: `lp().point()` is good if `has_point`.
+    /// Solves the relaxation within the current bounds, and tightens them by reduced costs, until nothing changes.
+    /// Raises `bound`. After `open`, `lp().point()` is valid if `has_point`.
     verdict relax(double& bound, bool& has_point) {
         for (std::size_t round = 0; round < with_.most_rounds; ++round) {
             const auto status = solve_once(bound, has_point);
@@ -148,7 +148,7 @@ public:
         return verdict::open;
     }
 
-    /// Checks a point; it may become the incumbent.
+    /// Checks a point, which may become the incumbent. Returns whether it is a solution within the cutoff.
     bool offer(std::span<const double> values) {
         if (!results_.offer(*context_, values)) return false;
         engine_.set_cutoff(results_.cutoff);
@@ -160,7 +160,7 @@ public:
         engine_.set_cutoff(results_.cutoff);
         return true;
     }
-    /// The integers of the relaxation's point are integral. False if no solution can be made of it.
+    /// Offers the relaxation's point, whose integers must be integral. Returns false if no solution can be made of it.
     bool offer_rounded() {
         std::vector<double> values(lp_.point().begin(), lp_.point().end());
         for (std::size_t j = 0; j < values.size(); ++j)
@@ -169,8 +169,8 @@ public:
         static_cast<void>(offer(values));
         return true;
     }
-    /// Solves for the continuous columns, the integers being fixed where `values` has them. False if that gives no
-    /// solution. The relaxation's point is another one then.
+    /// Solves for the continuous columns with the integers fixed at `values`. Returns false if that gives no solution.
+    /// It changes the relaxation's point.
     bool complete(std::span<const double> values) {
         for (std::size_t j = 0; j < values.size(); ++j)
             if (context_->instance->is_integer(j)) lp_.set_bounds(j, values[j], values[j]);
@@ -183,7 +183,7 @@ public:
         return true;
     }
 
-    /// Learns from the conflict at hand and backtracks to where the clause is unit.
+    /// Learns from the current conflict, and backtracks to the level where the clause is unit.
     void learn() {
         context_->limits->count_conflicts(1);
         if (engine_.refuted()) return;
@@ -207,7 +207,7 @@ private:
 
     struct step {
         literal decision;
-        std::uint32_t before; ///< level at which it was taken
+        std::uint32_t before; ///< level at which the decision was taken
     };
 
     void retreat(std::uint32_t level) {
@@ -246,7 +246,8 @@ private:
         n.start = start_;
         split(n, choice, open);
     }
-    /// A few rounds of them, as long as they cut off the point. They hold everywhere, and stay with this worker.
+    /// Adds a few rounds of user cuts, while they cut off the point. The cuts hold everywhere, and stay with this
+    /// worker.
     verdict take_user_cuts(double& bound, bool& has_point) {
         auto what = verdict::open;
         if (!context_->help.cuts_at || !context_->options->cuts) return what;
@@ -261,7 +262,7 @@ private:
         next_separation_ = nodes_ + 1 + separation_pause_;
         return what;
     }
-    /// False if none cuts off the relaxation's point.
+    /// Returns false if no user cut cuts off the relaxation's point.
     bool add_user_cuts() {
         const std::vector<double> point(lp_.point().begin(), lp_.point().end());
         cut_pool pool;
@@ -298,7 +299,7 @@ private:
         has_point = status == lp_status::optimal;
         return verdict::open;
     }
-    /// Whether multipliers prove, by our own arithmetic, that nothing is left here; then that is learned.
+    /// Whether multipliers prove, by our own arithmetic, that the node has no points left. If so, that is learned.
     bool closes(std::span<const double> multipliers, double share) {
         proof_.build(multipliers, share, results_.cutoff);
         proof_.normalize(engine_.bounds());
@@ -308,7 +309,7 @@ private:
         learn();
         return true;
     }
-    /// The node at hand is about to be pruned as infeasible.
+    /// Checks the witness when the current node is about to be pruned as infeasible.
     void watch_closing() const {
         if (context_->witness_point.empty() || results_.cutoff < context_->witness_objective) return;
         const auto& d = engine_.bounds();
@@ -329,13 +330,32 @@ private:
         return false;
     }
 
-    /// An integral point: a solution, unless it fails the check.
+    /// An integral point: a solution, unless rounding it breaks a row. Then the integer that is farthest from its
+    /// rounded value is branched on.
     void settle(node& n, std::vector<node>& open) {
-        if (!offer_rounded()) branch_without_point(n, open);
+        const auto farthest = farthest_from_integral();
+        if (offer_rounded()) return;
+        if (!farthest) return branch_without_point(n, open);
+        n.start.reset();
+        split(n, *farthest, open);
+    }
+    [[nodiscard]] std::optional<branching_choice> farthest_from_integral() const {
+        std::optional<branching_choice> farthest;
+        double most = 0.0;
+        const auto point = lp_.point();
+        for (std::size_t j = 0; j < point.size(); ++j) {
+            if (!context_->instance->is_integer(j) || engine_.bounds().is_fixed(j)) continue;
+            const double distance = std::abs(point[j] - std::round(point[j]));
+            if (!(distance > most) || !(point[j] > engine_.bounds().lower(j)) || !(point[j] < engine_.bounds().upper(j)))
+                continue;
+            most = distance;
+            farthest = {j, point[j], point[j] > std::round(point[j])};
+        }
+        return farthest;
     }
 
-    /// Without a point of the relaxation: halves some open domain. Where one has no end, what lies beyond huge numbers
-    /// is left unresolved: nothing that is found short of them may pass for a proof.
+    /// Branches without a point of the relaxation, by halving some open domain. If a domain is infinite, the part
+    /// beyond huge numbers stays unresolved, so that a search of the rest can't count as a proof.
     void branch_without_point(node& n, std::vector<node>& open) {
         const auto& d = engine_.bounds();
         for (std::size_t j = 0; j < d.columns(); ++j) {
