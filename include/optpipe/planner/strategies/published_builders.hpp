@@ -36,11 +36,11 @@ struct built_schedules {
     std::vector<search_start> best{};
 };
 
-/// What else is done between the builders.
+/// Callbacks between the builders.
 struct between_builders {
-    /// Where none of those fits that write a schedule down: to find any.
+    /// Finds any schedule; called if no unstoppable builder has one that fits.
     std::function<void()> if_none_fits{};
-    /// To run the constructive planner.
+    /// Runs the constructive planner.
     std::function<void()> run_constructive{};
 };
 
@@ -54,16 +54,16 @@ struct builder_parameters {
     double slice = 0.5;
     /// The same for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
     double slice_of_constructive = 0.75;
-    /// And of those that search, beside it. At 64 ranks x 512 microbatches v-auto takes 1.9 s; when its time is up, it
-    /// returns the best so far.
+    /// The same for builders that search; they run beside the constructive planner. At 64 ranks x 512 microbatches
+    /// v-auto takes 1.9 s; when its time is up, it returns the best at that time.
     double slice_of_searches = 0.5;
-    /// Of the time that is left, what all that can be stopped may take where there are lists of storage options: a
-    /// quarter, so that most is left for searches, however many options each is run with.
+    /// The same for all stoppable builders in problems with lists of storage options: a quarter, so that most is left
+    /// for other searches, with any number of options.
     double slice_with_options = 0.25;
-    /// Of that last one, what the constructive planner may take with all storage options, before the others: its few
-    /// trials tell which options are promising where memory is so little that no other builder has a schedule. Sixty
-    /// models drawn at random and a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better,
-    /// 4 worse, 0.1 %. The part is chosen, not tuned.
+    /// Share of `slice_with_options` for the constructive planner with all storage options, before the others. Its few
+    /// trials tell which options are promising if memory is too small for all other builders. Sixty random models and a
+    /// second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse, 0.1 %. The share
+    /// itself isn't tuned.
     double slice_of_quick = 0.5;
     /// Passes through the problem that must remain: to offer the best schedule and, if there is none, also to build
     /// one.
