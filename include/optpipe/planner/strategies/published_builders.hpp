@@ -47,10 +47,10 @@ namespace detail {
 
 /// When builders are left out, and when they are stopped.
 struct builder_parameters {
-    /// Of the time that is left, what those that can be stopped and don't search may take together. Half: of 59
-    /// problems with up to 4096 stages times microbatches, they take up to 0.3 s on 56, and so have ended within 3 s on
-    /// a machine three times slower; the longest takes 1 s (po-f, 16 ranks with four stages each).
-    double slice = 0.5;
+    /// Of the time that is left, what those that can be stopped and don't search may take together: enough for all that
+    /// end within a second, in 4 s on a machine three times slower. Of 59 problems with up to 4096 stages times
+    /// microbatches, they take up to 0.3 s on 56; the longest takes 1 s (po-f, 16 ranks with four stages each).
+    double slice = 0.75;
     /// Then of what is left, the same of the constructive planner with all its effort: 0.3 to 0.6 s on these problems.
     double slice_of_constructive = 0.75;
     /// And of those that search, beside it. At 64 ranks x 512 microbatches v-auto takes 1.9 s; when its time is up, it
