@@ -1,4 +1,4 @@
-// Runs the cases that the command line selects. A case that checks nothing is named, since there "passed" would say
+// Runs the cases that the command line selects. A case that checks nothing is named, since its "passed" would say
 // nothing; if none of the selected cases checks anything, the test counts as skipped.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

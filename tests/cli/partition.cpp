@@ -39,7 +39,7 @@ TEST_CASE("partition writes the pipeline and its plan, and says which layers are
     CHECK(run({"check", place / "p.json", place / "s.json"}).status == 0);
     const auto p = optpipe::read_problem(place / "p.json");
     CHECK(p.name == "eight");
-    // Of twice 40, the weights of all layers take 18.
+    // The weights of all layers take 18 of twice 40.
     CHECK(p.memory_limit[optpipe::rank{0}] + p.memory_limit[optpipe::rank{1}] == optpipe::memory_size{80 - 18});
 }
 

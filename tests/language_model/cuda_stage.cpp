@@ -48,7 +48,7 @@ TEST_CASE("a product is BLAS's") {
                            .c = c.data(),
                            .c_leading = 4});
     CHECK(c == std::vector<float>{2 * 58 + 3, 2 * 139 + 3, -7, -7, 2 * 64 + 3, 2 * 154 + 3, -7, -7});
-    // The same from what is transposed already.
+    // The same product from matrices that are transposed already.
     const std::vector<float> a_transposed{1, 2, 3, 4, 5, 6};
     const std::vector<float> b_transposed{7, 8, 9, 10, 11, 12};
     std::vector<float> d(4, 99.0F);

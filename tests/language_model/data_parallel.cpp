@@ -1,5 +1,5 @@
-// Two pipelines that train one model, on ranks that are threads: after every step both have the same parameters, those
-// of a model that sees all microbatches without a pipeline.
+// Two pipelines train one model, on ranks that are threads. After every step both have the same parameters: those of a
+// model that sees all microbatches without a pipeline.
 #include "../../examples/language_model/data_parallel_model.hpp"
 #include "language_model/training.hpp"
 #include "optpipe/pipeline/placement.hpp"
@@ -26,7 +26,7 @@ using optpipe::stage;
 constexpr std::size_t replicas = 2;
 constexpr std::size_t steps = 3;
 
-/// Adds up what two threads bring for a stage.
+/// Adds up the gradients that two threads bring for a stage.
 class meeting {
 public:
     void operator()(std::size_t self, std::span<double> gradients) {
@@ -68,7 +68,7 @@ parameters trained_alone(std::size_t stages, std::size_t microbatches) {
     return parameters_of(model);
 }
 
-/// One replica on a cluster of its own; its stages meet those of the other.
+/// Trains one replica on a cluster of its own; its stages meet those of the other.
 parameters train_replica(const optpipe::problem& p, std::span<const optpipe::rank_program> programs, std::size_t self,
                          std::vector<std::unique_ptr<meeting>>& meetings) {
     auto stages = training::fresh_stages(p.graph.stages());

@@ -44,7 +44,7 @@ TEST_CASE("gradients are the slopes of the loss") {
 }
 
 TEST_CASE("the number of stages changes nothing but who holds what") {
-    // The stages draw their parameters by number, so those of two stages are poured into one.
+    // The stages draw their parameters by number, so the parameters of two stages are copied into one.
     const text_step step{text, tiny, 3, 1};
     auto two = make_stages<double>(tiny, 2, 2, 7);
     auto one = make_stages<double>(tiny, 2, 1, 7);

@@ -10,7 +10,7 @@
 
 namespace training {
 
-/// Selective and full recomputation, ahead and inside the backward, and offloads: each alone, and some together.
+/// Selective and full recomputation, ahead of the backward and inside it, and offloads: each alone, and some together.
 inline const storage_options all_storage{
     {.name = "keep"},
     {.name = "attention", .again = language_model::recomputation::attention},

@@ -13,7 +13,7 @@
 
 namespace {
 
-/// How many schedules each method made, and how many of them have offloaded stashes.
+/// The number of schedules that each method made, and how many of them have offloaded stashes.
 struct tally {
     std::map<std::string, std::size_t> runs;
     std::map<std::string, std::size_t> offloads;
@@ -52,7 +52,7 @@ void run_with(std::size_t ranks) {
     }
 }
 
-/// `gradients_alone` adds up in another order of operations than the whole model does, but the same sums.
+/// `gradients_alone` adds up the same sums as the whole model, in another order of operations.
 void check_whole_model(std::size_t ranks) {
     const auto p = training::problem_with<optpipe::placement::linear>(ranks, 5);
     auto whole = training::fresh_stages(ranks);

@@ -1,4 +1,4 @@
-// Plans that the planner has improved train the model as well: with offloading, on 2, 4 and 8 ranks, step after step.
+// Plans that the planner has improved train the model as well: with offloading, on 2, 4 and 8 ranks, in every step.
 #include <doctest/doctest.h>
 
 #if !defined(OPTPIPE_HAS_MILP)

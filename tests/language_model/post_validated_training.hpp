@@ -27,7 +27,7 @@ inline bool overflows_at(const overflows& all, std::size_t step, optpipe::stage 
     return std::find(all.begin(), all.end(), overflow{step, s}) != all.end();
 }
 
-/// Its gradients overflow before anybody looks at them.
+/// A model whose gradients overflow before anything reads them.
 class overflowing_model : public language_model::reversible_model<double> {
 public:
     overflowing_model(stages_type& stages, std::size_t microbatches, const overflows& where)
@@ -42,7 +42,7 @@ private:
     overflows where_;
 };
 
-/// What to train, and how.
+/// The training of one case, with its options.
 struct reversible_case {
     std::size_t steps = 20;
     training::overflows overflows{};
@@ -57,7 +57,7 @@ inline parameter_values parameters_of(stages_type& stages) {
     return all;
 }
 
-/// What training comes to without a pipeline, by formulas of its own.
+/// The results of training without a pipeline, computed by separate formulas.
 struct lone_training {
     parameter_values parameters;
     std::vector<double> losses;
@@ -75,7 +75,7 @@ inline double scale_for(double norm, double max_norm) {
     if (!std::isfinite(norm)) return 0.0;
     return norm > max_norm ? max_norm / norm : 1.0;
 }
-/// Of the stages that a mask has.
+/// Norm of the gradients of all stages in a mask.
 inline double norm_of(const std::vector<double>& squares, const std::vector<bool>& mask) {
     double sum = 0.0;
     for (std::size_t s = 0; s < squares.size(); ++s)
@@ -88,7 +88,7 @@ inline std::vector<double> norms_of(const lone_training& alone) {
         norms.push_back(norm_of(squares, std::vector<bool>(squares.size(), true)));
     return norms;
 }
-/// Whether some rank, in this order, would scale by something else than what all gradients demand.
+/// Whether some rank, in this order, would scale by another factor than the one that all gradients demand.
 inline bool is_mistaken(const optpipe::schedule& s, const std::vector<double>& squares,
                         const optpipe::execution::post_validation_options& how) {
     const double right = scale_for(norm_of(squares, std::vector<bool>(squares.size(), true)), how.max_norm);
@@ -101,7 +101,7 @@ inline bool is_mistaken(const optpipe::schedule& s, const std::vector<double>& s
     }
     return mistaken;
 }
-/// How many steps have to be void, in this order. After the last step there is none.
+/// The number of steps that must be void, in this order. After the last step there is none.
 inline std::size_t voids_in(const optpipe::schedule& s, const lone_training& alone,
                             const optpipe::execution::post_validation_options& how) {
     if (how.barrier) return 0;
@@ -141,7 +141,7 @@ inline lone_training train_alone(const optpipe::schedule& s, const reversible_ca
     return result;
 }
 
-/// In one piece per part, with updates.
+/// The programs of a schedule, each part in one piece, with updates.
 inline optpipe::per_rank<optpipe::rank_program> updating_programs(const optpipe::problem& p,
                                                                   const optpipe::schedule& s) {
     auto programs = lower(p, s,
@@ -154,7 +154,7 @@ inline optpipe::per_rank<optpipe::rank_program> updating_programs(const optpipe:
     return std::move(*programs);
 }
 
-/// One rank's training, on an executor of any kind. How many steps were void.
+/// Trains one rank on an executor of any kind. Returns the number of void steps.
 template <class Executor, class Channel>
 std::size_t train_rank(const optpipe::rank_program& program, Executor& here, Channel& channel, overflowing_model& inner,
                        const reversible_case& how) {
@@ -171,8 +171,8 @@ std::size_t train_rank(const optpipe::rank_program& program, Executor& here, Cha
     return runs - how.steps;
 }
 
-/// A plain one, one for each place of an overflow in the first step, in two in a row and in the last, one with several
-/// places, and two where gradients are scaled down, the last also with the barrier.
+/// A plain case; one for each place of an overflow in the first step, in two consecutive steps and in the last; one
+/// with several places; and two in which gradients are scaled down, the last also with the barrier.
 inline std::vector<reversible_case> reversible_cases(const optpipe::schedule& s) {
     const auto last = optpipe::stage{s.graph.stages() - 1};
     const auto middle = optpipe::stage{s.graph.stages() / 2};

@@ -1,5 +1,5 @@
-// Training without a barrier at the optimizer's step leaves the parameters that training without a pipeline does, bit
-// for bit: with overflows on any stage in any step, and with gradients that are scaled down.
+// Training without a barrier at the optimizer's step leaves the same parameters as training without a pipeline, bit for
+// bit: with overflows on any stage in any step, and with gradients that are scaled down.
 #include "language_model/post_validated_training.hpp"
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/pipeline/placement.hpp"
@@ -45,7 +45,8 @@ piped_training train_on_threads(const optpipe::problem& p, const optpipe::schedu
     return {training::parameters_of(stages), models[last]->losses(), voids.front()};
 }
 
-/// How many steps were void, over all cases: each with both orders, or every other with one of them, in turn.
+/// The number of void steps over all cases: each case with both orders, or every other case with the two orders
+/// alternately.
 template <class Placement, class Build> std::size_t compare(std::size_t ranks, const Build& build) {
     const auto p = training::problem_with<Placement>(ranks, ranks + 2);
     const auto s = build_schedule(p, build);

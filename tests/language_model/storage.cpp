@@ -93,7 +93,7 @@ TEST_CASE("a full recomputation restores each piece where both backwards find it
             CHECK(places.pieces[i].size() == 1);
             if (layout.pieces()[i].is_kept && !layout.stays(i, places)) ++moved;
         }
-        // The head isn't recomputed: what its input gradient frees is in the way of one piece.
+        // The head isn't recomputed: the memory that its input gradient frees prevents one piece.
         CHECK(moved == (&stage == &stages.back() ? 1 : 0));
     }
 }

@@ -10,13 +10,13 @@
 
 namespace training {
 
-/// One stage per rank, and memory for so few stashes that a good plan sends some away.
+/// One stage per rank, and memory for only a few stashes, so that a good plan offloads some.
 inline optpipe::problem tight_problem(std::size_t ranks) {
     auto p = problem_with<optpipe::placement::linear>(ranks, ranks + 2, optpipe::duration{0.8});
     limit_stashes(p, 1.0 + 0.25 * static_cast<double>(ranks));
     return p;
 }
-/// Of fixed effort: the same whenever it is made.
+/// A plan of fixed effort: every call makes the same one.
 inline optpipe::plan_result plan_of(const optpipe::problem& p) {
     auto found = optpipe::plan(p);
     REQUIRE(found.has_value());

@@ -41,14 +41,14 @@ inline stages_type fresh_stages(std::size_t count) {
     return language_model::make_stages<double>(tiny, layers, count, 7);
 }
 
-/// As many stages as the placement has; with transfers they can be offloaded.
+/// A problem with the number of stages that the placement has; with `transfer` they can be offloaded.
 template <class Placement>
 optpipe::problem problem_with(std::size_t ranks, std::size_t microbatches,
                               std::optional<optpipe::duration> transfer = std::nullopt) {
     const optpipe::graph<optpipe::dynamic, optpipe::dynamic, Placement> shape{ranks, microbatches};
     return language_model::problem_of(fresh_stages(shape.stages()), to_any_graph(shape), transfer);
 }
-/// Each rank's memory holds so many stashes of its largest stage.
+/// Limits each rank's memory to `stashes` times its largest stash.
 inline void limit_stashes(optpipe::problem& p, double stashes) {
     for (const auto s : p.graph.all_stages()) {
         auto& limit = p.memory_limit[p.rank_of(s)];
@@ -57,7 +57,7 @@ inline void limit_stashes(optpipe::problem& p, double stashes) {
     }
 }
 
-/// A part of a stash in one piece.
+/// Gathers a part of a stash into one piece.
 class gathered_part {
 public:
     optpipe::execution::stash_part gather(optpipe::execution::stash_part from) {
@@ -85,11 +85,11 @@ private:
     std::span<std::byte> whole_;
 };
 
-/// The model of the examples on stashes that lie in pieces, as they have to in a plan's peak and not a byte more. Notes
-/// how much of the arena it is handed.
+/// The model of the examples, with stashes in pieces, as a plan's exact peak demands. Notes how much of the arena it is
+/// handed.
 class scattered_model {
 public:
-    /// Every operation passes the gate, if there is one. With storage options the model itself takes pieces.
+    /// Every operation passes the gate, if there is one. With storage options the model itself accepts pieces.
     scattered_model(stages_type& stages, std::size_t microbatches, peak_gate* gate = nullptr,
                     const storage_options& storage = {})
         : inner_{stages, text, tiny, microbatches, {}, storage}, stores_{!storage.empty()}, gate_{gate} {}
@@ -140,7 +140,7 @@ public:
     template <class Lane> void update(Lane& on, optpipe::stage s) { inner_.update(on, s); }
 
     [[nodiscard]] const std::vector<double>& losses() const { return inner_.losses(); }
-    /// From the first byte of all pieces to the last.
+    /// Bytes from the first byte of all pieces to the last.
     [[nodiscard]] std::size_t reach() const { return end_ > begin_ ? end_ - begin_ : 0; }
 
 private:
@@ -180,8 +180,8 @@ inline optpipe::per_rank<optpipe::rank_program> programs_of(const optpipe::probl
         CHECK(static_cast<double>(each.device_bytes) == planned.peak_memory[each.self].value());
     return std::move(*programs);
 }
-/// What one rank needs for a step in which it holds the memory of the plan's peaks at once. On threads and on
-/// processes.
+/// The gate and the model of one rank for a step in which it holds the memory of the plan's peaks at once. Ranks may be
+/// threads or processes.
 struct rank_at_peak {
     rank_at_peak(const optpipe::problem& p, const optpipe::schedule& s, const optpipe::rank_program& mine,
                  stages_type& stages, const storage_options& storage = {})
@@ -189,7 +189,7 @@ struct rank_at_peak {
     peak_gate gate;
     scattered_model model;
 };
-/// All of the plan's peak was used, at one time, and not a byte more.
+/// The plan's whole peak was used at one time, and not a byte more.
 inline void check_memory(const scattered_model& model, const optpipe::rank_times& ran) {
     CHECK(model.reach() == ran.program->device_bytes);
     CHECK(high_water(ran, optpipe::memory_arena::device) == ran.program->device_bytes);
@@ -206,7 +206,7 @@ inline optpipe::threads::options exact_memory(const optpipe::per_rank<optpipe::r
     }
     return how;
 }
-/// Step after step by a schedule, with the optimizer's. Returns the loss of each.
+/// Trains `steps` steps by a schedule, each with the optimizer's update. Returns the loss of each.
 inline std::vector<double> train(stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s,
                                  std::size_t steps, const storage_options& storage = {}) {
     const auto programs = programs_of(p, s, true);
@@ -242,8 +242,8 @@ inline std::vector<std::vector<std::size_t>> weight_order(const optpipe::schedul
             order[timed.op.stage.position()].push_back(timed.op.microbatch.position());
     return order;
 }
-/// A step without a pipeline, up to the gradients: every microbatch through all stages and back, and then all weight
-/// gradients, stage by stage in the order of a schedule.
+/// Runs a step without a pipeline, up to the gradients: every microbatch through all stages and back, and then all
+/// weight gradients, stage by stage in the order of a schedule.
 inline void step_alone(stages_type& stages, const optpipe::schedule& s, std::size_t number) {
     const language_model::text_step step{text, tiny, s.graph.microbatches(), number};
     const auto boundary = stages.front().boundary();
@@ -263,7 +263,7 @@ inline void step_alone(stages_type& stages, const optpipe::schedule& s, std::siz
         for (const auto m : order[i])
             stages[i].backward_weight(step[m], kept[m][i]);
 }
-/// The stages after the first one.
+/// Returns the stages after their first step.
 inline stages_type step_alone(const optpipe::schedule& s) {
     auto stages = fresh_stages(s.graph.stages());
     step_alone(stages, s, 0);
@@ -273,7 +273,7 @@ inline std::vector<double> gradients_alone(const optpipe::schedule& s) {
     auto stages = step_alone(s);
     return gradients_of(stages);
 }
-/// One step by a schedule, in which every rank holds the memory of the plan's peaks at once.
+/// The gradients of one step by a schedule in which every rank holds the memory of the plan's peaks at once.
 inline std::vector<double> gradients_by(const optpipe::problem& p, const optpipe::schedule& s,
                                         const storage_options& storage = {}) {
     auto stages = fresh_stages(p.graph.stages());

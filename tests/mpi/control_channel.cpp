@@ -55,7 +55,7 @@ TEST_CASE("a rank that doesn't come is named, and ends what the others' executor
             here.control().begin_minimum(1);
             static_cast<void>(here.control().minimum());
         }
-        while (true) { // until it hears of it
+        while (true) { // until it hears of the failure
             here.executor().finish();
             static_cast<void>(here.control().next_published());
         }

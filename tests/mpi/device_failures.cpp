@@ -1,4 +1,4 @@
-// Processes with a device each, which can't tell each other what fails: a channel over MPI does.
+// Processes that have one device each tell each other of failures by a channel over MPI, since their devices can't.
 #include "fakes/cuda.hpp"
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/cuda/executor.hpp"
@@ -20,10 +20,10 @@ using namespace std::chrono_literals;
 using optpipe::rank;
 namespace cuda = optpipe::cuda;
 
-/// Nobody may wait for so long.
+/// No test may wait for as long as this.
 constexpr auto patience = 60s;
 
-/// Notes that somebody was told of a failure.
+/// Notes that the channel reported a failure.
 class noting_channel final : public optpipe::execution::failure_channel {
 public:
     explicit noting_channel(optpipe::mpi::control& by) : by_{by} {}
@@ -40,7 +40,7 @@ private:
     mutable std::atomic<bool> was_heard_{false};
 };
 
-/// Work that is over once the executor has heard of a failure, or never.
+/// Work that ends once the executor has heard of a failure; otherwise it never ends.
 void wait_for_failure(void* channel) {
     const auto deadline = std::chrono::steady_clock::now() + patience / 3;
     while (!static_cast<const noting_channel*>(channel)->was_heard() && std::chrono::steady_clock::now() < deadline)

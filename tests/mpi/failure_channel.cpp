@@ -1,4 +1,4 @@
-// What fails in one process is known in all, at once, whatever executor they have.
+// A failure in one process is known in all at once, whichever executors they have.
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/mpi/control.hpp"
 
@@ -15,10 +15,10 @@ namespace {
 using namespace std::chrono_literals;
 using optpipe::rank;
 
-/// Nobody may wait for so long.
+/// No test may wait for as long as this.
 constexpr auto patience = 60s;
 
-/// What this rank hears of, long before its patience ends; empty: nothing.
+/// The failure that this rank hears of, long before its patience ends; empty: none.
 std::string heard_on(const optpipe::mpi::control& by) {
     const auto deadline = std::chrono::steady_clock::now() + patience / 3;
     while (std::chrono::steady_clock::now() < deadline) {
@@ -62,7 +62,7 @@ TEST_CASE("a failure ends what ranks wait for on the channel, too") {
     try {
         optpipe::mpi::control here{MPI_COMM_WORLD, {.patience = patience}};
         if (world::self() == rank{1}) here.tell({rank{1}, "1F3", "of my own"});
-        here.channel().begin_minimum(1); // throws where it is known already
+        here.channel().begin_minimum(1); // throws if the failure is known already
         static_cast<void>(here.channel().minimum());
     } catch (const optpipe::execution_error& e) {
         mine = e.what();

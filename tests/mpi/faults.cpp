@@ -1,5 +1,5 @@
-// What goes wrong on one process ends the run on all of them, soon, with one error that names rank and operation; and
-// all can go on with a new member.
+// A fault on one process soon ends the run on all of them, with one error that names rank and operation. All can go on
+// with a new member.
 #include "execution/offloading.hpp"
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/mpi/run.hpp"
@@ -34,7 +34,7 @@ constexpr auto patience = 1500ms;
 struct fixture {
     per_rank<rank_program> programs = offloading::programs(world::ranks());
 
-    /// What each rank got; empty where nothing went wrong.
+    /// The error on each rank; empty if nothing went wrong.
     std::vector<std::string> errors_with(const mpi::options& how, const tracing_model::spend_time& spend = {}) {
         std::string mine;
         try {
@@ -46,7 +46,7 @@ struct fixture {
         }
         return world::collect(mine);
     }
-    /// The sender leaves this message out.
+    /// Removes this message from its sender's program.
     void lose(const operation& message) {
         for (auto& program : programs)
             for (auto& now : program.instructions) {
@@ -59,7 +59,7 @@ struct fixture {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// All ranks got the same error, with all of these in it.
+/// All ranks got the same error, which contains all of these texts.
 void all_say(const std::vector<std::string>& errors, const std::vector<std::string>& parts) {
     for (const auto& e : errors) {
         CAPTURE(e);
@@ -128,7 +128,7 @@ TEST_CASE_FIXTURE(fixture, "the last of its messages is lost") {
     all_say(errors_with({.patience = patience}), {"hasn't come for it within 1500 ms"});
 }
 
-/// One message of rank 1 to rank 2, with another number of bytes than expected; what rank 2 says.
+/// Sends one message from rank 1 to rank 2, with another number of bytes than expected. Returns rank 2's error.
 std::string send_bytes(std::size_t sent, std::size_t expected) {
     const auto self = world::self();
     const auto op = forward(stage{1}, microbatch{0});
@@ -150,12 +150,13 @@ std::string send_bytes(std::size_t sent, std::size_t expected) {
 }
 
 TEST_CASE("a message of another length") {
-    // For MPICH (`mpi::error`), and no longer than for these: nobody looks at what calls of the tests' own return.
+    // MPICH needs this (`mpi::error`). Only these calls run with it, because the tests don't check the results of their
+    // own calls.
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     CHECK(send_bytes(24, 24) == "");
     CHECK(send_bytes(16, 24) == "rank 2, receive of 1F0 from rank 1: 16 bytes came where 24 were to come");
     CHECK(send_bytes(32, 24) == "rank 2, receive of 1F0 from rank 1: more bytes came where 24 were to come");
-    // Too large to go without its receiver: nobody keeps its buffer when it fails.
+    // Too large to be sent before its receiver is ready: its buffer isn't kept when it fails.
     CHECK(send_bytes(1 << 20, 24) == "rank 2, receive of 1F0 from rank 1: more bytes came where 24 were to come");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
@@ -194,7 +195,7 @@ TEST_CASE_FIXTURE(fixture, "programs with a fault, and one too few") {
 
 TEST_CASE_FIXTURE(fixture, "a rank that doesn't come") {
     std::string mine;
-    // On a communicator of its own: a copy that has been asked for is asked for until all have come.
+    // On a communicator of its own: once a copy has begun, it is retried until all have joined.
     MPI_Comm among = MPI_COMM_NULL;
     MPI_Comm_dup(MPI_COMM_WORLD, &among);
     if (world::self() == rank{3}) {

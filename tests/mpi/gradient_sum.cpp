@@ -1,4 +1,4 @@
-// Gradients of replicas that are processes.
+// Gradients of replicas that are processes are added up.
 #include "optpipe/execution/mpi/gradient_sum.hpp"
 
 #include "mpi/support/world.hpp"
@@ -45,7 +45,7 @@ TEST_CASE("a replica that doesn't come is waited for no longer than the patience
     const bool first = world::self() == optpipe::rank{0};
     MPI_Barrier(MPI_COMM_WORLD);
     optpipe::mpi::gradient_sum add_up{MPI_COMM_WORLD,
-                                      first ? 2'000ms : 20'000ms}; // enough to make it, on a busy machine
+                                      first ? 2'000ms : 20'000ms}; // enough for the communicator, on a busy machine
     auto gradients = own_gradients<double>(8);
     if (first) {
         try {
@@ -53,7 +53,7 @@ TEST_CASE("a replica that doesn't come is waited for no longer than the patience
         } catch (const optpipe::mpi::timeout_error& e) {
             said = e.what();
         }
-        MPI_Barrier(MPI_COMM_WORLD); // now the others come
+        MPI_Barrier(MPI_COMM_WORLD); // now the others join
         CHECK(said ==
               "mpi: replica 0 of " + std::to_string(world::ranks()) + " waited 2000 ms for the others' gradients");
         CHECK(gradients == own_gradients<double>(8));

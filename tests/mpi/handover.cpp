@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Exactly the arenas that the largest of the plans needs: nothing beside them can be had.
+/// Exactly the arenas that the largest of the plans needs; no other memory is available.
 optpipe::mpi::options exact_memory(const optpipe::execution::arena_sizes& room) {
     optpipe::mpi::options how{.patience = 60s};
     how.device_memory = room.device + room.message;
@@ -40,7 +40,7 @@ TEST_CASE("200 random handovers: all ranks exchange their programs between the s
         CHECK(accepted > wanted / 4);
         CHECK(accepted < wanted);
     }
-    // Never two programs in one step: where each program was taken is the same on all ranks.
+    // No step mixes two programs: every program was taken at the same step on all ranks.
     std::size_t steps = seen.versions.size();
     std::uint64_t mixed = 0;
     for (const auto version : seen.versions)

@@ -1,5 +1,5 @@
-// One of the processes is killed, or stopped, in the middle of a step. The others hear of it, in time, and all alike
-// but for rank 0, which is missed by each for itself. The launcher must leave them alone meanwhile.
+// One of the processes is killed, or stopped, in the middle of a step. The others hear of it in time and report it
+// alike, except if rank 0 is the victim: then each notices for itself. The launcher must leave them alone meanwhile.
 //
 //     killed (kill | stop) RANK
 #include "execution/offloading.hpp"
@@ -67,7 +67,7 @@ int main(int, char** arguments) {
     if (!session.has_lost_rank()) mine += "; the session doesn't know";
     const auto said = survivors::collect(mine, victim, first);
     if (world::self() != first) {
-        std::this_thread::sleep_for(100ms); // who ends may take the others along
+        std::this_thread::sleep_for(100ms); // a process that ends may take the others along
         return 0;
     }
     kill(process, SIGKILL);

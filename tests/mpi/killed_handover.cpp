@@ -1,10 +1,10 @@
-// One of the processes is killed in the middle of a handover. The others hear of it, in time, and name it. The launcher
+// One of the processes is killed in the middle of a handover. The others hear of it in time, and name it. The launcher
 // must leave them alone meanwhile.
 //
 //     killed_handover (published | ready | boundary | taken) RANK
 //
 // published: while it makes its program; ready: in the step at whose end all would take it; boundary: before it knows
-// that they do; taken: after it did.
+// that all are ready; taken: after it took the program.
 #include "execution/handovers.hpp"
 #include "mpi/support/survivors.hpp"
 #include "mpi/support/world.hpp"
@@ -30,7 +30,7 @@ namespace {
 using namespace std::chrono_literals;
 using optpipe::rank;
 
-/// The channel of a rank that is killed where it would hear that all are ready.
+/// The channel of a rank that is killed when it would hear that all are ready.
 class killing_channel {
 public:
     killing_channel(optpipe::threads::control_channel& by, bool kills) : by_{by}, kills_{kills} {}
@@ -41,7 +41,7 @@ public:
     void report(std::string_view text) { by_.report(text); }
     [[nodiscard]] std::optional<optpipe::execution::rank_text> next_report() { return by_.next_report(); }
     void begin_minimum(std::uint64_t value) {
-        is_ready_ = value > 1; // of the first plan
+        is_ready_ = value > 1; // for the first plan
         by_.begin_minimum(value);
     }
     [[nodiscard]] std::uint64_t minimum() {
@@ -56,7 +56,7 @@ private:
     bool is_ready_ = false;
 };
 
-/// Runs until somebody is killed; what is thrown then.
+/// Runs until a process is killed. Returns the text of the error that is thrown then.
 std::string run_until(std::string_view stage, rank victim, optpipe::mpi::session& session) {
     const auto plans = handovers::plans(world::ranks());
     const bool is_victim = world::self() == victim;
@@ -97,7 +97,7 @@ int main(int, char** arguments) {
     optpipe::mpi::session session;
     const auto said = survivors::collect(run_until(arguments[1], victim, session), victim, first);
     if (world::self() != first) {
-        std::this_thread::sleep_for(100ms); // who ends may take the others along
+        std::this_thread::sleep_for(100ms); // a process that ends may take the others along
         return 0;
     }
     bool right = said.size() + 1 == world::ranks();

@@ -1,4 +1,4 @@
-// A transformer that is trained by processes has the gradients, and the losses, that it has without a pipeline.
+// A transformer that is trained by processes has the same gradients and losses as without a pipeline.
 #include "language_model/mixed_training.hpp"
 #include "language_model/training.hpp"
 #if defined(OPTPIPE_HAS_MILP)
@@ -28,7 +28,7 @@ namespace mpi = optpipe::mpi;
 
 namespace {
 
-/// One step of this process's stages by a schedule, in which it holds the memory of the plan's peaks at once.
+/// Runs one step of this process's stages by a schedule; the process holds the memory of the plan's peaks at once.
 void step(training::stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s,
           const training::storage_options& storage) {
     const auto programs = training::programs_of(p, s);
@@ -59,7 +59,7 @@ void compare(const optpipe::problem& p, const optpipe::schedule& s, const traini
     }
 }
 
-/// What rank 0 has, on all ranks: making it once is enough, and long enough.
+/// Copies rank 0's text to all ranks: making it takes long, so one rank does it.
 void share(std::string& text) {
     auto size = static_cast<int>(text.size());
     MPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -78,7 +78,7 @@ struct named_schedule {
     std::string method;
     optpipe::schedule schedule;
 };
-/// What every builder makes of the problem, if it makes anything.
+/// The schedules that the builders make for the problem.
 std::vector<named_schedule> built(const optpipe::problem& p) {
     std::vector<named_schedule> all;
     if (world::self() == optpipe::rank{0})
@@ -95,12 +95,12 @@ std::vector<named_schedule> built(const optpipe::problem& p) {
     return all;
 }
 
-/// Eight processes share a few cores: with everything that four run they take 18 s on two, twice as long as now.
+/// Eight processes share a few cores: everything that four run would take them 18 s on two cores, twice as long as now.
 bool is_crowded() { return world::ranks() >= 8; }
-/// Under the sanitizers, and where it is crowded, not every schedule is run.
+/// Under the sanitizers, and with eight processes, only some schedules are run.
 std::size_t run_one_in() { return is_crowded() ? 3 : oracle::stride(6); }
 
-/// How many builders have a schedule for the problem, and the offloaded stashes in all.
+/// The number of builders that have a schedule for the problem, and of offloaded stashes in total.
 struct tried {
     std::size_t builders = 0;
     std::size_t offloads = 0;
@@ -119,7 +119,7 @@ tried try_builders(const optpipe::problem& p) {
     return all;
 }
 
-/// Without a limit of memory, on the processes that there are.
+/// A problem for all processes, without a limit of memory.
 template <class Placement> optpipe::problem problem_on(std::optional<optpipe::duration> transfer = std::nullopt) {
     return training::problem_with<Placement>(world::ranks(), 2 * world::ranks(), transfer);
 }

@@ -1,5 +1,5 @@
-// Training on processes that measures itself and takes better plans: when all take them, and that nothing but the time
-// of a step depends on it.
+// Training on processes measures itself and takes better plans: all processes take them at the same step, and only the
+// time of a step depends on them.
 #include "optpipe/online/online_run.hpp"
 
 #include "language_model/training.hpp"
@@ -30,7 +30,7 @@ const optpipe::lowering_options lowering{.bytes_per_unit = 1.0,
                                          .placement = optpipe::part_placement::contiguous,
                                          .update = true};
 
-/// What training comes to on this process.
+/// The results of training on this process.
 struct trained {
     std::vector<double> losses;
     std::vector<double> parameters;
@@ -48,14 +48,14 @@ trained train_without_switch(const optpipe::problem& p, const optpipe::schedule&
     return result_of(model, stages);
 }
 
-/// The program that each step ran, by its version; on rank 0 also what was decided.
+/// The version of the program that each step ran; on rank 0 also the log of decisions.
 struct online_training {
     trained result;
     std::vector<std::uint64_t> versions;
     std::vector<optpipe::online_event> log;
 };
 
-/// Ends some steps after the first switch, on all ranks alike.
+/// Trains until some steps after the first switch, the same number on all ranks.
 online_training train_online(const optpipe::problem& p, const optpipe::schedule& first,
                              const optpipe::online_options& options) {
     constexpr std::size_t most_steps = 5000; // far more than any machine needs
@@ -77,7 +77,7 @@ online_training train_online(const optpipe::problem& p, const optpipe::schedule&
     return seen;
 }
 
-/// The steps at which another program ran than before.
+/// The steps that ran another program than the step before.
 std::string switches_in(const std::vector<std::uint64_t>& versions) {
     std::string text;
     for (std::size_t step = 1; step < versions.size(); ++step)

@@ -1,4 +1,4 @@
-// The parts that messages over MPI are made of.
+// The building blocks of messages over MPI.
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/mpi/bootstrap.hpp"
 #include "optpipe/execution/mpi/byte_type.hpp"
@@ -89,7 +89,7 @@ TEST_CASE("a notice is read as it was written, or cut") {
 TEST_CASE("all ranks mean the same instant by the beginning") {
     mpi::communicator among{MPI_COMM_WORLD, 20s};
     const auto begin = mpi::common_begin(among, 20s);
-    // On one machine their clocks are one.
+    // On one machine all processes read the same clock.
     auto mine = std::chrono::nanoseconds{begin.time_since_epoch()}.count();
     std::vector<decltype(mine)> all(world::ranks());
     MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
@@ -121,7 +121,7 @@ TEST_CASE("a rank that waits for rank 0 in vain says so") {
         CHECK(said == "mpi: waited 100 ms for what rank 0 shares");
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    if (world::self() == rank{0}) optpipe::bootstrap::share_by_mpi(none, among, 20s); // late, but to an end
+    if (world::self() == rank{0}) optpipe::bootstrap::share_by_mpi(none, among, 20s); // late, but it ends
 }
 
 TEST_CASE("an error tells the call and what MPI says of it") {

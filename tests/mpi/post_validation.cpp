@@ -1,4 +1,4 @@
-// Training on processes without a barrier at the optimizer's step: the parameters are those of training without a
+// Training on processes without a barrier at the optimizer's step leaves the same parameters as training without a
 // pipeline, bit for bit, with overflows and with gradients that are scaled down.
 #include "language_model/post_validated_training.hpp"
 #include "mpi/support/world.hpp"
@@ -34,7 +34,7 @@ void compare(const optpipe::schedule& s, const optpipe::rank_program& mine, cons
     if (s.graph.rank_of(last) == world::self()) CHECK(model.losses() == alone.losses);
 }
 
-/// Every case, or every third from the given one on where each takes many times as long.
+/// Compares every case; if each takes many times as long, every third from the given one on.
 template <class Placement, class Build> void compare_all(const Build& build, std::size_t turn) {
     const auto p = training::problem_with<Placement>(world::ranks(), world::ranks() + 2);
     const auto s = build_schedule(p, build);

@@ -25,7 +25,7 @@ namespace mpi = optpipe::mpi;
 
 constexpr std::uint64_t first_seed = 9500;
 
-/// Exactly what the program needs, and not a byte more.
+/// Exactly the memory that the program needs, and not a byte more.
 mpi::options exact_memory(const rank_program& mine) {
     mpi::options how{.patience = 60s};
     how.device_memory = mine.device_bytes + mine.message_bytes;
@@ -34,7 +34,7 @@ mpi::options exact_memory(const rank_program& mine) {
     return how;
 }
 
-/// Weight gradients that this rank has computed in two steps.
+/// Runs two steps. Returns the number of weight gradients that this rank has computed.
 std::size_t run_it(const optpipe::problem& p, const per_rank<rank_program>& programs, MPI_Comm among,
                    std::uint64_t seed) {
     const auto& mine = programs[world::self()];
@@ -46,7 +46,7 @@ std::size_t run_it(const optpipe::problem& p, const per_rank<rank_program>& prog
     CHECK(high_water(ran, memory_arena::host) <= mine.host_bytes);
     return model.weights();
 }
-/// One step in which what frees memory of the plan's peak waits for all that belongs to it.
+/// Runs one step in which operations that free memory of the plan's peak wait until the whole peak is in use.
 void run_at_the_peak(const optpipe::problem& p, const optpipe::schedule& s, const per_rank<rank_program>& programs,
                      MPI_Comm among) {
     const auto& mine = programs[world::self()];

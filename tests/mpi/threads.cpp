@@ -1,4 +1,4 @@
-// The thread level that MPI was initialised with, by somebody else than a session.
+// The thread level with which MPI was initialised by another caller than a session.
 //
 //     threads (funneled | serialized | none)
 #include "optpipe/execution/mpi/executor.hpp"

@@ -20,7 +20,7 @@ namespace nccl = optpipe::nccl;
 
 namespace {
 
-/// What one rank of an engine has.
+/// The communicators and streams of one rank of an engine.
 struct engine {
     engine(const nccl::world_id& id, rank r, std::size_t ranks)
         : device{static_cast<int>(r.value())}, activations{id.ids[0], static_cast<int>(r.value()),
@@ -101,7 +101,7 @@ TEST_CASE("if a rank is gone, the engine is asked to end each of its communicato
         CHECK(all[0]->ended == 2);
         CHECK(all[1]->ended == 0);
         CHECK(all[2]->ended == 2);
-        // Nothing of the run is left in the streams that the engine goes on with.
+        // The streams, which the engine goes on using, hold no work of the run.
         for (const auto& each : all)
             for (const auto& s : each->streams)
                 CHECK(s.done());

@@ -1,4 +1,4 @@
-// Ranks whose clocks have nothing to do with each other share an instant, by messages.
+// Ranks whose clocks are unrelated agree on an instant, by messages.
 #include "optpipe/execution/nccl/clock.hpp"
 
 #include "cuda/streamed.hpp"
@@ -28,7 +28,7 @@ namespace nccl = optpipe::nccl;
 
 namespace {
 
-/// A clock that each thread has set as it likes.
+/// A clock with an offset that each thread sets for itself.
 struct own_clock {
     using duration = std::chrono::nanoseconds;
     using time_point = std::chrono::time_point<own_clock, duration>;
@@ -101,12 +101,12 @@ TEST_CASE("members that measure times compare their clocks by NCCL") {
             const auto times = mine.times();
             CHECK(times.size() == p.instructions.size());
             for (const auto& t : times) {
-                CHECK(t.start >= 0s); // of rank 0's first instant of joining
+                CHECK(t.start >= 0s); // since rank 0's first instant of joining
                 CHECK(t.end >= t.start);
             }
         });
     ranks.clear();
-    // Two ranks ask the one before them, five times each, with a message there and two back.
+    // Two ranks ask their predecessor, five times each, with a message there and two back.
     CHECK(fake_nccl::count("ncclSend") == 2U * 2U * 3U + 2U * 5U * 3U + [&] {
         std::size_t sends = 0;
         for (const auto& p : programs)

@@ -22,7 +22,7 @@ namespace nccl = optpipe::nccl;
 
 namespace {
 
-/// Runs it on as many threads as there are ranks; what each of them threw.
+/// Runs `run` on `ranks` threads. Returns the error that each of them threw.
 std::vector<std::string> on_ranks(int ranks, const std::function<void(int)>& run) {
     std::vector<std::string> errors(static_cast<std::size_t>(ranks));
     {
@@ -146,9 +146,9 @@ TEST_CASE("after an abort, what waited for a peer is over") {
             s.synchronize();
             return sent.set_value();
         }
-        sent.get_future().wait_for(20s); // else the abort may withdraw what rank 1 is about to meet
+        sent.get_future().wait_for(20s); // otherwise the abort may withdraw the operation that rank 1 is about to match
         c.abort();
-        s.synchronize(); // or this would never return
+        s.synchronize(); // otherwise this would never return
         CHECK_FALSE(c.healthy());
     });
     CHECK(errors == std::vector<std::string>(2));

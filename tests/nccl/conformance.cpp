@@ -23,10 +23,10 @@ namespace nccl = optpipe::nccl;
 
 namespace {
 
-/// Each rank finds out by itself, when it has waited for long enough, that another is gone.
+/// Each rank finds out alone that another is gone, when its patience has ended.
 constexpr optpipe::testing::conformance_options each_for_itself{.bytes = 512, .rounds = 4, .same_error = false};
 
-/// Of ranks that are threads.
+/// A failure channel for ranks that are threads.
 struct shared_failure final : optpipe::execution::failure_channel {
     optpipe::threads::failure first;
     void tell(const optpipe::execution_error& what) override {
@@ -43,11 +43,11 @@ struct member_pointer {
 };
 
 TEST_CASE("ranks that talk by NCCL keep to the concepts, whatever their streams do first") {
-    // The suite examines one rank after the other, and those whose turn is later wait in `finish` for all before them:
-    // on a busy machine for a minute. With a channel nobody waits out the patience, so it may be long.
+    // The suite examines one rank after the other. Later ranks wait in `finish` for all before them: on a busy machine
+    // for a minute. With a channel no rank waits out the patience, so it may be long.
     constexpr auto patience = 20min;
     constexpr optpipe::testing::conformance_options together{.bytes = 512, .rounds = 4};
-    // A ring of odd length has two neighbours that share their communicators, and of one rank one that sends to itself
+    // A ring of odd length has two neighbours that share their communicators. A ring of one rank sends to itself
     // outside of a group, which NCCL refuses.
     for (const auto ranks : {std::size_t{2}, std::size_t{4}}) {
         CAPTURE(ranks);
@@ -67,7 +67,7 @@ TEST_CASE("ranks that talk by NCCL keep to the concepts, whatever their streams 
     }
 }
 
-/// Every message in a group of its own, and each carrier with a mistake.
+/// Each of the next two carriers makes one mistake. This one sends every message in a group of its own.
 struct one_by_one final : cuda::detail::carrier {
     nccl::messages inner;
     one_by_one(const nccl::world_id& id, rank r, std::size_t ranks) : inner{id, r, ranks, 500ms} {}
@@ -84,7 +84,7 @@ struct one_by_one final : cuda::detail::carrier {
     void check_health() override { inner.check_health(); }
     void abandon() noexcept override { inner.abandon(); }
 };
-/// Gradients go with the activations.
+/// Sends gradients with the activations.
 struct mixing final : cuda::detail::carrier {
     nccl::messages inner;
     mixing(const nccl::world_id& id, rank r, std::size_t ranks) : inner{id, r, ranks, 500ms} {}

@@ -1,4 +1,4 @@
-// With a channel beside NCCL, every rank throws what failed first, long before its patience ends.
+// With a channel in addition to NCCL, every rank throws the first failure, long before its patience ends.
 #include "cuda/streamed.hpp"
 #include "execution/free_port.hpp"
 #include "fakes/cuda.hpp"
@@ -26,7 +26,7 @@ namespace nccl = optpipe::nccl;
 
 namespace {
 
-/// Nobody may wait for so long.
+/// No test may wait for as long as this.
 constexpr auto patience = 20s;
 
 /// Fails at one operation.
@@ -41,8 +41,8 @@ private:
     optpipe::operation at_;
 };
 
-/// Calls `run(options, rank)` for every rank, each on a thread with a channel of its own, as if it were a process. What
-/// each throws.
+/// Calls `run(options, rank)` for every rank, each on a thread with a channel of its own, as if it were a process.
+/// Returns each rank's error.
 template <class Run> std::vector<std::string> on_ranks(std::size_t ranks, const Run& run) {
     const auto port = tcp_ports::free_port();
     std::vector<std::string> said(ranks);

@@ -1,4 +1,4 @@
-// Whatever goes wrong, every rank comes to an end, says where, and leaves nothing.
+// After any failure every rank ends, says where, and leaves nothing behind.
 #include "cuda/streamed.hpp"
 #include "fakes/cuda.hpp"
 #include "fakes/nccl.hpp"
@@ -26,7 +26,7 @@ void check_nothing_is_left() {
     CHECK(fake_nccl::open_groups() == 0);
 }
 
-/// Names the rank, and what it was at.
+/// Each error names its rank and its operation.
 void check_places(const joined::outcome& all) {
     for (std::size_t r = 0; r < all.errors.size(); ++r) {
         const auto& error = all.errors[r];
@@ -43,7 +43,7 @@ struct call_count {
     std::string name;
     std::size_t count = 0;
     [[nodiscard]] bool is_nccl() const { return name.starts_with("nccl"); }
-    /// What gives something back can't keep a run from its end.
+    /// A failed release of a resource can't keep a run from its end.
     [[nodiscard]] bool gives_back() const {
         return contains(name, "Destroy") || contains(name, "Abort") || name == "cudaFree" ||
                name == "cudaHostUnregister" || name == "cudaSetDevice";

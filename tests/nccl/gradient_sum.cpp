@@ -1,4 +1,4 @@
-// Gradients of replicas, each in a pipeline of its own, on communicators beside those of the messages.
+// Gradients of replicas, each in a pipeline of its own, are added up on other communicators than the messages.
 #include "optpipe/execution/nccl/gradient_sum.hpp"
 
 #include "cuda/streamed.hpp"
@@ -34,7 +34,8 @@ constexpr std::size_t stages = 3;
 constexpr std::size_t replicas = 2;
 const optpipe::execution::device_mesh mesh{{.data = replicas, .pipeline = stages}};
 
-/// A stage's gradients are made where they are reduced, and looked at by the update: of replica r, (r + 1) · (i + 1).
+/// A stage's gradients are made where they are reduced, and read by the update. Entry i on replica r is (r + 1) · (i +
+/// 1).
 class summing_model : public streamed::model {
 public:
     using entries = std::array<float, 8>;
@@ -60,7 +61,7 @@ private:
     [[nodiscard]] std::span<float> gradients() const {
         return {reinterpret_cast<float*>(device_.memory().data()), entries{}.size()};
     }
-    /// What goes to the device, and what has come from it.
+    /// The entries that go to the device, and the ones that came from it.
     [[nodiscard]] std::span<float> numbers(std::size_t which) const {
         return {reinterpret_cast<float*>(host_.memory().data() + which * sizeof(entries)), entries{}.size()};
     }
@@ -88,7 +89,7 @@ struct outcome {
     std::vector<std::string> errors = std::vector<std::string>(mesh.size());
     std::vector<summing_model::entries> seen = std::vector<summing_model::entries>(mesh.size());
 };
-/// All processes of the mesh, each a thread with a device; `train(process, executor, program, model)`.
+/// Trains all processes of the mesh, each a thread with a device, by `train(process, executor, program, model)`.
 template <class Train>
 outcome on_mesh(const std::array<std::chrono::milliseconds, replicas>& patience, const Train& train) {
     const auto programs = training_programs();
@@ -158,7 +159,7 @@ TEST_CASE("every replica has the sum of all, beside its pipeline, step after ste
 
 TEST_CASE("a replica that goes before its second step is missed, on its pipeline and on the other") {
     fake_cuda::reset();
-    // Its pipeline gives up first, one communicator after the other: none of its sums may be over meanwhile.
+    // Its pipeline gives up first, one communicator after the other: none of its sums may end meanwhile.
     fake_nccl::reset({.abort_pause = 20ms});
     const auto gone = mesh.rank_at({.data = 1, .pipeline = 2}).position();
     const auto train = [&](std::size_t i, cuda::executor& on, const auto& program, summing_model& model) {
@@ -167,7 +168,8 @@ TEST_CASE("a replica that goes before its second step is missed, on its pipeline
             mine.step();
     };
     const auto all = on_mesh({1000ms, 500ms}, train);
-    // Those of its pipeline wait for its messages; their replicas for them, and so do all of the other pipeline.
+    // The ranks of its pipeline wait for its messages, their replicas wait for them, and the whole other pipeline waits
+    // too.
     for (std::size_t s = 0; s < stages; ++s) {
         const auto stage = std::to_string(s);
         const auto& here = all.errors[mesh.rank_at({.data = 0, .pipeline = s}).position()];

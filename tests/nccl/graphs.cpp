@@ -1,4 +1,4 @@
-// A step over NCCL that is captured: it is launched again and again, and whoever is lost, every rank ends.
+// A captured step over NCCL is launched several times. If a rank is lost, every other rank ends.
 #include "cuda/streamed.hpp"
 #include "fakes/cuda.hpp"
 #include "fakes/nccl.hpp"

@@ -1,4 +1,4 @@
-// A plan takes the place of another on ranks that talk by NCCL, and by a control channel beside it.
+// A plan replaces another on ranks whose messages go by NCCL and whose handover goes by a control channel.
 #include "optpipe/execution/handover.hpp"
 
 #include "cuda/streamed.hpp"
@@ -42,8 +42,8 @@ using channel_type = optpipe::threads::control_channel;
 
 constexpr auto patience = 60s;
 
-/// Calls `body(executor, channel)` for every rank, each on a thread and a device of its own; its control channel goes
-/// over TCP, and brings failures, too. What each throws.
+/// Calls `body(executor, channel)` for every rank, each on a thread and a device of its own. Its control channel goes
+/// over TCP, and also reports failures. Returns each rank's error.
 template <class Body>
 std::vector<std::string> on_ranks(std::size_t ranks, const Body& body, bool record_times = false) {
     const auto port = tcp_ports::free_port();
@@ -113,7 +113,7 @@ TEST_CASE("captured steps are of the programs that ran when they were captured")
     for (const auto ranks : {std::size_t{2}, std::size_t{4}}) {
         CAPTURE(ranks);
         reset({.seed = ranks});
-        // The first offloads stashes, the other one has fewer microbatches, by which they are told apart.
+        // The first plan offloads stashes. The other has fewer microbatches, which distinguishes the two.
         const auto first = handovers::plans(ranks, more).front();
         const auto other = handovers::plans(ranks, fewer).back();
         std::vector<std::vector<std::size_t>> weights(ranks);
@@ -147,7 +147,7 @@ TEST_CASE("captured steps are of the programs that ran when they were captured")
     }
 }
 
-/// Fails at one stage from some time on.
+/// Fails at one stage once the flag is set.
 class failing_model : public streamed::model {
 public:
     failing_model(std::size_t stages, const std::atomic<bool>& fails) : streamed::model{stages}, fails_{fails} {}
@@ -191,7 +191,7 @@ TEST_CASE("training over NCCL that measures itself takes a better plan, between 
     constexpr std::size_t steps_after = 10;
     const optpipe::duration unit{1};
     const optpipe::stage_costs costs{unit, unit, unit, optpipe::memory_size{1}, optpipe::memory_size{0.5}, {}};
-    // All steps are measured, and no costs taken from them: those of a device that isn't there say nothing.
+    // All steps are measured, but no costs are taken from them: times of a fake device say nothing.
     optpipe::online_options options;
     options.costs_are_measured = true;
     options.measure_every = 1;

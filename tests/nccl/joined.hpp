@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
-/// Runs programs on ranks that talk by NCCL, each on a thread with communicators of its own.
+/// Runs programs on ranks whose messages go by NCCL, each on a thread with communicators of its own.
 namespace joined {
 
 struct outcome {
-    /// What each rank got, and what its model had to say.
+    /// The error of each rank, and the complaints of its model.
     std::vector<std::string> errors;
     std::vector<std::string> complaints;
     std::size_t weights = 0;
@@ -26,7 +26,7 @@ struct outcome {
 struct plan {
     std::chrono::milliseconds patience{20'000};
     std::size_t steps = 2;
-    /// This rank goes after so many steps, and tells nobody.
+    /// This rank leaves after `leaves_after` steps, and tells no other.
     std::size_t leaver = static_cast<std::size_t>(-1);
     std::size_t leaves_after = 0;
 };
@@ -56,11 +56,11 @@ template <class Join> outcome run(std::span<const optpipe::rank_program> program
     ranks.clear();
     return all;
 }
-/// Each rank has a device of its own.
+/// Options with a device for each rank.
 inline optpipe::cuda::options options_of(optpipe::rank r, std::chrono::milliseconds patience) {
     return {.device = static_cast<int>(r.value()), .patience = patience};
 }
-/// As many communicators as the lanes of the programs need.
+/// The layout with as many communicators as the lanes of the programs need.
 inline optpipe::nccl::communicator_layout layout_for(std::span<const optpipe::rank_program> programs) {
     using enum optpipe::lane_kind;
     using optpipe::nccl::communicator_layout;

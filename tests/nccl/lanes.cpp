@@ -1,4 +1,4 @@
-// What goes by which communicator, and how many multiprocessors it may take.
+// The communicators of the messages, and the number of multiprocessors that each may take.
 #include "cuda/streamed.hpp"
 #include "fakes/cuda.hpp"
 #include "fakes/nccl.hpp"
@@ -36,7 +36,7 @@ TEST_CASE("four lanes on two communicators are refused, on four they run") {
     fake_cuda::reset();
     fake_nccl::reset();
     const auto refused = run(optpipe::message_lanes::separate, nccl::communicator_layout::per_direction, 500ms);
-    // A rank at an end of the pipeline has no more than one lane for each.
+    // A rank at an end of the pipeline has only one lane for each.
     CHECK(
         refused.errors[1] ==
         "rank 1, loading its program: lanes that send and receive activations on one communicator would wait for each "
@@ -98,7 +98,7 @@ TEST_CASE("exchanges that nobody waits for aren't remembered for ever") {
             CHECK(model.weights() == steps * p.microbatches);
         });
     ranks.clear();
-    // A marker each, and no more for exchanges than what the lanes hold in a step.
+    // One marker each, and for exchanges no more than the lanes hold in a step.
     std::size_t most = 0;
     std::size_t exchanges = 0;
     for (const auto& p : programs) {

@@ -1,4 +1,4 @@
-// What goes by NCCL is ordered wherever it uses the same memory, too: sends read on the rank that they leave.
+// Work that NCCL does is also ordered wherever it uses the same memory: sends read on the rank that they leave.
 #include "cuda/pipelines.hpp"
 #include "cuda/streamed.hpp"
 #include "fakes/cuda.hpp"
@@ -29,7 +29,8 @@ namespace {
 
 enum class issued_as { steps, graph };
 
-/// Runs two steps, each rank on a thread and a device of its own; what nothing orders, and what else is wrong.
+/// Runs two steps, each rank on a thread and a device of its own. Returns the accesses that nothing orders, and all
+/// other faults.
 std::vector<std::string> races_of(const per_rank<rank_program>& programs, issued_as how,
                                   const fake_cuda::settings& on = {}) {
     auto settings = on;
@@ -73,9 +74,9 @@ TEST_CASE("programs of all builders leave nothing to chance over NCCL, nor need 
         pipelines::for_each_program(
             ranks, {message_lanes::separate, message_lanes::single, message_lanes::per_direction},
             [&](const per_rank<rank_program>& programs) {
-                // Each schedule has six programs, of which a stride of five takes another each time.
+                // Each schedule has six programs, and a stride of five picks another of them each time.
                 if (programs_seen++ % stride != 0) return;
-                // Every other one in order of issue only, with a queue of few places.
+                // Every second run is only in order of issue, with a queue of few places.
                 const fake_cuda::settings narrow{.hardware_queues = runs % 2, .launch_queue = 4 * (runs % 2)};
                 const auto how = runs / 2 % 2 == 0 ? issued_as::steps : issued_as::graph;
                 CAPTURE(runs);

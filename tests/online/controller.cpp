@@ -37,7 +37,7 @@ online_options quick() {
     return options;
 }
 
-/// A step of the schedule in use, where operations take what they take in `real`, with so much noise.
+/// Steps of the schedule in use, in which operations take their times in `real`, with noise of the given spread.
 class trainer {
 public:
     trainer(online_controller& of, double spread) : of_{of}, noise_{.spread = spread} {}
@@ -69,7 +69,7 @@ private:
     std::optional<online_plan> plan_{};
 };
 
-/// As many measured steps as it wants before it offers a plan, all as planned.
+/// Adds the number of measured steps that the controller wants before it offers a plan, all as planned.
 void measure_costs(online_controller& of, const problem& p) {
     const auto as_planned = simulate(p, order_of(of.present_schedule()));
     for (std::uint64_t step = 0; step < online_options{}.window; ++step)
@@ -110,7 +110,7 @@ TEST_CASE("no plan is offered for a guess, only for what was measured") {
     const auto real = four_ranks(2.0);
     online_controller controller{four_ranks(), *build_schedule(real, gpipe), quick()};
     trainer train{controller, 0.0};
-    CHECK(controller.planner().wait_for(std::chrono::duration<double>{300.0})); // the plan for the guess is there
+    CHECK(controller.planner().wait_for(std::chrono::duration<double>{300.0})); // the plan for the guess is ready
     CHECK(train.until_plan(real) >= online_options{}.window);
     CHECK(train.plan().problem.costs[stage{2}].forward.value() == doctest::Approx(20));
     CHECK(controller.log().front().kind == kind::costs);
@@ -216,7 +216,7 @@ TEST_CASE("a probed transfer is planned with where it has changed by more than n
     const auto times = [](double out, double in) { return transfer_times{duration{out}, duration{in}}; };
     controller.add_probe(3, offload, times(18, 22));
     controller.add_probe(5, offload, times(10, 30));
-    controller.add_probe(7, offload, times(30, 20)); // noise is on both sides
+    controller.add_probe(7, offload, times(30, 20)); // noise goes in both directions
     controller.add_probe(9, offload, times(20, 30));
     CHECK(controller.present_problem().costs[stage{1}].transfer == p.costs[stage{1}].transfer);
     CHECK(controller.planner().poll().submission == submitted);

@@ -52,7 +52,7 @@ TEST_CASE("all ranks switch to better plans between the same steps, and every by
         const auto self = here.self();
         testing::paced_model<testing::tracing_model> model{testing::tracing_model{3}, p, setting.time_unit};
         online_run run{p, *first, here, model, cluster.control(self), setting, options};
-        // Each rank ends ten steps after its first switch: the same for all.
+        // Each rank ends ten steps after its first switch, which is the same step on all.
         std::size_t switched = 0;
         for (std::size_t step = 0; step < most_steps && switched < 10; ++step) {
             versions[self.position()].push_back(run.version());
@@ -98,7 +98,7 @@ TEST_CASE("what can't be measured is said, not guessed") {
 }
 
 TEST_CASE("a link that the plan avoids is found to be fast") {
-    // Believed: a stash takes as long as the whole step. In truth: a unit, each way.
+    // The assumed transfer of a stash takes as long as the whole step; the true one takes a unit each way.
     const auto slow = three_ranks(10.0);
     const auto first = build_schedule(slow, one_forward_one_backward);
     REQUIRE(first);
@@ -116,7 +116,7 @@ TEST_CASE("a link that the plan avoids is found to be fast") {
     threads::on_all_ranks(cluster, [&](threads::executor& here) {
         testing::tracing_model model{3};
         online_run run{slow, *first, here, model, cluster.control(here.self()), setting, options};
-        // A probe, and one more, as it differs; each is reported with its step, and read with the next.
+        // One probe, and one more because it differs. Each is reported with its step, and read with the next.
         for (std::size_t step = 0; step < rounds + 3; ++step)
             run.step();
         weights[here.self().position()] = model.weights();
@@ -127,7 +127,7 @@ TEST_CASE("a link that the plan avoids is found to be fast") {
     });
     CHECK(probed == 3);
     for (const auto each : weights)
-        CHECK(each == (rounds + 3) * 6); // every byte as without probes
+        CHECK(each == (rounds + 3) * 6); // as many as without probes
     for (const stage s : slow.graph.all_stages()) {
         const auto found = *planned->costs[s].transfer;
         for (const auto each : {found.offload, found.reload}) {

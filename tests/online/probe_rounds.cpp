@@ -24,7 +24,7 @@ problem four_ranks(memory_size limit) {
     return to_problem(make_problem(graph<4, 8>{}, uniform_memory{costs}, limit));
 }
 problem roomy() { return four_ranks(memory_size::unlimited()); }
-/// The steps of the first so many before which a rank probes.
+/// The steps among the first `steps` before which a rank probes.
 std::vector<std::uint64_t> probed_steps(probe_rounds& rounds, const rank_program& in_use, std::uint64_t steps) {
     std::vector<std::uint64_t> found;
     for (std::uint64_t step = 0; step < steps; ++step)
@@ -47,7 +47,7 @@ TEST_CASE("transfers that a program doesn't have are probed, and no others") {
     const auto tight = four_ranks(memory_size{2});
     const auto offloads = *lower(tight, *build_schedule(tight, adaptive), lowering);
     for (const rank r : p.graph.all_ranks()) {
-        // Out and in take 1 of about 30.
+        // The offload and the reload take 1 of about 30.
         const auto share = 1.0 / (10.0 * objective_of(p, without).value());
         probe_rounds rounds{p, without, r, share, 0.25};
         CHECK(rounds.steps_between() == 10);
@@ -111,7 +111,7 @@ TEST_CASE("a transfer that has changed is probed once more") {
     probe(19, 0.25);
     probe(20, 0.25); // once more
     CHECK(!rounds.next(21, program));
-    probe(29, 0.25); // that is known by now
+    probe(29, 0.25); // known by now
     CHECK(!rounds.next(30, program));
     probe(39, 0.5);
     probe(40, 0.25); // another change, but not a third probe

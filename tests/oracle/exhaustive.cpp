@@ -1,4 +1,4 @@
-// Whether the oracles can be trusted: what they say of problems that are known, and of each other.
+// Checks that the oracles can be trusted: against problems with known results, and against each other.
 #include "oracle/exhaustive.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
@@ -95,13 +95,13 @@ TEST_CASE("recomputation buys what memory lacks, ahead or inside the backward") 
     p.storage[stage{0}].clear();
     p.storage[stage{1}].clear();
     CHECK(optimum_of(p) == doctest::Approx(10.0));
-    // Ahead: on the first rank while the second one is busy, which has 8 of work after 1, and 2 follow.
+    // Ahead, on the first rank: the second one is busy meanwhile, which has 8 of work after 1, and 2 follow.
     for (auto& list : p.storage)
         list.push_back({"ahead", 0.25_gb, 1_ms, {}, {}, {}});
     auto whole = p;
     whole.split_backward = false;
     CHECK(optimum_of(whole) == doctest::Approx(11.0));
-    // A part of the stash goes to the host: one that is recomputed, too.
+    // A part of the stash goes to the host, also if it is recomputed.
     auto q = unit(1, 1, 1.5_gb, optpipe::placement::v{});
     CHECK_FALSE(exhaustive_optimum(q, 1.0).objective.has_value());
     q.storage[stage{0}].push_back({"half", 1_gb, {}, {}, 0.5_gb, transfer_times{1_ms, 1_ms}});

@@ -8,10 +8,10 @@
 namespace oracle {
 
 struct optimum {
-    /// Empty: no schedule is valid, or none was found before the search stopped.
+    /// Empty: no schedule is valid, or the search stopped before it found one.
     std::optional<double> objective;
     optpipe::schedule schedule;
-    /// false: it stopped at its limit, and a better one may exist.
+    /// false: the search stopped at its limit, and a better schedule may exist.
     bool proven = true;
     std::size_t nodes = 0;
 };

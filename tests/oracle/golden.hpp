@@ -29,7 +29,7 @@ inline std::vector<std::vector<std::string>> rows_of(const std::string& name) {
     return rows;
 }
 
-/// Every how manyth row a test compares with, as `stride`, from the first on.
+/// The rows that a test compares with: the first, and then every n-th, with n from `stride`.
 inline std::vector<std::vector<std::string>> some_rows_of(const std::string& name, std::uint64_t most) {
     const auto all = rows_of(name);
     std::vector<std::vector<std::string>> some;
@@ -38,7 +38,7 @@ inline std::vector<std::vector<std::string>> some_rows_of(const std::string& nam
     return some;
 }
 
-/// Per full stage, in ms.
+/// Durations of a full stage, in ms.
 struct profile {
     double forward, backward_input, backward_weight, p2p;
 };

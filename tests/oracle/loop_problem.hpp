@@ -7,7 +7,7 @@
 
 namespace oracle {
 
-/// Stage s on rank s mod R. The costs and the stash are those of a rank, split evenly over its chunks.
+/// A problem with stage s on rank s mod R. The costs and the stash of a rank are split evenly over its chunks.
 inline optpipe::problem loop_problem(std::size_t ranks, std::size_t microbatches, std::size_t chunks, const profile& c,
                                      double weight_share = 1.0, double stash = 1.0) {
     using namespace optpipe;

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-/// The optimum of a tiny model, by looking at every assignment of its integers and, for each, at every vertex of what
-/// is left. Shares nothing with the solver but the model.
+/// The optimum of a tiny model, by looking at every assignment of its integers and, for each, at every vertex of the
+/// remaining polyhedron. Shares only the model with the solver.
 namespace oracle {
 
 enum class exhaustive_status { optimal, infeasible, unbounded };
@@ -16,8 +16,8 @@ struct exhaustive_result {
     std::vector<double> values;
 };
 
-/// Integers must be bounded. Continuous variables may be unbounded, while the model's numbers are so small that no
-/// vertex lies farther out than `box`: if the optimum over twice that box is a better one, there is none.
+/// Integers must be bounded. Continuous variables may be unbounded if the model's numbers are small enough that no
+/// vertex lies farther out than `box`: if the optimum over twice that box is better, there is none.
 exhaustive_result exhaustive_optimum(const optpipe::milp::model& m, double box = 1e4, double slack = 1e-7);
 
 } // namespace oracle

@@ -14,12 +14,12 @@
 #include <string_view>
 #include <vector>
 
-/// The models of `tests/data/milp` and what is known of them.
+/// The models of `tests/data/milp` and their known optima.
 namespace oracle {
 
 struct known_model {
     std::string name;   ///< "lp/afiro"
-    std::string status; ///< optimal, infeasible, unbounded; known: the best objective so far, not proven
+    std::string status; ///< optimal, infeasible, unbounded; known: the best objective found yet, not proven
     double objective = 0.0;
 
     [[nodiscard]] std::string path() const { return OPTPIPE_SOURCE_DIR "/tests/data/milp/" + name + ".mps.gz"; }
@@ -30,7 +30,7 @@ struct known_model {
     }
 };
 
-/// Those whose name starts with `prefix`, in alphabetical order.
+/// The models whose names start with `prefix`, in alphabetical order.
 inline std::vector<known_model> known_models(std::string_view prefix) {
     std::vector<known_model> models;
     std::ifstream table{OPTPIPE_SOURCE_DIR "/tests/data/milp/optima.csv"};
@@ -49,7 +49,7 @@ inline std::vector<known_model> known_models(std::string_view prefix) {
     return models;
 }
 
-/// Whether the files, which are compressed, can be read here. Says so where they can't.
+/// Whether the files, which are compressed, can be read here. Prints a message if they can't.
 inline bool can_read_known_models() {
 #if defined(OPTPIPE_HAS_ZLIB)
     return true;

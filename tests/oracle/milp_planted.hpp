@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// Random models with a point that violates nothing, to the last bit, and coefficients from 1e-6 to 1e6: whatever a
-/// solver says of such a model, that point mustn't contradict it.
+/// Random models with a point that satisfies everything to the last bit, and coefficients from 1e-6 to 1e6. No result
+/// of a solver for such a model may contradict that point.
 namespace oracle {
 
 struct planted_model {
@@ -48,7 +48,7 @@ private:
     }
     double between(double low, double high) { return low + (high - low) * integer(0, 1'000'000) / 1e6; }
     double sign() { return random_.chance(40) ? -1.0 : 1.0; }
-    /// Of one size, or of up to 13 powers of ten; with one digit, or with many.
+    /// A coefficient of one size, or of up to 13 powers of ten; with one digit, or with many.
     double coefficient() {
         const int reach = static_cast<int>(decades_);
         const double size = std::pow(10.0, integer(-reach, reach));
@@ -84,7 +84,7 @@ private:
         add(random_.chance(30) ? value : value - between(0.0, size),
             random_.chance(30) ? value : value + between(0.0, size), value, false);
     }
-    /// Fixed, or all but fixed.
+    /// Adds a variable that is fixed, or nearly.
     void add_narrow() {
         const double value = between(-9.0, 9.0);
         const double width = random_.chance(50) ? 0.0 : std::pow(10.0, integer(-12, -3));
@@ -99,7 +99,7 @@ private:
         return terms;
     }
     void add_row() { add(some_terms()); }
-    /// Another row times a number, with sides of its own; one coefficient in ten of such rows is a little off.
+    /// Adds a multiple of another row, with sides of its own; one coefficient in ten of such rows is slightly wrong.
     void copy_row() {
         const optpipe::milp::row r{random_.below(m_.rows())};
         const double factor = sign() * (random_.chance(50) ? std::pow(10.0, integer(-2, 2)) : between(0.1, 9.0));
@@ -114,7 +114,8 @@ private:
             t.coefficient = std::clamp(t.coefficient, -1e6, 1e6);
         add(terms);
     }
-    /// Sides at what the terms are at the point, or some way off; a row that is tight to the last bit is the rule.
+    /// Adds a row whose sides are equal to its activity at the point, or some distance away; most rows are tight to the
+    /// last bit.
     void add(const std::vector<term>& terms) {
         const double at = optpipe::milp::activity(terms, point_);
         const auto room = [&] {
@@ -144,7 +145,7 @@ private:
     }
 
     optpipe::random_numbers random_;
-    std::size_t decades_; ///< coefficients reach as many up and down
+    std::size_t decades_; ///< coefficients reach this number of decades up and down
     bool digits_;
     optpipe::milp::model m_;
     std::vector<double> point_;

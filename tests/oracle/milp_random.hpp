@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <vector>
 
-/// Random models that `exhaustive_optimum` can do: most are feasible, all are small, and every structure that presolve
-/// and cuts look for occurs: singletons, duplicates, set rows, big-M rows, doubletons, knapsacks, empty rows and
-/// columns.
+/// Random models that `exhaustive_optimum` can solve. Most are feasible, and all are small. Every structure that
+/// presolve and cuts look for occurs: singletons, duplicates, set rows, big-M rows, doubletons, knapsacks, empty rows
+/// and columns.
 namespace oracle {
 
 struct random_model_shape {
@@ -143,7 +143,7 @@ private:
         m_.add_row(integer(0, 3), terms, optpipe::milp::infinity);
     }
 
-    /// Bounds around what the terms are at a point, so that most models are feasible.
+    /// Adds a row with bounds around its activity at a point, so that most models are feasible.
     void add(const std::vector<term>& terms) {
         double at = 0.0;
         for (const auto& t : terms)
@@ -164,7 +164,7 @@ private:
             m_.add_row(-optpipe::milp::infinity, terms, optpipe::milp::infinity);
     }
 
-    /// The same left-hand side times a number, with bounds of its own.
+    /// Adds a multiple of another row's left-hand side, with bounds of its own.
     void copy_row() {
         const optpipe::milp::row r{random_.below(m_.rows())};
         const double factor = random_.chance(50) ? 1.0 : random_.chance(50) ? -2.0 : 3.0;

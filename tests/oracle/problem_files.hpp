@@ -10,10 +10,10 @@
 
 namespace oracle {
 
-/// How many problem files the project has.
+/// The number of problem files in the project.
 inline constexpr std::size_t all_problem_files = 59;
 
-/// The problem files of the project, in the order of their names; for the sanitizers every eighth or so (see
+/// The problem files of the project, in the order of their names; for the sanitizers about every eighth (see
 /// `random_cases`).
 inline std::vector<std::string> problem_files() {
     std::vector<std::string> all;

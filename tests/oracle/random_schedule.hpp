@@ -14,7 +14,7 @@ namespace oracle {
 
 namespace detail {
 
-/// Draws operations that may come next until none is left, or until it is stuck for want of memory.
+/// Draws operations that may come next until none is left, or until none fits the memory.
 class order_drawer {
 public:
     order_drawer(random_numbers& random, const optpipe::problem& p)
@@ -102,7 +102,7 @@ private:
 
 } // namespace detail
 
-/// An order that respects what depends on what and fits the memory, with no sense in it.
+/// An arbitrary order that respects all dependencies and fits the memory.
 inline optpipe::order random_order(random_numbers& random, const optpipe::problem& p) {
     constexpr int attempts = 20;
     for (int i = 0; i < attempts; ++i)
@@ -110,7 +110,7 @@ inline optpipe::order random_order(random_numbers& random, const optpipe::proble
     return one_at_a_time(p);
 }
 
-/// Puts everything that starts from some instant on off by a while, a few times. What was valid stays valid.
+/// A few times, delays everything that starts from some instant on. A valid schedule stays valid.
 inline void loosen(random_numbers& random, optpipe::schedule& s, double grid) {
     for (std::size_t i = random.below(4); i > 0; --i) {
         const auto from = s.operations[random.below(s.operations.size())].start;
@@ -123,7 +123,7 @@ inline void loosen(random_numbers& random, optpipe::schedule& s, double grid) {
     }
 }
 
-/// A valid schedule of any kind: built, drawn at random, with or without needless waiting.
+/// A valid schedule of any kind: built or random, with or without needless waiting.
 inline optpipe::schedule random_schedule(random_numbers& random, const random_problem& given) {
     const auto& p = given.problem;
     const optpipe::adaptive_builder<> quick{{}, 1};

@@ -7,7 +7,7 @@
 
 namespace oracle {
 
-/// What a schedule is, read from the rules of a valid schedule one by one, slowly. Nothing here uses the library's
+/// The verdict on a schedule, by the rules of a valid schedule one by one, slowly. Nothing here uses the library's
 /// validator or measures.
 struct verdict {
     std::vector<std::string> broken;

@@ -31,7 +31,7 @@ inline optpipe::order spelled_order(const optpipe::problem& p, const std::string
     return result;
 }
 
-/// A schedule, written "0F0@0 0B0@1.5": with the starts; all last as long as they should.
+/// A schedule, written "0F0@0 0B0@1.5" with the starts; each operation has its full duration.
 inline optpipe::schedule spelled_schedule(const optpipe::problem& p, const std::string& text) {
     optpipe::schedule result{p.graph, {}};
     std::istringstream words{text};

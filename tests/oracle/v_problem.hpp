@@ -17,7 +17,7 @@ inline optpipe::any_graph v_graph(std::size_t ranks, std::size_t microbatches) {
     return any_graph{ranks, microbatches, placement::map<>{map}};
 }
 
-/// With equal stages; the costs of one.
+/// A problem with equal stages; `c` are the costs of one.
 inline optpipe::problem v_problem(std::size_t ranks, std::size_t microbatches, const profile& c, double activation,
                                   double weight_stash) {
     using namespace optpipe;
@@ -27,7 +27,7 @@ inline optpipe::problem v_problem(std::size_t ranks, std::size_t microbatches, c
     p.p2p = hop_times<>{duration{c.p2p}};
     return p;
 }
-/// Unit passes, held from F to W, within `limit` stashes.
+/// A problem with unit durations and stashes held from F to W, at most `limit` of them.
 inline optpipe::problem unit_v_problem(std::size_t ranks, std::size_t microbatches, double limit) {
     auto p = v_problem(ranks, microbatches, {1, 1, 1, 0}, 1.0, 1.0);
     p.objective = optpipe::objective_kind::span;
@@ -36,7 +36,8 @@ inline optpipe::problem unit_v_problem(std::size_t ranks, std::size_t microbatch
     return p;
 }
 
-/// Up to 16 ranks and 64 microbatches, all costs and stashes unequal, with and without limits and communication.
+/// A problem of up to 16 ranks and 64 microbatches, all costs and stashes unequal, with and without limits and
+/// communication.
 inline optpipe::problem random_v_problem(optpipe::random_numbers& random) {
     using namespace optpipe;
     const auto ranks = random.between(1, 16);

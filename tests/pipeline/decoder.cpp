@@ -74,7 +74,7 @@ TEST_CASE("a layer with the parameters of the papers' layer takes their time") {
         CHECK(ours.forward.value() == doctest::Approx(theirs.forward.value()));
         CHECK(ours.backward_input.value() == doctest::Approx(theirs.backward_input.value()));
         CHECK(ours.backward_weight.value() == doctest::Approx(theirs.backward_weight.value()));
-        // Two thirds of 8h for gate and up, where theirs has 4h in front of GeLU.
+        // Two thirds of 8h for gate and up; the other model has 4h before GeLU.
         const double layers = 8 * 2.0 * 2048 * 2 * 3072 / 2 * 1e-9;
         const double output = at == 3 ? layers / 8 : 0.0;
         CHECK(theirs.activation.value() == doctest::Approx(10.0 * layers + output));

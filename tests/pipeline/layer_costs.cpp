@@ -27,7 +27,7 @@ void check_same(const std::optional<transfer_times>& a, const std::optional<tran
     check_same(a->reload, b->reload);
 }
 
-/// Two pipelines have the same costs and storage options but for rounding.
+/// Two pipelines have the same costs and storage options, except for rounding.
 void check_same(const problem& a, const problem& b) {
     for (const stage s : a.graph.all_stages()) {
         CAPTURE(s.value());

@@ -32,7 +32,7 @@ optpipe::problem on_one_rank(const std::vector<double>& activations) {
     return p;
 }
 
-/// What is needed if exactly `offloaded` leave, by walking through the forwards.
+/// The memory that is needed if exactly `offloaded` leave, by walking through the forwards.
 memory_size peak_without(const optpipe::problem& p, rank r, const std::vector<stage>& offloaded) {
     memory_size held{};
     memory_size peak{};
@@ -54,7 +54,7 @@ memory_size on_host(const optpipe::problem& p, const std::vector<stage>& offload
 
 struct best_subset {
     memory_size needed = memory_size::unlimited();
-    /// The least that has to leave so that the rest fits into the limit of the rank; unlimited where it never fits.
+    /// The least memory that must leave so that the rest fits into the limit of the rank; unlimited if it never fits.
     memory_size least_on_host = memory_size::unlimited();
 };
 
@@ -80,7 +80,7 @@ class random_problems {
 public:
     explicit random_problems(unsigned seed) : random_{seed} {}
 
-    /// Whole sizes, so that sums are exact and ties are common.
+    /// The next problem. Sizes are whole, so that sums are exact and ties are common.
     optpipe::problem next() {
         const auto ranks = static_cast<std::size_t>(between(1, 3));
         const auto stages = static_cast<std::size_t>(between(1, 12));
@@ -142,7 +142,7 @@ TEST_CASE("the host limits what may leave") {
     p.host_memory_limit[rank{0}] = memory_size{4};
     CHECK(least_memory(p, rank{0}).needed == memory_size{6});
     p.host_memory_limit[rank{0}] = memory_size{5};
-    // 4 and then 3 doesn't fit the host; 3 and 2 do, but 4 + 3 are there together then.
+    // 4 and then 3 don't fit the host. 3 and 2 do, but then 4 + 3 are on the device at once.
     CHECK(least_memory(p, rank{0}).needed == memory_size{6});
     p.host_memory_limit[rank{0}] = memory_size{0};
     CHECK(least_memory(p, rank{0}).needed == memory_size{10});
@@ -194,7 +194,7 @@ TEST_CASE("the best of all subsets") {
 }
 
 TEST_CASE("few states are enough where the host has no limit") {
-    // After the first stage all subsets have the same peak: which of them are kept decides whether the last one fits.
+    // After the first stage all subsets have the same peak: the kept ones decide whether the last one fits.
     std::vector<double> activations{100};
     for (int i = 0; i < 12; ++i)
         activations.push_back(1.0 + 0.01 * (1 << i));
@@ -237,7 +237,7 @@ void try_options(const optpipe::problem& p, const std::vector<stage>& stages, st
     }
 }
 
-/// Up to three options per stage, of whole sizes.
+/// Adds up to three options per stage, with whole sizes.
 void add_options(std::mt19937& random, optpipe::problem& p) {
     const auto between = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     for (const stage s : p.graph.all_stages()) {

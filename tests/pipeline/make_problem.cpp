@@ -30,7 +30,7 @@ struct numbered {
     }
 };
 
-/// Writes down what it is asked.
+/// A policy that records its questions.
 struct note_taking {
     std::vector<offload_candidate>* asked;
     offload_decision decide(const offload_candidate& candidate) const {
@@ -94,7 +94,7 @@ TEST_CASE("a policy sees each stage that can be offloaded, and its place by life
     std::vector<offload_candidate> asked;
     CHECK(listed(decisions_of(p, note_taking{&asked})) == "permit permit permit permit");
     REQUIRE(asked.size() == 4);
-    // Rank 0 holds stages 0 and 3, rank 1 holds 1 and 2; F = 1 and I = 2 of all stages behind, and one's own.
+    // Rank 0 holds stages 0 and 3, rank 1 holds 1 and 2. F = 1 and I = 2 of all later stages and of the stage itself.
     for (std::size_t s = 0; s < 4; ++s) {
         CAPTURE(s);
         CHECK(asked[s].stage == stage{s});

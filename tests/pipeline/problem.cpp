@@ -16,7 +16,7 @@ using optpipe::stage;
 using optpipe::transfer_times;
 namespace placement = optpipe::placement;
 
-/// No two fields alike, and none at its default.
+/// A problem without equal fields, and without any at its default.
 auto unlike_the_default() {
     auto p = make_problem(graph<3, 5, placement::v>{}, optpipe::unit_memory{});
     for (const stage s : p.graph.all_stages()) {

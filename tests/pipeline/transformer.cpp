@@ -18,7 +18,7 @@ using optpipe::per_stage;
 using optpipe::stage;
 using optpipe::transformer;
 
-/// Given with six decimals.
+/// Whether a value agrees with one that is given with six decimals.
 bool agrees(double value, double given) {
     constexpr double half_a_decimal = 5e-7;
     return std::abs(value - given) <= half_a_decimal * (1.0 + 1e-6) + 1e-12 * std::abs(given);
@@ -291,7 +291,7 @@ TEST_CASE("storage options by the formulas of Korthikanti et al.") {
     model.recompute_cheap_layers = false;
     model.heads = 32;
     model.vocabulary = 0;
-    // Of sb(34h + 5as) bytes per layer: selective recomputation leaves 34, and full 2.
+    // Selective recomputation leaves 34 and full recomputation leaves 2 of sb(34h + 5as) bytes per layer.
     const double sbh = 4096.0 * 4 * 4096 * 8 * 1e-9;
     const auto activation = model.costs(stage{0}, 4).activation.value();
     CHECK(activation == doctest::Approx((34.0 + 5.0 * 32) * sbh));
@@ -299,7 +299,7 @@ TEST_CASE("storage options by the formulas of Korthikanti et al.") {
     CHECK(option_of(model, 0, 4, "full").held.value() == doctest::Approx(2.0 * sbh));
     CHECK(option_of(model, 0, 4, "norms").held.value() == doctest::Approx(activation - 4.0 * sbh));
     CHECK(option_of(model, 0, 4, "mlp").held.value() == doctest::Approx(activation - 16.0 * sbh));
-    // 4bs²h of 24bsh² + 4bs²h: at s = h a seventh of the forward.
+    // 4bs²h out of 24bsh² + 4bs²h: at s = h a seventh of the forward.
     const auto forward = model.costs(stage{0}, 4).forward.value();
     CHECK(option_of(model, 0, 4, "attention").backward_extra.value() == doctest::Approx(forward / 7.0));
     CHECK(option_of(model, 0, 4, "full").backward_extra.value() == doctest::Approx(forward));

@@ -159,7 +159,7 @@ TEST_CASE("ranks, microbatches and stages: at least one of each") {
 
 TEST_CASE("every rank holds a stage, and no other rank does") {
     CHECK(texts(with_ranks(3, 1, {0, 2, 2})) == lines({"stages: rank 1 holds no stage"}));
-    // Built by hand: a problem as a careless reader of files would hand it over.
+    // Built directly, like a problem from a reader of files that checks nothing.
     auto p = valid_problem();
     per_stage<rank> where(3);
     where[stage{1}] = rank{3};
@@ -202,7 +202,7 @@ TEST_CASE("problems of static extents are validated alike") {
 
 namespace {
 
-/// The valid problem, where stage 1 has two options more than a kept stash.
+/// The valid problem with two options at stage 1 in addition to a kept stash.
 optpipe::problem with_storage_options() {
     auto p = valid_problem();
     auto& c = p.costs[stage{1}];
@@ -251,7 +251,7 @@ TEST_CASE("an option that holds less restores the rest") {
               a.recompute = {};
               a.backward_extra = duration{1};
           }) == lines({}));
-    // An offload doesn't: it brings back what it took.
+    // An offload needn't: it brings back all that it took.
     CHECK(
         texts_with([](option&, option& b) { b.held = memory_size{0.5}; }) ==
         lines({"stages[1].storage[2].held: 0.5 is less than the stage's activation, 1, and nothing restores the rest: "

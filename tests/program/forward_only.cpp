@@ -1,4 +1,4 @@
-// Steps of forwards alone: the checks accept them, find what is wrong with them, and know them from training steps.
+// Steps of forwards alone: the checks accept them, find their faults, and distinguish them from training steps.
 #include "optpipe/schedule/construct/forward_only.hpp"
 
 #include "optpipe/pipeline/placement.hpp"
@@ -35,7 +35,7 @@ std::string all_of(const std::vector<optpipe::violation>& found) {
         text += v.text() + "\n";
     return text;
 }
-/// As many stages as ranks, each forward 2, nothing else of interest.
+/// A problem with one stage per rank; each forward takes 2, and the other costs don't matter.
 optpipe::problem even_problem() {
     optpipe::stage_costs each;
     each.forward = duration{2.0};
@@ -74,7 +74,7 @@ TEST_CASE("forwards follow each other without gaps: the pipeline fills once") {
         CHECK(start == static_cast<double>(op.stage.position() + op.microbatch.position()) * duration{2.0});
         CHECK(end == start + duration{2.0});
     }
-    // Nothing else is kept for long: an input, and an output.
+    // Nothing else is kept for long, except an input and an output.
     const auto programs = *lower(p, s, {.message_bytes = 256, .forward_only = true});
     for (const auto& each : programs)
         CHECK(each.message_bytes <= 4 * 256);

@@ -1,5 +1,5 @@
-// What devices ask of programs beyond what threads do: alignment, receives that don't wait for long, and progress where
-// lanes share a queue.
+// Programs for devices have properties that threads don't need: alignment, receives that don't wait for long, and
+// progress of lanes that share a queue.
 #include "optpipe/program/check.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/all.hpp"
@@ -90,7 +90,7 @@ TEST_CASE("no stash on the host lies in two parts of its memory") {
         optpipe::memory_size largest{1.0};
         for (const auto& each : p.costs)
             largest = std::max({largest, each.activation, each.weight_stash});
-        // With no limit, as what is left free in parts comes on top.
+        // Without a limit, as the unused ends of parts add to the memory.
         auto roomy = p;
         for (const auto r : p.graph.all_ranks())
             roomy.host_memory_limit[r] = optpipe::memory_size::unlimited();
@@ -142,7 +142,7 @@ TEST_CASE("messages that can't be addressed are refused as stashes are") {
     }
 }
 
-/// Of every receive, the time by the plan from when it may begin to when its message is sent, all together.
+/// The sum over all receives of the planned time from the earliest begin of the receive to the send of its message.
 optpipe::duration waits_of_receives(const optpipe::schedule& s, const optpipe::per_rank<rank_program>& programs) {
     const auto time_of = [&](const optpipe::operation& op) {
         return *std::find_if(s.operations.begin(), s.operations.end(),
@@ -150,7 +150,8 @@ optpipe::duration waits_of_receives(const optpipe::schedule& s, const optpipe::p
     };
     optpipe::duration sum{};
     for (const auto& each : programs) {
-        // When each marker is recorded, and each lane is free: computations as planned, receives with their messages.
+        // When each marker is recorded, and when each lane is free: computations as planned, receives with their
+        // messages.
         std::vector<optpipe::duration> over(each.instructions.size());
         std::vector<std::size_t> recorded_by(each.markers);
         for (std::size_t i = 0; i < each.instructions.size(); ++i) {
@@ -206,7 +207,7 @@ TEST_CASE("programs that only end if lanes go on side by side are refused") {
     const optpipe::problem p{to_any_graph(optpipe::graph<2, 2>{}), optpipe::per_stage<optpipe::stage_costs>(2, each)};
     auto programs = *lower(p, *build_schedule(p, optpipe::one_forward_one_backward), {.bytes_per_unit = 1.0});
     CHECK(all_of(check_programs(programs)) == "");
-    // Rank 0 is told to receive the first gradient before it is told to send what that comes of.
+    // Rank 0 is told to receive the first gradient before it is told to send the activation that leads to it.
     auto& list = programs[optpipe::rank{0}].instructions;
     const auto is_receive = [&](const optpipe::instruction& i) {
         return i.kind == optpipe::instruction_kind::exchange &&

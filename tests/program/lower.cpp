@@ -28,7 +28,7 @@ using optpipe::rank_program;
 
 constexpr std::uint64_t first_seed = 7100;
 constexpr optpipe::testing::problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 6, .cells = 30};
-/// Memory of random problems is in quarters.
+/// Memory of random problems is a multiple of a quarter.
 constexpr double bytes_per_unit = 4.0;
 
 std::string all_of(const std::vector<optpipe::violation>& found) {
@@ -51,7 +51,7 @@ template <class Visit> void for_random_schedules(std::size_t problems, Visit vis
     }
 }
 
-/// Whether every wait orders something that the rest doesn't: a second derivation, by reachability within the rank.
+/// Counts waits that order nothing beyond the rest: a second derivation, by reachability within the rank.
 std::size_t needless_waits(const rank_program& p) {
     const auto n = p.instructions.size();
     std::vector<std::size_t> recorded_by(p.markers);
@@ -95,7 +95,7 @@ TEST_CASE("programs of random schedules pass the check, in the memory of the pla
             const auto programs =
                 lower(p, s, {.bytes_per_unit = bytes_per_unit, .alignment = 1, .message_bytes = 8, .lanes = lanes});
             if (!programs) {
-                // Only where two stashes change places in no time.
+                // Only if two stashes are exchanged in no time.
                 CHECK(std::any_of(p.costs.begin(), p.costs.end(), [](const optpipe::stage_costs& c) {
                     return c.transfer && std::min(c.transfer->offload, c.transfer->reload) == optpipe::duration{};
                 }));

@@ -35,7 +35,7 @@ std::vector<buffer_lifetime> random_buffers(optpipe::random_numbers& random) {
     }
     return buffers;
 }
-/// What lives at once, at most.
+/// The greatest sum of sizes that are alive at once.
 std::size_t peak_of(const std::vector<buffer_lifetime>& buffers) {
     std::size_t peak = 0;
     for (const auto& at : buffers) {

@@ -1,4 +1,4 @@
-// What `check_programs` finds wrong with recomputations: each fault in one program of a plan that has none.
+// Faults of recomputations that `check_programs` finds: each in one program of a plan that has no other.
 #include "execution/mixed_storage.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/program/check.hpp"
@@ -24,8 +24,8 @@ using namespace optpipe;
 
 namespace {
 
-/// F leaves 1 of 4, of which W needs 2: RECOMPUTE restores 1 that is kept and 2 that I is done with. Stage 1 offloads
-/// the half of what F leaves.
+/// F leaves 1 of 4, of which W needs 2. RECOMPUTE restores 1 that is kept and 2 that are free after I. Stage 1 offloads
+/// half of the memory that F leaves.
 per_rank<rank_program> sound_programs(double weight_stash = 2.0) {
     const stage_costs c{duration{1}, duration{2}, duration{1}, memory_size{4}, memory_size{weight_stash}, {}};
     auto p = to_problem(make_problem(graph<2, 3>{}, uniform_memory{c}));
@@ -47,7 +47,7 @@ per_rank<rank_program> sound_programs(double weight_stash = 2.0) {
     return *lower(p, *simulate(p, mixed), {.bytes_per_unit = 8.0, .alignment = 1, .message_bytes = 4096});
 }
 
-/// Of rank 1.
+/// The position of an operation in the program of rank 1.
 std::size_t position_of(const rank_program& p, const operation& op) {
     const auto found = std::find_if(p.instructions.begin(), p.instructions.end(), [&](const instruction& i) {
         return i.kind != instruction_kind::exchange && i.op == op;

@@ -1,5 +1,5 @@
-// Data parallelism beside the pipeline: reductions come right behind the last weight gradient of their stage, on a lane
-// of their own, and before its update; the checks find what is wrong with them.
+// Data parallelism in addition to the pipeline: reductions come right behind the last weight gradient of their stage,
+// on a lane of their own, and before its update. The checks find faults in them.
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/program/check.hpp"
@@ -51,14 +51,14 @@ bool adds_weights(const instruction& i) {
            (i.op.kind == operation_kind::backward_weight || i.op.kind == operation_kind::backward);
 }
 
-/// What one stage's reduction has to be in the program of its rank.
+/// Checks one stage's reduction in the program of its rank.
 void check_reduction(const rank_program& p, stage s) {
     CAPTURE(to_string(forward(s, optpipe::microbatch{0})));
     const auto reduction = find(p, instruction_kind::reduce, s);
     REQUIRE(reduction != p.instructions.end());
     CHECK(p.lanes[reduction->lane] == lane_kind::reduce);
     CHECK(reduction->buffers == optpipe::no_buffers);
-    // Issued right behind the last weight gradient, which it waits for, and nothing else.
+    // Issued right behind the last weight gradient; that is its only wait.
     REQUIRE(reduction != p.instructions.begin());
     const auto& last = *(reduction - 1);
     CHECK(adds_weights(last));

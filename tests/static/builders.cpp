@@ -18,7 +18,7 @@ static_assert(!schedule_builder<mutant::builder_with_mutable_call>);
 static_assert(!schedule_builder<mutant::builder_with_bare_order>);
 static_assert(!schedule_builder<int>);
 
-// Memory: 1F1B holds as many stages' worth as there are ranks, GPipe one per microbatch.
+// Peak of a rank in stashes: for 1F1B the number of ranks, for GPipe one per microbatch and stage of the rank.
 static_assert(peak_stash(one_forward_one_backward(graph<4, 8>{})) == 4);
 static_assert(peak_stash(one_forward_one_backward(graph<4, 2>{})) == 2);
 static_assert(peak_stash(gpipe(graph<4, 8>{})) == 8);
@@ -40,20 +40,20 @@ static_assert(is_valid(tiny, tiny_half));
 constexpr auto tiny_dual = *build_schedule(tiny, dual_pipe_v);
 static_assert(is_valid(tiny, tiny_dual));
 
-// What doesn't fit is refused with what it would need.
+// A schedule that doesn't fit is refused with the memory that it would need.
 constexpr auto tight = make_problem(graph<4, 8>{}, unit_memory{}, memory_size{3});
 static_assert(!build_schedule(tight, one_forward_one_backward));
 static_assert(build_schedule(tight, one_forward_one_backward).why().reason == refusal_reason::over_memory);
 static_assert(build_schedule(tight, one_forward_one_backward).why().needed == memory_size{4});
 static_assert(!is_valid(tight, built));
 
-// The planner too: here with an effort that compilers' default limits allow.
+// The planner also works in constant expressions: here with an effort that compilers' default limits allow.
 constexpr auto small = make_problem(graph<2, 2>{}, unit_memory{}, memory_size{1});
 constexpr auto planned = *build_schedule(small, adaptive_builder<>{.effort = 1});
 static_assert(is_valid(small, planned));
 static_assert(measure(small, planned).makespan <= duration{12});
 
-// Bounds: on 4×8 unit passes, (M + P − 1) F + (M + P − 1) I + W … of which no schedule is shorter than 27.
+// Bounds: 4×8 unit passes take (M + P − 1) F + (M + P − 1) I + W …, and no schedule is shorter than 27.
 static_assert(bounds_of(unit).best() == duration{27});
 
 } // namespace

@@ -1,4 +1,5 @@
-// Every concept: models, the archetype, and one mutant per requirement. Every template: with archetypes alone.
+// Tests every concept with models, the archetype, and one mutant per requirement, and every template with archetypes
+// alone.
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/paths.hpp"

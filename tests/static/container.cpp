@@ -14,7 +14,7 @@ using optpipe::extent_product;
 using optpipe::per_rank;
 using optpipe::rank;
 
-// An extent that is known costs nothing.
+// A static extent takes no memory.
 static_assert(std::is_empty_v<extent<4>> && !std::is_empty_v<extent<dynamic>>);
 static_assert(extent<4>::size() == 4 && extent<dynamic>{7}.size() == 7);
 
@@ -34,7 +34,7 @@ static_assert(first_squares<dynamic>(4).size() == 4 && first_squares<dynamic>(4)
 static_assert(first_squares<4>(4) == first_squares<4>(4) && first_squares<4>(4) != first_squares<4>(3));
 static_assert(first_squares<4>(0).empty() && bounded_vector<int, 0>{}.empty());
 
-// What is beyond the size doesn't count, and is gone after growing again.
+// Elements beyond the size don't count, and are zero after growing again.
 constexpr bool grows_with_zeros() {
     auto squares = first_squares<4>(4);
     squares.resize(1);
@@ -53,7 +53,7 @@ static_assert(sevens == per_rank<int, 3>(3, 7) && sevens != per_rank<int, 3>(3, 
 static_assert(per_rank<int>(3, 7).size() == 3 && per_rank<int>(3, 7) == per_rank<int>(3, 7));
 static_assert(per_rank<int>(3, 7) != per_rank<int>(2, 7) && per_rank<int>{}.size() == 0);
 
-// A count alone makes a table only where it is asked for.
+// A count converts to a table only explicitly.
 static_assert(!std::is_convertible_v<std::size_t, per_rank<int>> &&
               !std::is_convertible_v<std::size_t, per_rank<int, 3>>);
 

@@ -69,7 +69,7 @@ static_assert(!ex::peer_channel<mutant::peer_channel_without_place>);
 static_assert(!ex::peer_channel<mutant::peer_channel_without_send>);
 static_assert(!ex::peer_channel<mutant::peer_channel_without_wait>);
 
-// Ours.
+// The library's own models.
 static_assert(ex::executor<optpipe::threads::executor>);
 static_assert(ex::executor<trace_executor>);
 static_assert(ex::control_channel<optpipe::threads::control_channel>);
@@ -79,7 +79,7 @@ static_assert(ex::stage_model<tracing_model, optpipe::threads::lane>);
 static_assert(ex::has_update<tracing_model, optpipe::threads::lane>);
 static_assert(ex::has_recompute<tracing_model, optpipe::threads::lane>);
 
-// Work that would have to be allocated for, or to be destroyed, isn't taken.
+// Work that needs an allocation, or a destructor, isn't accepted.
 struct large_work {
     std::byte state[64];
     void operator()(optpipe::threads::lane&) const {}

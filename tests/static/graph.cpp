@@ -18,7 +18,7 @@ using optpipe::rank;
 using optpipe::stage;
 namespace placement = optpipe::placement;
 
-// What is known costs nothing.
+// Static extents take no memory.
 static_assert(std::is_empty_v<graph<2, 8>> && sizeof(graph<2, 8>) == 1);
 static_assert(std::is_empty_v<graph<2, 8, placement::v>> && sizeof(graph<2, 8, placement::v>) == 1);
 static_assert(!std::is_empty_v<graph<dynamic, 8>> && sizeof(graph<dynamic, 8>) == sizeof(std::size_t));
@@ -44,7 +44,7 @@ static_assert(graph<4, 8>{4, 8} == graph<4, 8>{} && graph<dynamic, 8>{4, 8} != g
 static_assert(graph<4, 8>{}.all_ranks().size() == 4 && graph<4, 8, placement::v>{}.all_stages().size() == 8);
 static_assert(std::same_as<decltype(*graph<4, 8>{}.all_microbatches().begin()), microbatch>);
 
-// The placement alone makes a graph only where nothing else is open.
+// The placement alone makes a graph only if no other extent is open.
 static_assert(std::is_constructible_v<graph<4, 8, placement::loop<>>, placement::loop<>>);
 static_assert(!std::is_constructible_v<graph<dynamic, 8, placement::loop<>>, placement::loop<>>);
 

@@ -1,4 +1,4 @@
-// What a solver must have, shown by what lacks one thing each.
+// The requirements of a solver, shown by types that lack one each.
 #include "optpipe/testing/milp_solvers.hpp"
 
 #include "optpipe/milp/solver.hpp"

@@ -1,4 +1,4 @@
-// Problems, paths, least memory and what offload policies decide, in constant expressions.
+// Problems, paths, least memory and the decisions of offload policies, in constant expressions.
 #include "optpipe/pipeline/problem.hpp"
 
 #include "optpipe/pipeline/least_memory.hpp"
@@ -56,7 +56,7 @@ static_assert(decides(offload::longest_lifespan_first{0.0}, offload_decision::fo
 static_assert(decides(offload::longest_lifespan_first{1.0}, offload_decision::require, offload_decision::require));
 static_assert(!decides(offload::never{}, offload_decision::permit, offload_decision::forbid));
 
-// Half of three stages is two, of one stage that one.
+// Half of three stages is two, and half of one stage is that stage.
 static_assert(offload::longest_lifespan_first{}.decide({.position = 1, .stages_on_rank = 3}) ==
               offload_decision::require);
 static_assert(offload::longest_lifespan_first{}.decide({.position = 2, .stages_on_rank = 3}) ==
@@ -64,18 +64,18 @@ static_assert(offload::longest_lifespan_first{}.decide({.position = 2, .stages_o
 static_assert(offload::longest_lifespan_first{}.decide({.position = 0, .stages_on_rank = 1}) ==
               offload_decision::require);
 
-// What a policy forbids is gone from the problem.
+// A forbidden offload is removed from the problem.
 constexpr auto never_offloaded = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, offload::never{});
 static_assert(!never_offloaded.costs[stage{0}].can_offload() && problem.costs[stage{0}].can_offload());
 
-// What never could be offloaded is not asked about.
+// The policy isn't asked about stages that can't be offloaded.
 static_assert(decisions_of(never_offloaded, offload::always{})[stage{0}] == offload_decision::forbid);
 
 // F F, I I: 2 + 2 + 3 + 3.
 static_assert(paths_of(problem).lifespan[stage{0}] == 10_ms && paths_of(problem).lifespan[stage{1}] == 5_ms);
 static_assert(paths_of(problem).forward_start[stage{1}] == 2_ms && paths_of(problem).gradient_start[stage{1}] == 4_ms);
 
-// Two stages on one rank: both stashes, unless the first may leave.
+// Two stages on one rank need both stashes, unless the first may leave.
 constexpr auto both = make_problem(graph<1, 1, placement::v>{}, optpipe::uniform_memory{costs}, 4_gb, offload::never{});
 constexpr auto either = make_problem(graph<1, 1, placement::v>{}, optpipe::uniform_memory{costs}, 4_gb);
 static_assert(least_memory(both, rank{0}).needed == 8_gb && least_memory(both, rank{0}).offloaded.empty());
@@ -94,11 +94,11 @@ static_assert(shared_links().link == optpipe::per_rank<std::uint32_t, 4>(4, 0));
 
 static_assert(optpipe::transfer_rules<4>(4).link[rank{3}] == 3);
 
-// Times between ranks: none on the same rank.
+// Times between ranks: zero on the same rank.
 constexpr optpipe::hop_times<2> uniform{3_ms};
 static_assert(uniform(rank{0}, rank{1}) == 3_ms && uniform(rank{1}, rank{1}) == 0_ms && uniform.is_uniform());
 
-// What a storage policy doesn't allow is gone from the problem.
+// A storage option that the policy doesn't allow is removed from the problem.
 namespace storage = optpipe::storage;
 constexpr auto both_ways = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, storage::solver_decides{});
 static_assert(!both_ways.has_storage_options() && both_ways.costs[stage{0}].can_offload());
@@ -108,7 +108,7 @@ constexpr auto all_offloaded = make_problem(graph<2, 3>{}, optpipe::uniform_memo
 static_assert(all_offloaded.storage_options(stage{1}) == 1 && all_offloaded.storage_of(stage{1}, 0).offloads());
 static_assert((storage::keep | storage::offload) == storage::kinds{.keeps = true, .offloads = true});
 
-// Storage options: in a constant, too.
+// Storage options work in a constant, too.
 constexpr auto with_storage_options() {
     auto p = make_problem(graph<2, 2>{}, optpipe::uniform_memory{stage_costs{2_ms, 3_ms, 1_ms, 4_gb, 1_gb, {}}}, 5_gb);
     for (auto& list : p.storage) {

@@ -19,13 +19,13 @@ template <class A, class B> concept dividable = requires(A a, B b) { a / b; };
 template <class A, class B> concept ordered = requires(A a, B b) { a < b; };
 template <class A, class B> concept accumulable = requires(A& a, B b) { a += b; };
 
-// Sums and differences of equals only.
+// Only equal quantities have sums and differences.
 static_assert(addable<duration, duration> && subtractable<memory_size, memory_size>);
 static_assert(!addable<duration, memory_size> && !subtractable<duration, memory_size>);
 static_assert(!addable<duration, double> && !addable<int, memory_size> && !subtractable<duration, double>);
 static_assert(accumulable<duration, duration> && !accumulable<duration, memory_size> && !accumulable<duration, double>);
 
-// Multiples, but no products; ratios of equals are plain numbers.
+// Quantities have multiples, but no products; ratios of equal quantities are plain numbers.
 static_assert(multipliable<double, duration> && multipliable<duration, double> && multipliable<int, duration>);
 static_assert(!multipliable<duration, duration> && !multipliable<duration, memory_size>);
 static_assert(dividable<duration, double> && dividable<duration, duration>);
@@ -33,7 +33,7 @@ static_assert(!dividable<duration, memory_size> && !dividable<double, duration>)
 static_assert(std::same_as<decltype(1_ms / 1_ms), double> && std::same_as<decltype(1_ms / 2.0), duration>);
 static_assert(std::same_as<decltype(2.0 * 1_gb), memory_size>);
 
-// Nothing becomes a quantity, or stops being one, without being asked.
+// Conversions to and from quantities are explicit.
 static_assert(!std::convertible_to<double, duration> && !std::convertible_to<duration, double>);
 static_assert(!std::is_constructible_v<duration, memory_size> && !std::is_assignable_v<duration&, double>);
 static_assert(std::is_constructible_v<duration, double>);

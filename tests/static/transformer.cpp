@@ -37,7 +37,7 @@ constexpr listed_layers<3> listed() {
 }
 static_assert(split_is(listed(), {2, 5, 2}));
 
-// A whole problem, planned by arithmetic while compiling.
+// A whole problem, planned by arithmetic at compile time.
 constexpr transformer<> model{.layers = {32},
                               .hidden = 4096,
                               .sequence = 4096,

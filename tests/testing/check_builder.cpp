@@ -17,7 +17,7 @@ namespace {
 using namespace optpipe;
 using optpipe::testing::check_builder;
 
-/// GPipe, spoilt in one way.
+/// GPipe with one fault.
 template <class Spoil> struct spoilt {
     static constexpr std::string_view name = "spoilt";
     Spoil spoil;
@@ -41,7 +41,7 @@ struct never_applies {
     }
 };
 
-/// Answers differently from call to call.
+/// Gives alternating answers.
 struct moody {
     static constexpr std::string_view name = "moody";
     bool* mood;
@@ -52,7 +52,7 @@ struct moody {
     }
 };
 
-/// Applies to a single problem of 200.
+/// Applies to only one problem of 200.
 struct aloof {
     static constexpr std::string_view name = "aloof";
     std::size_t* calls;
@@ -62,7 +62,7 @@ struct aloof {
     }
 };
 
-/// Wrong where a rank holds two stages, offloading is possible, and there are three microbatches or more.
+/// Wrong if a rank holds two stages, offloading is possible, and there are three microbatches or more.
 struct wrong_on_some {
     static constexpr std::string_view name = "wrong on some";
     template <pipeline_graph Graph> outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
@@ -94,7 +94,7 @@ bool mentions(const optpipe::testing::builder_report& found, const std::string& 
     return found.text().find(words) != std::string::npos;
 }
 
-/// Bit by bit, but for the names.
+/// Whether two problems are equal bit by bit, except for the names.
 bool are_equal(const problem& a, const problem& b) {
     if (!(a.graph == b.graph && a.costs == b.costs && a.split_backward == b.split_backward)) return false;
     for (const rank r : a.graph.all_ranks())
@@ -169,7 +169,7 @@ which gets the order 1F0 0F1 0F2 0F0 1F1 1F2 1B0 1B1 1B2 0B0 0B1 0B2
 }
 
 TEST_CASE("a problem as code is that problem") {
-    // Pasted, as anybody would.
+    // The code, pasted.
     per_stage<rank> placed(3);
     placed[stage{1}] = rank{1};
     per_stage<stage_costs> costs(3, {duration{1}, duration{2.3}, duration{1}, memory_size{1}, memory_size{0.1}, {}});

@@ -25,7 +25,7 @@ using testing::paced_model;
 using testing::tracing_model;
 using lane = testing::archetype::lane;
 
-/// Writes down what it is asked for.
+/// A model that records its calls.
 struct noting_model {
     std::string* notes;
     template <class Lane> void forward(Lane&, const execution::forward_task&) { *notes += 'F'; }
@@ -34,14 +34,14 @@ struct noting_model {
     template <class Lane> void backward(Lane&, const execution::backward_task&) { *notes += 'B'; }
 };
 
-/// The same, and makes stashes again.
+/// The same, with recomputation.
 struct recomputing_model : noting_model {
     template <class Lane> void recompute(Lane&, const execution::recompute_task&) {
         *notes += 'R';
     }
 };
 
-// It can what its model can, and no more.
+// A paced model has the operations of its model, and no others.
 static_assert(execution::stage_model<paced_model<tracing_model>, lane>);
 static_assert(execution::has_update<paced_model<tracing_model>, lane>);
 static_assert(!execution::has_backward<paced_model<tracing_model>, lane>);
@@ -122,7 +122,7 @@ TEST_CASE("a plan is played through on threads") {
         CHECK(each.model().weights() == 3);
         CHECK(each.model().updates() == 1);
     }
-    // Nothing is faster than planned; what is measured may lose half a nanosecond.
+    // Nothing is faster than planned; measured times may be half a nanosecond short.
     const auto slack = duration{1e-3};
     const auto measured = measured_schedule(p.graph, times, unit);
     CHECK(objective_of(p, measured) >= objective_of(p, planned) - slack);

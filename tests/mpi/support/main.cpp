@@ -1,5 +1,5 @@
-// The main of tests that are several processes: all run the same cases in the same order. Rank 0 reports; what fails
-// elsewhere is printed with its rank. All exit alike, with 1 if any check of any rank has failed.
+// The main of tests that are several processes: all run the same cases in the same order. Rank 0 reports; failures on
+// other ranks are printed with their rank. All exit alike, with 1 if any check of any rank has failed.
 #include "optpipe/execution/mpi/session.hpp"
 
 #include <iostream>

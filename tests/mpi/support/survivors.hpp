@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-/// What is left once a process is gone.
+/// The processes that remain after one is gone.
 namespace survivors {
 
-/// What the survivors say, at the first of them; by plain messages, as collectives need everybody.
+/// The texts of all survivors, on the first of them; by plain messages, because collectives need every process.
 inline std::vector<std::string> collect(const std::string& mine, optpipe::rank victim, optpipe::rank first) {
     if (world::self() != first) {
         MPI_Send(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, static_cast<int>(first.value()), 0,

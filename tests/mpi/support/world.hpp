@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-/// What tests ask of MPI beside the library.
+/// Uses of MPI that tests need in addition to the library's.
 namespace world {
 
 inline optpipe::rank self(MPI_Comm among = MPI_COMM_WORLD) {
@@ -24,7 +24,7 @@ inline std::size_t ranks(MPI_Comm among = MPI_COMM_WORLD) {
     return static_cast<std::size_t>(number);
 }
 
-/// What each rank says, on all ranks; cut after some 1000 characters.
+/// The texts of all ranks, on every rank; each is cut after about 1,000 characters.
 inline std::vector<std::string> collect(const std::string& text) {
     constexpr std::size_t room = 1200;
     std::string mine = text.substr(0, room - 1);
@@ -43,7 +43,7 @@ inline std::size_t sum(std::size_t of) {
     return all;
 }
 
-/// The first few ranks among themselves; null on the others.
+/// A communicator of the first ranks; null on the others.
 class first_ranks {
 public:
     explicit first_ranks(std::size_t count) {

@@ -17,32 +17,32 @@ namespace oracle {
 
 namespace {
 
-/// The best schedule of a tiny problem, by looking at all that could be best. Shares nothing with the library but the
-/// data types. Times are whole ticks, so nothing is rounded.
+/// Finds the best schedule of a tiny problem by looking at all candidates for it. Shares only the data types with the
+/// library. Times are whole ticks, so nothing is rounded.
 ///
-/// Operations are chosen in nondecreasing order of their starts, each at the earliest instant that those chosen before
-/// allow. For makespan this is exact. Let S be an optimal schedule whose starts have the least sum. Choosing its
-/// operations in order of their starts places none later than S does: inputs and lanes end no later, and every memory
-/// has taken the same and given back no less. So it places all of them exactly as S does, in that order, and a child
-/// that would start before its parent never needs to be looked at.
+/// Operations are chosen in nondecreasing order of their starts, each at the earliest instant that the operations
+/// before it allow. For makespan this is exact. Let S be an optimal schedule whose starts have the least sum. Choosing
+/// its operations in order of their starts places none later than S does: inputs and lanes end no later, and every
+/// memory has allocated the same and freed no less. So all of them are placed exactly as in S, in that order, and a
+/// child that would start before its parent never needs to be looked at.
 ///
-/// What else is left out:
+/// Other nodes that are left out:
 /// - Microbatches cost the same, so F(0,0), F(0,1), … may start in this order. On one rank, W(s,a) and W(s,b) may
-/// change
-///   places where both could run, so they follow the order of I(s,a) and I(s,b). Neither changes the sum of starts.
-/// - B where it may be split and `weight_stash` is at most `activation`: I and at once W instead ends when B does and
+///   exchange places if both could run, so they follow the order of I(s,a) and I(s,b). Neither changes the sum of
+///   starts.
+/// - B if it may be split and `weight_stash` is at most `activation`: I, followed at once by W, ends when B does and
 ///   never holds more. Transfers of a rank without a memory limit: without them the rest stays valid.
-/// - With storage options, each F is tried with each of its stage's; all that is said here holds among schedules of
-///   equal options, and of those that differ in the names of microbatches one remains.
-/// - A node that has placed the same operations with the same options as one that was looked at before, each at the
-///   same time or later: what completes it to S would complete the other one to a schedule as good, and with starts of
-///   a smaller sum, unless both are the same.
+/// - With storage options, each F is tried with each option of its stage. All arguments here hold among schedules of
+///   equal options; schedules that differ only in the names of microbatches are represented by one.
+/// - A node for which an earlier node has placed the same operations with the same options, each at the same time or
+///   earlier. Any completion of this node to S would complete the earlier one to a schedule as good, with starts of a
+///   smaller sum, unless both are the same.
 ///
 /// For span a rank may gain by starting later, so the first operation of each rank is tried at every tick. That is
-/// exact if ticks are fine enough: with the order of everything in an optimal schedule fixed, the best times solve
-/// linear inequalities x_j − x_i ≥ w and x_last − x_first + d ≤ T, so T is the greatest (sum of w) / (number of T) over
-/// the circles in them, which pass each rank at most once. If all times are multiples of g, T and some optimal x are
-/// multiples of g / k with k ≤ ranks. With the first starts given, all other operations are placed early as above.
+/// exact if ticks are fine enough. With the order of everything in an optimal schedule fixed, the best times solve
+/// linear inequalities x_j − x_i ≥ w and x_last − x_first + d ≤ T. So T is the greatest (sum of w) / (number of T) over
+/// their cycles, which pass each rank at most once. If all times are multiples of g, T and some optimal x are multiples
+/// of g / k with k ≤ ranks. With the first starts given, all other operations are placed early as above.
 class exhaustive_search {
 public:
     using ticks = std::int32_t;
@@ -103,21 +103,21 @@ private:
         ticks start, end;
         amounts device, host;
     };
-    /// Of ranks, of which there are no more than cells.
+    /// One time per rank; there are no more ranks than cells.
     using rank_times = std::array<ticks, most_cells>;
-    /// Of the engines of ranks, or of links: out and in.
+    /// One time per engine of a rank, or per link: out and in.
     using transfer_times = std::array<ticks, 2 * most_cells>;
-    /// How a stash is stored, and so how long everything takes.
+    /// How a stash is stored, which decides all lengths.
     struct stored {
         std::array<ticks, kinds> lengths{};
         double held = 0.0, restored = 0.0, moved = 0.0;
-        /// Without a list of options, whether it is offloaded shows later.
+        /// Without a list of options, the offload is decided later.
         bool may_leave = false, must_leave = false;
     };
     struct state {
         std::array<ticks, most_operations> start;
         std::bitset<most_operations> mask;
-        /// Of each cell, once its F has been placed.
+        /// The storage option of each cell whose F has been placed.
         std::array<std::uint8_t, most_cells> option;
         ticks last_start = 0;
         rank_times compute_free{}, first{}, work_left{};
@@ -130,7 +130,8 @@ private:
         if (std::abs(exact - std::round(exact)) > 1e-6) std::abort();
         return static_cast<ticks>(std::llround(exact));
     }
-    /// If any schedule is valid, one is that waits only for what runs or is on its way, and so isn't longer than this.
+    /// The sum of all lengths and hops, each cell with its longest option. If any schedule is valid, there is a valid
+    /// one that waits only for running operations and messages in flight, and so isn't longer than this.
     [[nodiscard]] ticks one_after_the_other() const {
         ticks total = 0;
         for (const auto& options : options_) {
@@ -192,7 +193,7 @@ private:
     [[nodiscard]] ticks end(const state& n, kind k, std::size_t s, std::size_t m) const {
         return n.start[id(k, s, m)] + storage(n, s, m).lengths[k];
     }
-    /// Of a cell whose F has been placed.
+    /// The storage of a cell whose F has been placed.
     [[nodiscard]] const stored& storage(const state& n, std::size_t s, std::size_t m) const {
         return options_[s][n.option[s * count_ + m]];
     }
@@ -247,7 +248,7 @@ private:
         if (!has(n, forward, s, m) || storage(n, s, m).lengths[recompute] == 0) return never;
         return back_since(n, s, m, end(n, forward, s, m));
     }
-    /// When the stash is on the device, not before t.
+    /// The time from which the stash is on the device, at least t.
     [[nodiscard]] ticks back_since(const state& n, std::size_t s, std::size_t m, ticks t) const {
         if (!has(n, offload, s, m)) return storage(n, s, m).must_leave ? never : t;
         return has(n, reload, s, m) ? std::max(t, end(n, reload, s, m)) : never;
@@ -291,7 +292,7 @@ private:
         if (kind_of(op) == offload) return {moved, 0.0};
         return kind_of(op) == reload ? amounts{0.0, -moved} : amounts{};
     }
-    /// The earliest instant from t on at which `op` fits; it isn't before what was added last.
+    /// The earliest instant from t on at which `op` fits; it isn't before the last addition.
     [[nodiscard]] ticks fit(const state& n, std::size_t r, ticks t, double wanted, double limit,
                             amounts placed_operation::*of) const {
         if (wanted <= 0.0 || limit == std::numeric_limits<double>::infinity()) return t;
@@ -318,7 +319,7 @@ private:
         return {2 * r + (p_.transfer.engines == 2 && in ? 1 : 0),
                 2 * link + (p_.transfer.duplex == optpipe::duplex_kind::full && in ? 1 : 0)};
     }
-    /// `never` if it can't be chosen, or had to start before what was chosen last.
+    /// `never` if the operation can't be chosen, or would start before the last choice.
     [[nodiscard]] ticks earliest(const state& n, std::size_t op) const {
         ticks t = ready(n, kind_of(op), stage_of(op), microbatch_of(op));
         if (t == never) return never;
@@ -336,7 +337,7 @@ private:
         if (t != never) t = fit(n, r, t, device(n, op).at_start, on_device, &placed_operation::device);
         return t < n.last_start ? never : t;
     }
-    /// Whether it may start later than it must. All starts count from that of F(0,0).
+    /// Whether the operation may start later than it must. All starts count from that of F(0,0).
     [[nodiscard]] bool delayed(const state& n, std::size_t op) const {
         return span_ && n.first[rank_[stage_of(op)]] == unplaced && n.mask.any();
     }
@@ -424,7 +425,7 @@ private:
         if (!span_) return t;
         return n.first[r] == unplaced ? 0 : t - n.first[r];
     }
-    /// What no completion can go below: the work that each rank has left, and the way that each microbatch has left.
+    /// A lower bound of all completions: the work that each rank has left, and the path that each microbatch has left.
     [[nodiscard]] ticks bound(const state& n) const {
         ticks most = 0;
         for (std::size_t r = 0; r < ranks_; ++r) {
@@ -469,7 +470,7 @@ private:
         return least;
     }
 
-    /// What has been placed, and with which options.
+    /// The placed operations, and their options.
     struct placed_set {
         std::bitset<most_operations> mask;
         std::array<std::uint8_t, most_cells> option;
@@ -520,7 +521,7 @@ private:
     bool span_;
     std::size_t stages_, count_, ranks_;
     std::vector<std::size_t> rank_;
-    /// Of every stage; one without a list.
+    /// The storage options of every stage; one entry without a list.
     std::vector<std::vector<stored>> options_;
     std::vector<ticks> hops_;
     std::vector<double> full_stash_;

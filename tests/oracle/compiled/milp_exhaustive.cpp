@@ -48,7 +48,7 @@ private:
             }
     }
 
-    /// The point on all chosen planes, by elimination.
+    /// Computes the point on all chosen planes, by elimination.
     void meet() {
         const auto n = cost_.size();
         std::vector<std::vector<double>> a(n);
@@ -133,7 +133,7 @@ private:
         }
     }
 
-    /// By the least and greatest that each row can still reach.
+    /// Checks the least and greatest values that each row can still reach.
     [[nodiscard]] bool may_be_feasible(std::size_t assigned) const {
         std::vector<bool> is_fixed(m_->variables(), false);
         for (std::size_t i = 0; i < assigned; ++i)

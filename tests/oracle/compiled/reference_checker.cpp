@@ -56,7 +56,7 @@ private:
         return n;
     }
 
-    /// What a forward says of the stash; without a list, whether there is an OFFLOAD.
+    /// The storage that a forward states for its stash; without a list, whether there is an OFFLOAD.
     struct stored {
         double held = 0.0, recompute = 0.0, extra = 0.0, moved = 0.0, out = -1.0, in = -1.0;
         std::size_t option = 0;
@@ -221,7 +221,7 @@ private:
         if (t.op.kind == kind::offload) list.push_back({t.start.value(), all});
         if (t.op.kind == kind::reload) list.push_back({t.end.value(), -all});
     }
-    /// After everything that happens at the instant of each addition.
+    /// The peak after all changes at the instant of each addition.
     [[nodiscard]] double peak(const std::vector<change>& list) const {
         double most = 0.0;
         for (const auto& at : list) {
