@@ -48,9 +48,9 @@ namespace detail {
 
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
-    /// Of the time that is left, what those that can be stopped and don't search may take together: enough for all that
-    /// end within a second, in 4 s on a machine three times slower. Of 59 problems with up to 4096 stages times
-    /// microbatches, they take up to 0.3 s on 56; the longest takes 1 s (po-f, 16 ranks with four stages each).
+    /// Share of the remaining time for all stoppable builders that don't search, together: enough for builders that end
+    /// within a second to end within 4 s on a machine three times slower. On 56 of 59 problems with up to 4096 stages
+    /// times microbatches they take up to 0.3 s; the longest takes 1 s (po-f, 16 ranks with four stages each).
     double slice = 0.75;
     /// The same for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
     double slice_of_constructive = 0.75;
