@@ -44,8 +44,8 @@ struct solve_options {
     /// learned. The given model isn't among them. Deterministic searches look at it between rounds only, and may pass
     /// it by what a round takes.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
-    /// What counts as optimal: objective and bound this close. At 0 the optimum is proven to the last digits that the
-    /// tolerance leaves.
+    /// What counts as optimal: objective and bound this close, the relative gap from 0 to 1. At 0 the optimum is proven
+    /// to the last digits that the tolerance leaves.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};
