@@ -80,15 +80,15 @@ optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem
 /// Of a problem with lists of storage options: with the one that is asked for, or with that which is best.
 template <class Builder>
 attempt run(const optpipe::problem& p, const Builder& builder, const std::optional<std::string>& storage,
-            optpipe::stop_check stop) {
+            optpipe::stop_check stops) {
     const std::string name{Builder::name};
     const std::string with = name + ":storage=";
     if (storage) {
         const auto options = options_named(p, name, *storage);
-        return {with + *storage, optpipe::build_uniform_schedule(p, builder, options, stop), 0.0};
+        return {with + *storage, optpipe::build_uniform_schedule(p, builder, options, stops), 0.0};
     }
-    if (!p.has_storage_options()) return {name, optpipe::build_schedule(p, builder, stop), 0.0};
-    auto best = optpipe::build_best_uniform_schedule(p, builder, stop);
+    if (!p.has_storage_options()) return {name, optpipe::build_schedule(p, builder, stops), 0.0};
+    auto best = optpipe::build_best_uniform_schedule(p, builder, stops);
     return {best.result ? with + std::string{best.option.view()} : name, std::move(best.result), 0.0};
 }
 
