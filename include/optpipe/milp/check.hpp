@@ -46,7 +46,6 @@ struct infeasibility {
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 namespace optpipe::milp {
 namespace detail {
@@ -72,8 +71,7 @@ struct interval_check {
     std::vector<double> rounded{values.begin(), values.end()};
     for (const variable x : m.all_variables()) {
         double& value = rounded[x.position()];
-        if (m.is_integer(x) && std::abs(value - std::round(value)) <= feasible.integrality())
-            value = std::round(value);
+        if (m.is_integer(x) && std::abs(value - std::round(value)) <= feasible.integrality()) value = std::round(value);
     }
     return rounded;
 }

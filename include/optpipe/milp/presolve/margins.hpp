@@ -4,6 +4,7 @@
 #include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/presolve/parameters.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -27,7 +28,10 @@ struct margins {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
-    [[nodiscard]] bool is_integral(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
+    /// But for rounding, which is less than what integers are off by, or the number is too large to tell.
+    [[nodiscard]] bool is_integral(double a) const {
+        return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
+    }
     /// Bounds of integers, if they may be `off` too tight.
     [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
     [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }

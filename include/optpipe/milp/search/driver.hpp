@@ -79,12 +79,15 @@ private:
             found.why = stopped{limit::numerics};
         return found;
     }
-    /// What presolve, or what it left, couldn't settle within the tolerances is searched again as it was given. Nothing
-    /// if that doesn't settle it either; a better point stays.
+    /// What presolve, or what it left, couldn't settle within the tolerances is searched again as it was given: with
+    /// few more nodes than the first time, and without what has no such limit. Nothing if that doesn't settle it
+    /// either; a better point stays.
     std::optional<result> search_plain() {
+        constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
         auto options = remaining_options();
-        options.presolve = false;
+        options.node_limit = std::min(options.node_limit, least_nodes + limits_.nodes());
+        options.presolve = options.conflict_search = false;
         options.on_progress = {};
         driver second{*given_, options, {}, &limits_};
         second.is_part_ = false;

@@ -71,9 +71,10 @@ private:
     [[nodiscard]] double rounded(double value) const {
         return std::abs(value - std::round(value)) <= tolerance_.at(1.0) ? std::round(value) : value;
     }
-    /// Within its bounds, where that is within the tolerance.
+    /// Within its bounds, where that is within the tolerance and it isn't an integer.
     [[nodiscard]] double nudged(variable x, double value) const {
         const double slack = tolerance_.at(1.0);
+        if (given_->is_integer(x)) return value;
         if (value < given_->lower(x) && value >= given_->lower(x) - slack) value = given_->lower(x);
         if (value > given_->upper(x) && value <= given_->upper(x) + slack) value = given_->upper(x);
         return value;

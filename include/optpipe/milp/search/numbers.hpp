@@ -15,9 +15,8 @@ struct numbers {
     double zero = 1e-9;
     /// Sides of rows may be off by this much, and large ones by a share of it times their size: users compute them.
     /// What contradicts itself by no more isn't infeasible. What presolve's own arithmetic adds is known row by row.
-    /// A point that needs it all must still be within the slack.
     double noise = 1e-9;
-    double noise_share = 1e-5;
+    double noise_share = 1e-3;
     /// A bound of a continuous column moves only by more than this share (0 to 1) of the distance to the other bound.
     double least_move = 1e-4;
     /// Larger bounds (in magnitude) aren't derived: rows may creep towards them forever.

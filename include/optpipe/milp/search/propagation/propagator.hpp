@@ -71,7 +71,8 @@ public:
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
-        rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n); // the cutoff includes a distance already
+        rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit),
+                        n); // the cutoff has its distance already
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
     /// The least objective that the bounds allow.
