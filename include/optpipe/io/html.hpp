@@ -228,10 +228,10 @@ OPTPIPE_INLINE std::string schedule_to_html(const problem& p, const schedule_rep
     body.insert(body.find(heading) + heading.size(), title);
     return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
-           title + "</title>\n<style>" + detail::palette_style() + std::string{detail::html_style} + "</style>\n</head>\n<body>\n" + body +
-           "<script type=\"application/json\" id=\"data\">" + detail::page_data{p, report, options}.json() +
-           "</script>\n<script>" + std::string{detail::html_timeline} + std::string{detail::html_panels} +
-           "</script>\n</body>\n</html>\n";
+           title + "</title>\n<style>" + detail::palette_style() + std::string{detail::html_style} +
+           "</style>\n</head>\n<body>\n" + body + "<script type=\"application/json\" id=\"data\">" +
+           detail::page_data{p, report, options}.json() + "</script>\n<script>" + std::string{detail::html_timeline} +
+           std::string{detail::html_panels} + "</script>\n</body>\n</html>\n";
 }
 
 } // namespace optpipe
