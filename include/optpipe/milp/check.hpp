@@ -89,7 +89,7 @@ struct interval_check {
     const auto terms = m.terms(r);
     const double largest = largest_term(terms, values);
     const double lower = m.row_lower(r), upper = m.row_upper(r);
-    const bool is_exact = static_cast<double>(terms.size()) * largest < largest_exact_integer && is_whole(activity);
+    const bool is_exact = static_cast<double>(terms.size()) * largest < largest_exact_integer && is_integral(activity);
     if (is_exact && is_integral(m, r))
         return activity >= feasible.rounded_up(lower) && activity <= feasible.rounded_down(upper);
     return interval_check{lower, upper}.accepts(activity, feasible, noise_of_sum(largest));
