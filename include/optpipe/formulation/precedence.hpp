@@ -42,7 +42,7 @@ public:
     void contradict() { contradiction_ = true; }
     /// Whether `stop` ended it; then some implied orders are missing.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
-    /// Asks whether to stop.
+    /// Polls `stop`; stays true once it has been true.
     bool must_stop() {
         is_stopped_ = is_stopped_ || (stop_ && stop_());
         return is_stopped_;
