@@ -116,7 +116,7 @@ public:
                 }
         return changed;
     }
-    /// Pairs a → b with no operation between them on their rank.
+    /// Pairs a → b with no operation between them on their rank. Some are missing if `stop` becomes true.
     [[nodiscard]] std::vector<arc> covering_pairs(rank r) const {
         const auto& own = on_rank_[r.position()];
         std::vector<arc> found;
