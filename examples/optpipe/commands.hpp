@@ -65,15 +65,15 @@ struct partition_options {
 int partition(const partition_options& options);
 
 struct new_options {
-    /// One of `model_names()`, or a config.json.
+    /// One of `model_names()`; empty if `config` is given, a config.json.
     std::string model;
     std::string config;
     std::size_t ranks = 0;
-    /// Gigabytes of each device.
+    /// Memory of each device in gigabytes.
     double memory = 0.0;
     std::size_t microbatches = 0;
     std::string placement = "linear";
-    /// 0: that of the model.
+    /// Tokens per sequence; 0: as in the model.
     std::size_t sequence = 0;
     std::size_t microbatch_size = 1;
     std::size_t tensor_parallel = 1;
@@ -82,7 +82,7 @@ struct new_options {
     double compute_rate = 400.0;
     double host_link_rate = 20.0;
     double rank_link_rate = 50.0;
-    /// Whether layers are written in place of a problem.
+    /// Whether to write layers instead of a problem.
     bool layers = false;
     std::string out = "-";
 };
@@ -106,7 +106,7 @@ int check(const check_options& options);
 struct why_options {
     std::string problem;
     std::string schedule;
-    /// Seconds for each of the plans that lift a limit.
+    /// Time limit of each plan in seconds.
     double time_limit = 1.0;
     unsigned threads = 0;
     bool json = false;
@@ -177,7 +177,8 @@ int import_csv(const import_csv_options& options);
 struct export_megatron_options {
     std::string problem;
     std::string schedule;
-    /// "8", or "7+1" with layers of multi-token prediction.
+    /// Layers of each stage: "8", or "7+1" with layers of multi-token prediction. One text for all stages, or one per
+    /// stage.
     std::vector<std::string> layers;
     std::vector<std::string> offload_modules;
     /// Standard output if empty.

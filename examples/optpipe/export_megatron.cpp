@@ -28,7 +28,7 @@ std::size_t count_of(std::string_view text, const std::string& whole) {
     return count;
 }
 
-/// "8", or "7+1"; one for all stages, or one for each.
+/// Reads texts such as "8" or "7+1": one for all stages, or one per stage.
 optpipe::megatron_options options_from(const export_megatron_options& given, std::size_t stages) {
     optpipe::megatron_options how{{}, given.offload_modules, {}};
     for (const auto& text : given.layers) {

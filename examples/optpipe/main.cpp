@@ -355,11 +355,11 @@ void add_import_solution(CLI::App& app, program::import_solution_options& o, std
 
 [[nodiscard]] bool is_number(const CLI::Option& option) {
     const auto type = option.get_type_name();
-    const auto name = type.substr(0, type.find(':')); // what follows are the values that it takes
+    const auto name = type.substr(0, type.find(':')); // the values that it takes follow
     return name == "FLOAT" || name == "UINT" || name == "INT";
 }
 
-/// CLI11 takes an empty text for 0.
+/// CLI11 reads an empty text as 0.
 void refuse_empty_numbers(CLI::App& app) {
     for (auto* command : app.get_subcommands({}))
         for (auto* option : command->get_options())
@@ -424,7 +424,7 @@ int run(const std::function<int()>& command) {
 } // namespace
 
 int main(int count, char** arguments) {
-    std::signal(SIGXFSZ, SIG_IGN); // what is beyond the limit of a file's size isn't written, which is then reported
+    std::signal(SIGXFSZ, SIG_IGN); // a write beyond the limit of file sizes fails, and is reported
     CLI::App app{"Plans pipeline-parallel training within a memory limit, with a proof.\n"
                  "A file named - is standard input, or standard output.",
                  "optpipe"};

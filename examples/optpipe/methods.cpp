@@ -84,7 +84,7 @@ template <class Builder> attempt run(const optpipe::problem& p, Builder builder,
         builder.effort = options.time_limit ? optpipe::dynamic : builder.effort / tries;
         auto limit = options.time_limit;
         if (limit) *limit /= static_cast<double>(tries);
-        // It returns the best so far when it is stopped.
+        // A stopped planner returns its best schedule.
         done = run(p, stoppable_adaptive{builder, limit, options.stop}, settings.storage, {});
     } else {
         done = run(p, builder, settings.storage, optpipe::stop_check{options.stop});
@@ -117,7 +117,7 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
     const auto add = [&](std::string_view name, const auto& make) {
         if (!wanted(name) || options.stop.stop_requested()) return;
         auto made = make();
-        // What was stopped says nothing of the method.
+        // The failure of a stopped method says nothing about it.
         if (made.result || !options.stop.stop_requested()) attempts.push_back(std::move(made));
     };
     optpipe::for_each_builder(

@@ -24,20 +24,19 @@ struct attempt {
 };
 
 struct method_options {
-    /// For a builder with parameters, as "g=3"; "storage=full" for all, where stages have storage options
-    /// (`optpipe::method_settings`).
+    /// Parameters of a builder, as in "g=3"; or, if stages have storage options, one of them for all stages, as in
+    /// "storage=full" (`optpipe::method_settings`).
     std::optional<std::string> settings{};
     /// Whether only one method was requested; it then runs even if it has nothing to choose.
     bool is_only = false;
     /// Time limit for the builders that search.
     std::optional<double> time_limit{};
     std::uint64_t seed = 1;
-    /// Once it is requested, no further method runs, and the one that runs ends: without a schedule it isn't listed.
+    /// A stop request ends the running method, which isn't listed without a schedule. No further method runs.
     std::stop_token stop{};
 };
 
-/// A method as its user writes it: alone, with parameters, as "gis:g=3", or with a storage option, as
-/// "1f1b:storage=full".
+/// A method as its user writes it: alone, or with settings, as in "gis:g=3" or "1f1b:storage=full".
 struct named_method {
     std::string name;
     std::optional<std::string> settings{};

@@ -74,7 +74,7 @@ void refuse_zeros(const new_options& options) {
     positive("--rank-link-rate", options.rank_link_rate);
 }
 
-/// The devices, with no layers on them yet.
+/// The problem of these devices, without any layers yet.
 optpipe::problem devices_of(const new_options& options, const optpipe::decoder& model) {
     const auto microbatches = options.microbatches > 0 ? options.microbatches : 4 * options.ranks;
     optpipe::problem p{
@@ -95,7 +95,7 @@ optpipe::problem placed(const optpipe::problem& devices, const std::string& plac
     throw optpipe::error{"--placement: must be linear, loop or v, is " + optpipe::printable(placement, 60)};
 }
 
-/// Weights and optimizer have to leave room.
+/// Refuses devices on which weights, gradients and the optimizer's state leave no room.
 void refuse_full_devices(const optpipe::problem& p, double memory) {
     for (const auto r : p.graph.all_ranks())
         if (p.memory_limit[r] <= optpipe::memory_size{})

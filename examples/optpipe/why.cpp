@@ -31,14 +31,14 @@
 namespace program {
 namespace {
 
-/// A change of the problem, and how long its plan takes.
+/// A change of the problem, and the objective and bound of its plan.
 struct remedy {
     std::string what;
     optpipe::duration objective{};
     optpipe::duration bound{};
 };
 
-/// A schedule with all that `why` says of it.
+/// Everything that `why` says about a schedule.
 struct diagnosis {
     std::string method;
     optpipe::measures measures;
@@ -55,7 +55,7 @@ diagnosis diagnose(const optpipe::problem& p, const std::string& method, const o
     return found;
 }
 
-/// The best schedule of a published method, if one has any.
+/// The diagnosis of the best schedule of a published method, if there is one.
 std::optional<diagnosis> best_published_of(const optpipe::problem& p) {
     std::optional<diagnosis> best;
     for (const auto& a : run_methods(p, [](std::string_view) { return true; })) {
@@ -99,8 +99,8 @@ void make_transfers_instant(optpipe::problem& p) {
             if (option.transfer) option.transfer = none;
 }
 
-/// The problem planned as it is, and with each of its limits lifted. Each plan begins with the given schedule, so none
-/// is longer.
+/// Plans the problem as it is, and with each of its limits lifted. Each plan starts with the given schedule, so none is
+/// longer.
 std::vector<remedy> try_remedies(const optpipe::problem& p, const optpipe::schedule& s, const why_options& options) {
     std::vector<std::pair<std::string, optpipe::problem>> tries{{"as it is", p}};
     const auto add = [&](bool applies, std::string what, const std::function<void(optpipe::problem&)>& change) {
@@ -135,7 +135,7 @@ std::vector<remedy> try_remedies(const optpipe::problem&, const optpipe::schedul
 
 #endif
 
-/// What a remedy does to a step that takes `now`: its length and change, or a sentence.
+/// A line on a remedy for a step that takes `now`: the new length and its change, or a sentence.
 optpipe::table_row line_of(const remedy& tried, optpipe::duration now, bool is_changed) {
     constexpr double rounding = 1e-6;
     if (tried.objective < (1.0 - rounding) * now)
@@ -163,7 +163,7 @@ optpipe::table_row row_of(const std::string& what, const std::optional<diagnosis
     return line;
 }
 
-/// The schedule beside the best published one, measure by measure.
+/// Compares the schedule with the best published one, measure by measure.
 void print_beside(std::ostream& out, const diagnosis& own, const std::optional<diagnosis>& other) {
     const auto number = [](auto value) { return optpipe::format_number(value); };
     std::vector<optpipe::table_row> lines{{"beside the best published", "this schedule"}};

@@ -10,8 +10,8 @@
 
 namespace optpipe {
 
-/// A number for people: at most `digits` significant digits, no trailing zeros, independent of the locale. From 1e15 on
-/// with an exponent; below, bytes and microseconds are written out.
+/// A number for people: at most `digits` significant digits, no trailing zeros, independent of the locale. Large
+/// numbers up to 1e15, such as bytes and microseconds, are written out; from there on they have an exponent.
 inline std::string format_number(double value, int digits = 6) {
     constexpr double least_with_exponent = 1e15;
     std::array<char, 64> buffer{};
@@ -24,7 +24,7 @@ inline std::string format_number(double value, int digits = 6) {
     std::from_chars(text.data() + e + 2, text.data() + text.size(), exponent);
     text.resize(e);
     std::erase(text, '.');
-    // Its digits are no more than the exponent says: else it would have been written without one.
+    // `to_chars` writes an exponent only if there are fewer digits, so only zeros are missing.
     text.resize(exponent + (value < 0.0 ? 2 : 1), '0');
     return text;
 }

@@ -25,8 +25,8 @@
 #include "optpipe/core/min_and_max"
 #endif
 
-// libstdc++'s debug mode has containers that aren't for constant expressions. Clang refuses every constexpr function
-// that names one, g++ only those that aren't templates: they are OPTPIPE_CONSTEXPR.
+// Containers of libstdc++'s debug mode can't be used in constant expressions. Clang refuses every constexpr function
+// that names one. g++ refuses only those that aren't templates; these are OPTPIPE_CONSTEXPR.
 #if defined(_GLIBCXX_DEBUG) && defined(__clang__)
 #error "OptPipe needs constexpr containers: with Clang compile with -D_GLIBCXX_ASSERTIONS in place of -D_GLIBCXX_DEBUG"
 #include "optpipe/core/constexpr_containers"

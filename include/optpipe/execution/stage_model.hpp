@@ -63,8 +63,8 @@ struct backward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Room for more that the weight gradient needs, where weight_stash is above what there is. None in a full
-    /// backward: a model that writes it gives `backward` too (`has_backward`), or its problem has no full backwards.
+    /// Memory that the weight gradient needs if weight_stash exceeds the other parts. Empty in a full backward: a model
+    /// that writes to it must have `backward` too (`has_backward`), or its problem has no full backwards.
     stash_part added{};
     /// Empty if nothing was recomputed ahead. Then an option with `backward_extra` recomputes here.
     stash_part restored_kept{};
@@ -107,8 +107,9 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
-/// A model that does both halves of a backward better at once; else B is `backward_input`, then `backward_weight`, and
-/// where a weight stash is larger than the activation its problem says `full_backward = false`.
+/// A model that does both halves of a backward better at once. Without `backward`, B is `backward_input`, then
+/// `backward_weight`; a problem in which a weight stash is larger than the activation must then say `full_backward =
+/// false`.
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
 };

@@ -44,8 +44,8 @@ private:
     }
     [[nodiscard]] double limit(rank r) const { return (t_.problem().memory_limit[r] + t_.memory_slack()).value(); }
 
-    /// The least memory of the rank with these cells once `f` has started, if `late` and all its known successors come
-    /// after it.
+    /// The least memory of the rank, whose cells are `own`, once `f` has started, if `late` and all its known
+    /// successors come after it.
     [[nodiscard]] double level_at(operation_id f, const std::vector<cell>& own,
                                   std::optional<operation_id> late) const {
         double level = 0.0;

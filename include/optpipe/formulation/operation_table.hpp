@@ -24,10 +24,10 @@ inline constexpr std::size_t roles = 6;
 
 /// The operations of a problem as the model represents them.
 ///
-/// A full backward is I and, at once, W. Where the split is allowed and `weight_stash` is at most `activation` the
-/// pair is never worse: it takes the same time on the rank, hands the gradient on earlier, and never holds more than
-/// B. Where it is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`),
-/// unless the problem has no full backwards: then it is fixed that they aren't.
+/// A full backward is I and, at once, W. If the split is allowed and `weight_stash` is at most `activation`, the pair
+/// is never worse: it takes the same time on the rank, hands the gradient on earlier, and never holds more than B. If
+/// `weight_stash` is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`). In a problem
+/// without full backwards a constraint rules that out.
 ///
 /// If a rank's memory holds all stashes at once, they never need offloading: without its transfers a schedule is still
 /// valid, and no longer. This doesn't apply to stages with a list of storage options, whose transfers take place if the

@@ -42,7 +42,7 @@ public:
     void contradict() { contradiction_ = true; }
     /// Whether `stop` ended it; then some implied orders are missing.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
-    /// Asks whether to stop.
+    /// Polls `stop`; stays true once it has been true.
     bool must_stop() {
         is_stopped_ = is_stopped_ || (stop_ && stop_());
         return is_stopped_;
@@ -116,7 +116,7 @@ public:
                 }
         return changed;
     }
-    /// Pairs a → b with no operation between them on their rank.
+    /// Pairs a → b with no operation between them on their rank. Some are missing if `stop` becomes true.
     [[nodiscard]] std::vector<arc> covering_pairs(rank r) const {
         const auto& own = on_rank_[r.position()];
         std::vector<arc> found;

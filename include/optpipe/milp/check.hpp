@@ -30,7 +30,7 @@ struct infeasibility {
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
 /// All that `values`, one per variable, violate: empty for a feasible point. Knows nothing of how they were found.
-/// What may be missed, and by how much, is said in `feasibility`; rows are checked with integers rounded.
+/// `feasibility` defines the tolerances. Rows are checked with integers rounded.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
 
@@ -59,7 +59,7 @@ struct interval_check {
         if (std::isnan(value)) return value;
         return std::max({lower - value, value - upper, 0.0});
     }
-    /// By no more than the slack and `noise`.
+    /// Whether the value is within the interval, or outside by no more than the slack and `noise`.
     [[nodiscard]] bool accepts(double value, const feasibility& feasible, double noise = 0.0) const {
         return std::isfinite(value) && value >= lower - feasible.slack(lower) - noise &&
                value <= upper + feasible.slack(upper) + noise;
@@ -76,14 +76,15 @@ struct interval_check {
     return rounded;
 }
 
-/// The largest term at a point.
+/// The largest magnitude of a term at a point.
 [[nodiscard]] inline double largest_term(std::span<const term> terms, std::span<const double> values) {
     double largest = 0.0;
     for (const auto& t : terms)
         largest = std::max(largest, std::abs(t.coefficient * values[t.column.position()]));
     return largest;
 }
-/// Whether a row accepts its activity at a point with rounded integers.
+/// Whether a row accepts its activity at a point with rounded integers. An integral row whose sum is exact has no
+/// slack.
 [[nodiscard]] inline bool accepts(const model& m, row r, double activity, std::span<const double> values,
                                   const feasibility& feasible) {
     const auto terms = m.terms(r);

@@ -8,34 +8,34 @@
 
 namespace optpipe::milp {
 
-/// What counts as feasible, for the checker, presolve, propagation, relaxations and conflict analysis alike:
-/// - A bound of a variable and a side of a row may be missed by `slack` of it, integers by `integrality`. That is
-///   all that the checker asks of a point, whose integers are rounded first. A row of integers with integral
-///   coefficients has no slack.
-/// - A model is infeasible if it has no point even where each bound and side is moved by its slack.
-/// - No part of the search loses a point that violates nothing. What has been computed may be off by `noise`, and moves
-///   no bound and contradicts nothing by less; a row passes on the noise of the rows that it was made from.
+/// The definition of feasibility, for the checker, presolve, propagation, relaxations and conflict analysis alike:
+/// - A point may miss a bound of a variable or a side of a row by `slack` of it, and integers by `integrality`. The
+///   checker rounds the integers first, and asks for nothing else. A row of integers with integral coefficients has no
+///   slack.
+/// - A model is infeasible if it has no point even with each bound and side moved by its slack.
+/// - No part of the search loses a point that violates nothing. Computed numbers may be off by `noise`: a smaller
+///   difference moves no bound and contradicts nothing. A row passes on the noise of the rows that it was made from.
 struct feasibility {
     optpipe::tolerance granted{};
 
     /// The magnitude of a number in comparisons, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
-    /// Absolute, as in other solvers, but for numbers so large that sums of them are no more precise.
+    /// Absolute, as in other solvers. It is relative for numbers so large that sums of them are no more precise.
     [[nodiscard]] double slack(double bound) const {
         constexpr double share = 1e-8;
         return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;
     }
     [[nodiscard]] double integrality() const { return granted.at(1.0); }
-    /// How far the bound of an integer that follows from a row may lie beyond an integer that still counts: rounding
-    /// to that breaks the row by no more than its slack.
+    /// The distance by which an integer may lie beyond a bound that follows from a row, and still count: rounding the
+    /// bound to this integer breaks the row by no more than its slack.
     [[nodiscard]] double grace(double slack_of_row, double coefficient) const {
         return std::min(integrality(), slack_of_row / std::abs(coefficient));
     }
 
-    /// A lower bound of integers, if it may be `off` too high.
+    /// The least integer within a lower bound that may be too high by `off`.
     [[nodiscard]] static double rounded_up(double bound, double off) { return std::ceil(bound - off); }
     [[nodiscard]] static double rounded_down(double bound, double off) { return -rounded_up(-bound, off); }
-    /// One that was given.
+    /// The same for a given bound.
     [[nodiscard]] double rounded_up(double bound) const { return rounded_up(bound, integrality()); }
     [[nodiscard]] double rounded_down(double bound) const { return rounded_down(bound, integrality()); }
     [[nodiscard]] bool is_above(double value, double lower) const { return value >= lower - slack(lower); }
@@ -44,7 +44,7 @@ struct feasibility {
     [[nodiscard]] bool cross(double lower, double upper) const { return lower > upper + slack(lower); }
 };
 
-/// Integers up to here are doubles, and so are their sums.
+/// Doubles hold integers up to this magnitude, and their sums up to it, exactly.
 inline constexpr double largest_exact_integer = 0x1p53;
 
 [[nodiscard]] inline bool is_integral(double value) { return value == std::round(value); }

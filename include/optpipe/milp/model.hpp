@@ -107,7 +107,7 @@ private:
     std::string name_;
 };
 
-/// Whether all of its columns are integers, with integral coefficients.
+/// Whether all columns of the row are integers, and all coefficients are integral.
 [[nodiscard]] bool is_integral(const model& m, row r);
 
 /// The variable's name, or x7 if it has none.

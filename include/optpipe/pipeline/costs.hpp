@@ -20,8 +20,8 @@ struct stage_costs {
     duration backward_weight{};
     /// Device memory stashed by the forward until the input gradient is done.
     memory_size activation{};
-    /// What the weight gradient still needs, held from I to W: usually a part of it, half where braces leave it out, as
-    /// in a file. Has to be given where `activation` is assigned later.
+    /// Memory that the weight gradient still needs, held from I to W; usually a part of the activation. Half of the
+    /// activation by default, as in a file. Must be set if `activation` is assigned later.
     memory_size weight_stash = 0.5 * activation;
     /// Empty if this stage can't be offloaded.
     std::optional<transfer_times> transfer{};

@@ -216,8 +216,9 @@ private:
 /// the way back it is the same. So with offloaded set O the need is max over the rank's stages i of
 /// Σ_{j<i, j∉O} a_j + a_i, and Σ_O a_j must fit the host. `needed` is the best over all O (up to `most_states`
 /// different sums per stage; beyond that the best of them are kept); the lower bound takes another O for every i. With
-/// lists of storage options, Σ is over what each option leaves on the device, and a_i is the more of what the forward
-/// leaves and what is restored. Without full backwards the last a_i is no less than the weight stash.
+/// lists of storage options, Σ is over the memory that each option leaves on the device, and a_i is the larger of two
+/// amounts: the memory that the forward leaves, and the restored memory. Without full backwards the last a_i is at
+/// least the weight stash.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

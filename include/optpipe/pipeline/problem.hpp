@@ -107,8 +107,8 @@ template <pipeline_graph Graph> struct basic_problem {
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
-    /// false: only I and W may be used, as where whatever runs the schedule has no B but I and then W. A B of an order
-    /// is timed as these two.
+    /// If false, only I and W may be used, because the B of the system that runs the schedule is just I and then W. A B
+    /// in an order is timed as these two.
     bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
@@ -146,8 +146,8 @@ template <pipeline_graph Graph> struct basic_problem {
         if (!storage[s].empty()) return storage[s][option];
         return option == 0 ? keep_stash(costs[s]) : offload_stash(costs[s]);
     }
-    /// What a stage takes of the device at most for a backward that finds `restored` and, where it is split, has its W
-    /// at once: B never holds more than it finds.
+    /// The most device memory of a stage during a backward that finds `restored`, if a split backward has its W at
+    /// once. A full backward never holds more than it finds.
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
         return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }

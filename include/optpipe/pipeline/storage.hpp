@@ -17,7 +17,7 @@ using storage_index = std::uint8_t;
 /// The largest number of storage options per stage.
 inline constexpr std::size_t most_storage_options = 32;
 
-/// Bytes of the name of a storage option, at most.
+/// The largest number of bytes in the name of a storage option.
 inline constexpr std::size_t longest_storage_name = 32;
 
 /// One way to store a stash between its forward and its backward (io/README.md): kept, offloaded, recomputed, or a mix
@@ -25,8 +25,8 @@ inline constexpr std::size_t longest_storage_name = 32;
 struct storage_option {
     /// Unique within its stage.
     bounded_text<longest_storage_name> name{};
-    /// Device memory that the forward leaves: at most the stage's activation, and less only where something is
-    /// recomputed. Has to be given: `keep_stash` makes an option that leaves all of it, as a file's does by default.
+    /// Device memory that the forward leaves: at most the stage's activation, and less only if something is recomputed.
+    /// Must be set: `keep_stash` makes an option that leaves all of it, which is the default of files.
     memory_size held = memory_size::unlimited();
     /// Duration of a separate operation, before the backward, that restores the whole activation. 0: there is none.
     duration recompute{};
@@ -42,7 +42,7 @@ struct storage_option {
     [[nodiscard]] constexpr bool recomputes() const { return recompute > duration{}; }
     /// Work of a (stage, microbatch) beyond that with its stash kept.
     [[nodiscard]] constexpr duration extra_work() const { return recompute + backward_extra; }
-    /// The same with its transfers.
+    /// Extra work plus the duration of the transfers.
     [[nodiscard]] constexpr duration extra_time() const {
         return extra_work() + (transfer ? transfer->offload + transfer->reload : duration{});
     }

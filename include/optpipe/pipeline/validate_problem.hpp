@@ -136,7 +136,7 @@ template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>&
     }
 }
 
-/// Limits below what a single microbatch needs. Contract: all values are valid.
+/// Reports memory limits that are too low for a single microbatch. Contract: all values are valid.
 template <pipeline_graph Graph> void validate_fit(const basic_problem<Graph>& p, std::vector<violation>& found) {
     // A small host is no contradiction: whether a schedule exists is for the planner to answer.
     auto with_large_host = p;
@@ -175,7 +175,7 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_si
     return found;
 }
 
-/// Everything but whether a single microbatch fits.
+/// All violations, without a check whether a single microbatch fits.
 template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_values(const basic_problem<Graph>& p) {
     auto found = validate_sizes(p);
     if (!found.empty()) return found;
@@ -209,7 +209,7 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_va
 
 } // namespace detail
 
-/// Everything that contradicts the format (io/README.md) in the problem, each with the field and the reason. Empty: it
+/// All violations of the format (io/README.md) by the problem, each with the field and the reason. Empty if the problem
 /// can be planned.
 template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p) {
     auto found = detail::validate_values(p);

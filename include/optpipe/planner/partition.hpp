@@ -584,7 +584,7 @@ private:
         return effort_ < with_.most_plans * static_cast<double>(pipelines_.size()) * with_.round_robin_share;
     }
     [[nodiscard]] static bool is_less(duration a, duration b) { return a + tolerance{}.at(b) < b; }
-    /// Whether more time for its plan may lead to less than the best.
+    /// Whether more time for a candidate's plan may make it better than the best.
     [[nodiscard]] static bool is_open(const candidate& each, duration best) {
         return each.planned.why == plan_end::time_limit && is_less(each.planned.bound, best);
     }

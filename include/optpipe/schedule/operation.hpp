@@ -160,7 +160,7 @@ template <pipeline_graph Graph>
     return !is_transfer(op.kind) || list[op.storage].offloads();
 }
 
-/// Whether it is a B where the problem has none but I and then W.
+/// Whether the operation is a B in a problem without full backwards, where it stands for I and then W.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool is_two_operations(const basic_problem<Graph>& p, const operation& op) {
     return op.kind == operation_kind::backward && !p.full_backward;

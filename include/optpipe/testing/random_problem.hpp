@@ -24,7 +24,7 @@ struct problem_ranges {
     std::size_t offloading_percent = 50;
     std::size_t span_percent = 40;
     std::size_t split_percent = 70;
-    /// Of problems whose backwards may be split: those that have no full ones.
+    /// Percentage of problems without full backwards, among those whose backwards may be split.
     std::size_t split_only_percent = 0;
     /// Percentage of problems whose stages have lists of storage options.
     std::size_t storage_percent = 0;

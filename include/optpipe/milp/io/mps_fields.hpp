@@ -66,7 +66,7 @@ inline constexpr char comment_mark = '$';
     return {field[0], field[1], {{field[2], field[3]}, {field[4], field[5]}}};
 }
 
-/// The words of a line up to a comment.
+/// The words of a line before its comment.
 [[nodiscard]] inline std::vector<std::string_view> free_words(std::string_view line) {
     auto words = words_of(line);
     const auto is_comment = [](std::string_view word) { return word.front() == comment_mark; };

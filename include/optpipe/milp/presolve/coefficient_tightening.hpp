@@ -28,14 +28,14 @@ struct coefficient_tightening {
     }
 
 private:
-    /// A row while its coefficients shrink: `sign` times it is at most `side`.
+    /// A row while its coefficients shrink, read as `sign` · row ≤ `side`.
     struct shrinking_row {
         double sign;
         double side;
         double noise = 0.0;
         proposal steps;
 
-        /// What a term adds to the most that the row can reach.
+        /// The largest contribution of a term to `sign` · row.
         [[nodiscard]] double part(const reducible& m, double coefficient, variable x) const {
             const double a = sign * coefficient;
             return a * (a > 0.0 ? m.upper(x) : m.lower(x));
@@ -47,7 +47,8 @@ private:
         const auto most_in = [&](const activity_range& range) { return sign > 0.0 ? range.upper() : -range.lower(); };
         const double reached = most_in(m.activity(r));
         if (!std::isfinite(reached) || reached <= now.side + slack.excess_at(now.side)) return {};
-        // The largest first: it may cost sums their digits, so what the others reach is added up without it.
+        // Starts with the largest coefficient. The reach of the others is added up without it, because it may cost sums
+        // their digits.
         const auto& terms = m.terms(r);
         const auto largest = std::max_element(terms.begin(), terms.end(), [](const term& a, const term& b) {
             return std::abs(a.coefficient) < std::abs(b.coefficient);
@@ -69,8 +70,9 @@ private:
                                                  : bound_row{r, -now.side, infinity, now.noise});
         return std::move(now.steps);
     }
-    /// The coefficient from then on. Where the column is at its end, the row stays what it is; one step away from
-    /// there, `others`, the most that the rest of the row can reach, can just meet it.
+    /// Shrinks a coefficient if possible, and returns it. `others` is the most that the rest of the row can reach.
+    /// While the column is at its end, the row stays the same; one step away from there, `others` can just reach the
+    /// side.
     static double tighten(const reducible& m, row r, const term& t, double others, double noise, const margins& slack,
                           shrinking_row& now) {
         if (!m.is_integer(t.column)) return t.coefficient;

@@ -15,9 +15,10 @@
 
 namespace optpipe::milp::presolving {
 
-/// A column whose bounds follow from its rows is as good as free: an equation that it is in says what it is, and both
-/// go, if the other rows don't get much longer by it. A column whose bound depends on an integer stays: cuts need that
-/// bound of each column (the capacity of an arc), and would find the sum of several instead.
+/// Eliminates a column whose bounds follow from its rows: such a column is as good as free. An equation that contains
+/// it determines its value, and both are removed unless the other rows get much longer. A column whose bound depends on
+/// an integer stays: cuts need that bound of each column (the capacity of an arc), and would otherwise find the sum of
+/// several.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";
@@ -49,7 +50,7 @@ public:
     }
 
 private:
-    /// Whether another row than `r` bounds the column by a multiple of an integer.
+    /// Whether a row other than `r` bounds the column, which isn't an integer, by a multiple of an integer.
     static bool has_variable_bound(const reducible& m, row r, variable x) {
         if (m.is_integer(x)) return false;
         return std::any_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {

@@ -32,15 +32,16 @@ struct margins {
     [[nodiscard]] bool is_integral(double a) const {
         return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
     }
-    /// Bounds of integers, if they may be `off` too tight.
+    /// Rounded bounds of integers; the given bounds may be too tight by `off`.
     [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
     [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }
-    /// What an integer's bound from a row with these sides may be off by, where `noise` is that of the bound.
+    /// The amount by which an integer's bound from a row with these sides may be too tight; `noise` is the bound's
+    /// error.
     [[nodiscard]] double grace(double lower, double upper, double coefficient, double noise) const {
         return std::max(noise, feasible.grace(std::max(feasible.slack(lower), feasible.slack(upper)), coefficient));
     }
-    /// Whether a bound may be nothing but a large number that stands for none: nothing says that the column is of
-    /// its size.
+    /// Whether an upper bound may be just a large number that stands for "none": the lower bound doesn't show that the
+    /// column has values of that size.
     [[nodiscard]] static bool is_far_above(double upper, double lower) {
         return std::isfinite(upper) && upper > parameters.largest_bound * std::max(1.0, lower);
     }

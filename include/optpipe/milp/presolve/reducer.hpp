@@ -166,7 +166,7 @@ private:
         const double middle = b.lower + (b.upper - b.lower) / 2.0;
         const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle} : b;
         if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) {
-            m_.add_noise(b.at, b.noise); // of coefficients
+            m_.add_noise(b.at, b.noise); // error of changed coefficients
             return verdict::unchanged;
         }
         sides.apply(m_);

@@ -291,7 +291,7 @@ struct bound_column {
     double lower = -infinity;
     double upper = infinity;
     double noise = 0.0;
-    double grace = 0.0; ///< if x is an integer: how far it may lie beyond them
+    double grace = 0.0; ///< distance by which x may lie beyond the new bounds if it is an integer
 };
 
 /// Replaces the bounds of a row.

@@ -12,7 +12,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// A row of one column is a bound of that column, unless it is so large that it would only spoil the arithmetic.
+/// Turns a row of one column into bounds of that column, unless they are so large that they would only spoil the
+/// arithmetic.
 struct singleton_rows {
     static constexpr std::string_view name = "singleton rows";
 
@@ -32,7 +33,7 @@ struct singleton_rows {
     }
 
 private:
-    /// Far ones stay in the row.
+    /// Turns the sides into bounds of the column. Those that may just stand for "none" (`margins`) stay in the row.
     static void move_near_sides(const reducible& m, row r, const term& t, bound_column b, const margins& slack,
                                 proposal_list& found) {
         const bool far_below = margins::is_far_below(b.lower, std::min(b.upper, m.upper(t.column)));

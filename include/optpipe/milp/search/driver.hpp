@@ -58,11 +58,11 @@ public:
     }
 
 private:
-    /// A model is infeasible only if it stays so with its sides moved by a part of their tolerance: what a first search
-    /// denies is searched again with that, for points that are taken with the rest. With no more nodes than the first
-    /// time, and without what has no such limit.
+    /// Searches again with the sides moved by a part of their tolerance, after a search that found no point: a model is
+    /// infeasible only if it stays so. Points must be within the rest of the tolerance. The search may use one node
+    /// more than the first one did, and has no conflict search, which has no such limit.
     std::optional<result> search_relaxed() {
-        constexpr double part = 0.1; // as much as others allow in their relaxations
+        constexpr double part = 0.1; // share of the tolerance; other solvers allow as much in their relaxations
         constexpr double rest = 0.899;
         const auto m = relaxed_model(*given_, {{part * options_->tolerance.relative}});
         if (!m) return std::nullopt;
@@ -79,9 +79,8 @@ private:
             found.why = stopped{limit::numerics};
         return found;
     }
-    /// What presolve, or what it left, couldn't settle within the tolerances is searched again as it was given: with
-    /// few more nodes than the first time, and without what has no such limit. Nothing if that doesn't settle it
-    /// either; a better point stays.
+    /// Searches the given model again without presolve, if the first search couldn't settle presolve's model within the
+    /// tolerances. Empty if this search doesn't settle it either; a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
@@ -104,7 +103,9 @@ private:
         limits_.count_iterations(stats.lp_iterations);
         limits_.count_conflicts(stats.conflicts);
     }
-    /// Bounds give way by what a row would forgive. Nothing if all is integral.
+    /// The model with each side wider by its slack, and each bound by its slack over the column's largest coefficient
+    /// (at least 1), so that no row moves by more than that slack. Bounds of integers and sides of integral rows stay.
+    /// Empty if nothing is wider.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {

@@ -71,7 +71,7 @@ private:
     [[nodiscard]] double rounded(double value) const {
         return std::abs(value - std::round(value)) <= tolerance_.at(1.0) ? std::round(value) : value;
     }
-    /// Within its bounds, where that is within the tolerance and it isn't an integer.
+    /// Moves a value onto its bound if it exceeds the bound by no more than the tolerance.
     [[nodiscard]] double nudged(variable x, double value) const {
         const double slack = tolerance_.at(1.0);
         if (given_->is_integer(x)) return value;

@@ -8,13 +8,14 @@ namespace optpipe::milp::search {
 
 /// Tolerances of the search; `feasibility` defines what counts as feasible. Not tuned.
 struct numbers {
-    /// How far a row or bound may be missed, as `feasibility` says.
+    /// The amount by which a row or bound may be missed, as `feasibility` defines it.
     double feasibility = 1e-6;
     double integrality = 1e-6;
     /// Smaller coefficients count as 0.
     double zero = 1e-9;
-    /// Sides of rows may be off by this much, and large ones by a share of it times their size: users compute them.
-    /// What contradicts itself by no more isn't infeasible. What presolve's own arithmetic adds is known row by row.
+    /// Sides of rows may be off by `noise`, and large ones by `noise` · `noise_share` times their magnitude, because
+    /// users compute them. A contradiction by no more than that isn't infeasibility. The error of presolve's own
+    /// arithmetic is known row by row. A point that needs all of this must still be within the slack.
     double noise = 1e-9;
     double noise_share = 1e-3;
     /// A bound of a continuous column moves only by more than this share (0 to 1) of the distance to the other bound.
@@ -24,7 +25,7 @@ struct numbers {
 
     [[nodiscard]] milp::feasibility rule() const { return {{feasibility}}; }
     [[nodiscard]] double slack(double side) const { return rule().slack(side); }
-    /// Objectives that differ by less are equal: relative, as is the gap.
+    /// Objectives that differ by less are equal. The slack is relative, as the gap is.
     [[nodiscard]] double objective_slack(double objective) const {
         return feasibility * milp::feasibility::scale(objective);
     }

@@ -22,8 +22,9 @@ namespace optpipe::milp::search {
 /// The searched model, and the way back from it to the given one: one presolve step per restart.
 class reduction {
 public:
-    /// Bounds may cross by the tolerance: then both are what lies between them. Bounds that may be nothing but large
-    /// numbers become rows: those enter no arithmetic but their own, until something makes them tight.
+    /// Starts with the given model. If bounds cross, which they may by the tolerance, the value between them replaces
+    /// both. Bounds that may just stand for "none" become rows: these enter no arithmetic except their own until
+    /// something makes them tight.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
@@ -118,7 +119,7 @@ public:
     }
 
 private:
-    /// What other solvers read as infinity.
+    /// The bound, or infinity if other solvers read it as such.
     static double without_endless(double bound) {
         constexpr double endless = 1e20;
         return std::abs(bound) < endless ? bound : std::copysign(infinity, bound);

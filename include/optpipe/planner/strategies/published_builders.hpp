@@ -36,9 +36,9 @@ struct built_schedules {
     std::vector<search_start> best{};
 };
 
-/// Callbacks between the builders.
+/// Calls at certain points between the builders.
 struct between_builders {
-    /// Finds any schedule; called if no unstoppable builder has one that fits.
+    /// Finds any schedule. Called if there is none after the builders that write one down.
     std::function<void()> if_none_fits{};
     /// Runs the constructive planner.
     std::function<void()> run_constructive{};
@@ -48,22 +48,22 @@ namespace detail {
 
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
-    /// Share of the remaining time for all stoppable builders that don't search, together: enough for builders that end
-    /// within a second to end within 4 s on a machine three times slower. On 56 of 59 problems with up to 4096 stages
+    /// Share (0 to 1) of the remaining time for all builders that can be stopped and don't search: enough for those
+    /// that end within a second, in 4 s on a machine three times slower. On 56 of 59 problems with up to 4096 stages
     /// times microbatches they take up to 0.3 s; the longest takes 1 s (po-f, 16 ranks with four stages each).
     double slice = 0.75;
-    /// The same for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
+    /// Share for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
     double slice_of_constructive = 0.75;
-    /// The same for builders that search; they run beside the constructive planner. At 64 ranks x 512 microbatches
-    /// v-auto takes 1.9 s; when its time is up, it returns the best at that time.
+    /// Share for the builders that search, at the same time as the constructive planner. At 64 ranks x 512 microbatches
+    /// v-auto takes 1.9 s; when its time is up, it returns the best schedule found.
     double slice_of_searches = 0.5;
-    /// The same for all stoppable builders in problems with lists of storage options: a quarter, so that most is left
-    /// for other searches, with any number of options.
+    /// Share for all builders that can be stopped, if there are lists of storage options: a quarter, so that most is
+    /// left for searches, no matter with how many options each builder runs.
     double slice_with_options = 0.25;
-    /// Share of `slice_with_options` for the constructive planner with all storage options, before the others. Its few
-    /// trials tell which options are promising if memory is too small for all other builders. Sixty random models and a
-    /// second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse, 0.1 %. The share
-    /// itself isn't tuned.
+    /// Share of `slice_with_options` for the constructive planner, which runs first, with all storage options. Its few
+    /// trials tell which options are promising if memory is too small for a schedule of any other builder. Sixty random
+    /// models in a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty in 3 s: 10 better, 4 worse, 0.1 %.
+    /// Chosen, not tuned.
     double slice_of_quick = 0.5;
     /// Passes through the problem that must remain: to offer the best schedule and, if there is none, also to build
     /// one.
@@ -76,8 +76,8 @@ struct builder_parameters {
     /// with a million of them thus gets only the one schedule that is needed. Half of the time of 250 x 4000.
     double pass_seconds_per_cell = 5e-7;
     /// Without a deadline and with lists of storage options: number of options, the ones with the best results of the
-    /// other builders, with which searching builders run. Each run takes up to 0.8 s (v-auto, 8 ranks in v placement,
-    /// 32 microbatches).
+    /// other builders, with which builders that can be stopped run. Each run takes up to 0.8 s (v-auto, 8 ranks in v
+    /// placement, 32 microbatches).
     std::size_t most_options_searched = 3;
     /// With a deadline, lists of storage options and ranks of several stages: number of options, those with the best
     /// schedules, with which the constructive planner runs again in the end, with all its effort and its own slice.
@@ -151,9 +151,8 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
                     return build_uniform_schedule(q, builder, options, stop);
                 };
             };
-            jobs.push_back({method_with_storage(name, option.view()), run_with(quick),
-                            is_stoppable<decltype(build)>, is_search<decltype(build)>, is_constructive,
-                            !is_constructive, std::string{option.view()}});
+            jobs.push_back({method_with_storage(name, option.view()), run_with(quick), is_stoppable<decltype(build)>,
+                            is_search<decltype(build)>, is_constructive, !is_constructive, std::string{option.view()}});
             if constexpr (is_constructive) jobs.back().build_further = run_with(build);
         }
     });
@@ -361,11 +360,11 @@ private:
 
 } // namespace detail
 
-/// Runs the published builders concurrently and offers the best schedule. Builders that write one down come first, then
-/// those that take longer, and last those that search; the latter two are stopped after a share of the remaining time.
-/// Calls `run_constructive` at the same time as the searching ones, or before all that take longer if there is no
-/// schedule yet. Builders that would exceed the deadline are skipped.
-///
+/// Runs the published builders concurrently and offers the best schedule. Builders that write one down come first; if
+/// there is no schedule then, `between.if_none_fits` is called. Builders that take longer come next, and those that
+/// search last; both are stopped after a share of the remaining time. With a deadline, and without lists of storage
+/// options, `between.run_constructive` runs at the same time as those that search. Builders that would exceed the
+/// deadline are skipped.
 /// With lists of storage options, each builder runs with each option that all stages have; of options that differ only
 /// in a transfer on which the builder decides, only with the first. The first searching builder is the constructive
 /// planner, with a few trials; if ranks have several stages, it also runs last, with all its effort.

@@ -55,7 +55,7 @@ struct structural_bounds {
 
 /// A bound, and its name in tables.
 struct named_bound {
-    using member = duration structural_bounds::*; // without a name for it g++ warns of what nvcc makes of `value`
+    using member = duration structural_bounds::*; // without this name, g++ warns of nvcc's code for `value`
     const char* name;
     member value;
 };

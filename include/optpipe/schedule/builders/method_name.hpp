@@ -9,16 +9,16 @@
 
 namespace optpipe {
 
-/// What follows the name of a method and a colon: settings separated by commas, as "g=3,storage=full". In the name of a
+/// The settings after the name of a method and a colon, separated by commas, as in "g=3,storage=full". In the name of a
 /// storage option a comma is written `\,` and a backslash `\\`.
 struct method_settings {
-    /// All but `storage`, for `set_parameters`.
+    /// All settings except `storage`, for `set_parameters`.
     std::optional<std::string> parameters{};
     std::optional<std::string> storage{};
 };
 
-/// "1f1b:storage=full": a builder with one storage option for all microbatches, such that `parse_method_settings` reads
-/// the option.
+/// The name of a builder with one storage option for all microbatches, such as "1f1b:storage=full".
+/// `parse_method_settings` reads the option back.
 [[nodiscard]] inline std::string method_with_storage(std::string_view method, std::string_view option) {
     auto text = std::string{method} + ":storage=";
     for (const char c : option) {
@@ -30,7 +30,7 @@ struct method_settings {
 
 namespace detail {
 
-/// Takes a setting up to the next comma off the start, without its backslashes.
+/// Removes a setting, up to the next comma, from the start of the text. Returns it without its escapes.
 [[nodiscard]] inline std::string take_setting(std::string_view& rest) {
     std::string setting;
     std::size_t at = 0;

@@ -78,7 +78,7 @@ template <pipeline_graph Graph>
     return {p.graph.ranks(), half_group(p), 1};
 }
 
-/// A base order with the stashes of its longest-lived stages offloaded. When its time is up, the best so far.
+/// A base order with the stashes of its longest-lived stages offloaded; the best one found if the time is up.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {

@@ -40,7 +40,7 @@ template <pipeline_graph Graph> struct uniform_schedule {
 };
 
 /// The best schedule over the storage options that every stage has. If there is none, the refusal that lacks least
-/// memory. A stop request ends it with the best so far.
+/// memory. A stop request ends the search with the best one found.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr uniform_schedule<Graph>
 build_best_uniform_schedule(const basic_problem<Graph>& p, const Builder& build, stop_check stop = {}) {

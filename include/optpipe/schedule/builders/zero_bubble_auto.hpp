@@ -83,7 +83,8 @@ private:
         put(forward(s, microbatch{own_[s].forwards}), forward_arrival(s));
         ++own_[s].forwards;
     }
-    /// Puts a full backward if the weight stash exceeds the activation, and there is no room for the excess.
+    /// Puts a full backward if the weight stash exceeds the activation, there is no room for the excess, and the
+    /// problem has full backwards.
     constexpr void put_gradient(stage s) {
         auto& own = own_[s];
         const auto& c = p_.costs[s];

@@ -232,11 +232,11 @@ private:
 
 } // namespace detail
 
-/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, no bubble with 1F1B's memory where
-/// T_F = T_I = T_W. The heuristic for any costs: as many forwards as fit before the first gradient, then alternately
-/// one gradient and one forward, weight gradients in the gaps or where the memory needs them. The best of its runs.
-/// Where the memory has no limit, or one beyond all that a rank ever stores, it takes no more than the published 2R
-/// stashes of the largest stage.
+/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, no bubble with 1F1B's memory if
+/// T_F = T_I = T_W. The heuristic for any costs puts as many forwards as fit before the first gradient, then one
+/// gradient and one forward alternately, and weight gradients in the gaps or when the memory needs them. The result is
+/// the best of its runs. A rank without a memory limit, or with a limit above all its stashes together, uses at most
+/// the published 2R stashes of the largest stage.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 

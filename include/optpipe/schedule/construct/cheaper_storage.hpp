@@ -21,7 +21,7 @@
 namespace optpipe {
 namespace detail {
 
-/// An order, and the storage option that each stage and microbatch uses in it.
+/// An order, and the storage option of each stage and microbatch in it.
 class storage_choice {
 public:
     storage_choice(const problem& p, order given)
@@ -37,15 +37,16 @@ public:
     }
 
     [[nodiscard]] const optpipe::order& order() const { return order_; }
-    /// By cell.
+    /// The option in use of each cell.
     [[nodiscard]] const std::vector<std::size_t>& used() const { return used_; }
-    /// Those that take no more work and no more transfers than the one in use, and less of one; the least first.
+    /// The options of a cell that take neither more work nor more transfers than the one in use, and less of one of
+    /// them; the cheapest first.
     [[nodiscard]] std::span<const std::size_t> cheaper(std::size_t cell) const {
         return cheaper_[cell_.stage_of(cell).position()][used_[cell]];
     }
 
-    /// The order with these options: without transfers and recomputations that aren't needed any more, and with a
-    /// recomputation that is needed right before its gradient.
+    /// The order with these options. Transfers and recomputations that aren't needed any more are left out, and a
+    /// recomputation that becomes necessary is put right before its gradient.
     [[nodiscard]] optpipe::order with(const std::vector<std::size_t>& used) const {
         optpipe::order result{order_.graph, {}};
         result.operations.reserve(order_.operations.size());
@@ -90,19 +91,19 @@ private:
     optpipe::order order_;
     cell_numbering cell_;
     std::vector<std::size_t> used_;
-    /// By stage and the option in use.
+    /// The cheaper options of each stage, by the option in use.
     std::vector<std::vector<std::vector<std::size_t>>> cheaper_ =
         std::vector<std::vector<std::vector<std::size_t>>>(p_->graph.stages());
 };
 
-/// Finds cheaper storage options for the stashes of one rank with which no operation starts at another time: what falls
-/// away leaves a gap, and what then stays on the device fits beside the other stashes.
+/// Finds cheaper storage options for the stashes of one rank, such that no operation starts at another time: removed
+/// operations leave gaps, and stashes that then stay on the device fit next to the others.
 class storage_in_place {
 public:
     storage_in_place(const problem& p, rank r, std::vector<timed_operation> own)
         : p_{p}, limit_{p.memory_limit[r] + tolerance{}.at(p.memory_scale())}, levels_{place(std::move(own))} {}
 
-    /// `used`: the option of each cell, as in `choice`, which is changed for the cells of this rank.
+    /// Changes `used`, the option of each cell (as in `choice`), for the cells of this rank.
     void run(const storage_choice& choice, std::vector<std::size_t>& used) {
         const cell_numbering cell{p_.graph};
         for (std::size_t first = 0; first < own_.size();) {
@@ -121,7 +122,7 @@ public:
     }
 
 private:
-    /// An operation, and which changes of the memory its start and its end are.
+    /// An operation, and the numbers of the memory changes at its start and at its end.
     struct placed {
         operation op{};
         std::size_t start = 0;
@@ -132,14 +133,14 @@ private:
         memory_size amount{};
         std::size_t* number = nullptr;
     };
-    /// More memory from one change on.
+    /// The additional memory from one change on.
     struct step {
         std::size_t from = 0;
         memory_size more{};
     };
     using steps = bounded_vector<step, 2 * all_operation_kinds.size()>;
 
-    /// Numbers all changes in the order of time, what is freed first, and returns the levels after each.
+    /// Numbers all changes in the order of time, releases first, and returns the levels after each of them.
     std::vector<memory_size> place(std::vector<timed_operation> own) {
         std::sort(own.begin(), own.end(), [](const timed_operation& a, const timed_operation& b) {
             return std::pair{a.op.stage, a.op.microbatch} < std::pair{b.op.stage, b.op.microbatch};
@@ -180,14 +181,14 @@ private:
             levels_.raise(more[i].from, more[i + 1].from, more[i].more);
         return true;
     }
-    /// Whether its operations are among those of the other, and no longer.
+    /// Whether an option has no operations besides those of the other, no longer ones, and no larger transfers.
     static bool fits_into(const storage_option& option, const storage_option& other) {
         if (option.recompute > other.recompute || option.backward_extra > other.backward_extra) return false;
         if (!option.transfer) return true;
         return other.transfer && option.transfer_size <= other.transfer_size &&
                option.transfer->offload <= other.transfer->offload && option.transfer->reload <= other.transfer->reload;
     }
-    /// What the cell takes more of the memory after each of its changes.
+    /// The additional memory of a cell after each of its changes, if its option changes from `before` to `after`.
     [[nodiscard]] steps steps_between(std::span<const placed> cell, const storage_option& before,
                                       const storage_option& after) const {
         const auto& costs = p_.costs[cell.front().op.stage];
@@ -278,9 +279,10 @@ private:
 
 } // namespace detail
 
-/// A valid schedule with less recomputation and fewer transfers where those aren't needed at all: the other operations
-/// could start when they do, and what stays on the device instead has room. The objective is no higher, as these start
-/// no later. O(n log n); `stop` is asked between ranks, and what is asked to stop returns the schedule as it is.
+/// A valid schedule without recomputation and transfers that aren't needed at all: the other operations can still start
+/// at the same times, and stashes that then stay on the device have room. The objective is no higher, because these
+/// operations start no later. O(n log n). `stop` is polled between ranks; once it is true, the schedule is returned as
+/// it is.
 [[nodiscard]] inline schedule with_cheaper_storage_in_place(const problem& p, const schedule& s, stop_check stop = {}) {
     const detail::storage_choice choice{p, order_of(s)};
     auto used = choice.used();
@@ -294,9 +296,9 @@ private:
     return timed && objective_of(p, *timed) <= objective_of(p, s) ? *std::move(timed) : s;
 }
 
-/// The same where other operations may start later, as long as the objective is no higher: for each stage and
-/// microbatch, of the storage options that take no more recomputation and no more transfers, one of the cheapest. What
-/// searches leave behind that look at nothing but the objective.
+/// The same, but other operations may start later, as long as the objective is no higher. Each stage and microbatch
+/// gets one of the cheapest storage options that take neither more recomputation nor more transfers. Such savings
+/// remain after searches that look at nothing but the objective.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
 /// is spent, or `stop` asks for it, the cheapest schedule found is returned.

@@ -286,7 +286,7 @@ private:
                                                   fits(r, c.weight_stash - c.activation));
         return split ? operation_kind::backward_input : operation_kind::backward;
     }
-    /// What a backward needs beyond the stash, whatever becomes of it.
+    /// Memory that a backward needs beyond the stash in any case, split or full.
     constexpr memory_size growth(stage s) const {
         return p_->held_in_backward(s, costs(s).activation) - costs(s).activation;
     }

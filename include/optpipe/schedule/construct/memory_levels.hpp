@@ -9,8 +9,8 @@
 
 namespace optpipe::detail {
 
-/// The levels of a memory after each of its changes, in the order of time: finds the highest of a range, and raises all
-/// of a range. Both are O(log n).
+/// The levels of a memory after each of its changes, in the order of time. Finds the highest level in a range, and
+/// raises all levels in a range, each in O(log n).
 class memory_levels {
 public:
     explicit memory_levels(const std::vector<memory_size>& levels) {
@@ -22,7 +22,7 @@ public:
         for (std::size_t i = size_; i-- > 1;)
             combine(i);
     }
-    /// From `first` to before `last`; 0 if there is none.
+    /// The highest level from `first` to before `last`; 0 if the range is empty.
     [[nodiscard]] memory_size highest(std::size_t first, std::size_t last) const {
         return first < last ? highest(root(), first, last) : memory_size{};
     }
@@ -69,9 +69,9 @@ private:
     }
 
     std::size_t size_ = 1; ///< a power of 2
-    /// Of each node: the highest level below it, with what was raised there and below, but not above.
+    /// The highest level below each node, including the raises at the node and below it, but not above.
     std::vector<memory_size> highest_{};
-    /// What was raised at a node as a whole.
+    /// The amount by which all levels below each node were raised at the node itself.
     std::vector<memory_size> raised_{};
 };
 

@@ -149,7 +149,8 @@ private:
         kept_ = make_room(stash(op), op) && kept_;
         reload(op);
     }
-    /// Puts a full backward if the weight stash exceeds the activation, and there is no room for the excess.
+    /// Appends a backward: a full one if the weight stash exceeds the activation, there is no room for the excess, and
+    /// the problem has full backwards. In a problem without them, B becomes I and W.
     constexpr void backward(operation op) {
         const bool is_two = is_two_operations(p_, op);
         if (is_two) op.kind = operation_kind::backward_input;

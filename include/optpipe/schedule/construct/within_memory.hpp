@@ -26,7 +26,8 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// I and W, where that takes no more memory than B, or there is no B: `held` is on the device when the backward starts.
+/// Appends I and W if they take no more memory than B, or if there is no B; otherwise B. `held` is the memory on the
+/// device when the backward starts.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {
@@ -108,7 +109,7 @@ private:
             at.phase = start - static_cast<double>(at.periods) * period;
         });
         per_rank<memory_size, Graph::rank_extent> held(p_.graph.ranks());
-        auto grown = held; // by a backward, one at a time
+        auto grown = held; // growth during a backward; only one runs at a time
         for (const stage s : p_.graph.all_stages()) {
             const auto& from = forward_slot(s);
             const auto& to = gradient_slot(s);

@@ -30,7 +30,7 @@ struct cost_key {
     /// For a transfer: whether another one was running on the same link.
     bool shared = false;
     friend auto operator<=>(const cost_key&, const cost_key&) = default;
-    friend bool operator==(const cost_key&, const cost_key&) = default; // which <=> declares, but not for nvcc
+    friend bool operator==(const cost_key&, const cost_key&) = default; // needed by nvcc, although <=> declares it
 };
 
 /// The messages of one rank to another.
@@ -38,7 +38,7 @@ struct rank_pair {
     rank from{};
     rank to{};
     friend auto operator<=>(const rank_pair&, const rank_pair&) = default;
-    friend bool operator==(const rank_pair&, const rank_pair&) = default; // which <=> declares, but not for nvcc
+    friend bool operator==(const rank_pair&, const rank_pair&) = default; // needed by nvcc, although <=> declares it
 };
 
 template <class Key> struct cost_sample {
@@ -154,7 +154,7 @@ namespace detail {
 
 /// The class of an operation in a measured step: its stage, kind and storage option.
 [[nodiscard]] cost_key key_of(const problem& p, const operation& op);
-/// Whether some operation of the problem counts as that. Contract: the stage is one of the problem.
+/// Whether the class has an operation of the problem. Contract: the problem has its stage.
 [[nodiscard]] bool is_key_of_some(const problem& p, const cost_key& key);
 
 } // namespace detail

@@ -17,7 +17,7 @@
 
 namespace optpipe {
 
-/// Why a rank computes nothing for a while.
+/// The reason why a rank computes nothing for a while.
 enum class idle_cause {
     /// Before its first operation.
     start,
@@ -27,9 +27,9 @@ enum class idle_cause {
     neighbour,
     /// None has its input, and the next one waits for a transfer from the host.
     copy,
-    /// Operations have their inputs, and none of them fits the memory until it starts.
+    /// Operations have their inputs, but none of them fits the memory from then until it starts.
     memory,
-    /// An operation could run. The schedule leaves the rank idle nevertheless, as another one comes first.
+    /// An operation could run, but the schedule leaves the rank idle because another one comes first.
     sequence
 };
 inline constexpr std::array all_idle_causes{idle_cause::start, idle_cause::end,    idle_cause::neighbour,
@@ -66,7 +66,7 @@ template <pipeline_graph Graph> class idle_finder {
 public:
     using index = std::size_t;
 
-    /// `ready[i]`: when the inputs of `lane[i]` are there; `copied[i]`: whether a transfer is the last of them.
+    /// `lane` has the rank's computations in the order of time. Call `find_inputs` before `find_gaps`.
     idle_finder(const basic_problem<Graph>& p, rank r, std::vector<timed_operation> lane,
                 std::vector<memory_point> memory, memory_size limit)
         : problem_{&p}, rank_{r}, lane_{std::move(lane)}, memory_{std::move(memory)}, limit_{limit},
@@ -83,7 +83,7 @@ public:
         std::sort(by_ready_.begin(), by_ready_.end(), [&](index a, index b) { return ready_[a] < ready_[b]; });
     }
 
-    /// Appends the gaps until `last`, the end of the step.
+    /// Appends the gaps until `last`, the end of the step, to `gaps`.
     void find_gaps(duration last, duration slack, std::vector<idle_time>& gaps) {
         gaps_ = &gaps;
         duration free{};
@@ -107,7 +107,7 @@ private:
             gaps_->push_back({rank_, cause, from, to, op});
     }
 
-    /// A gap before operation `next`: cut where further operations get their inputs, or memory is freed.
+    /// Divides the gap before operation `next` where further operations get their inputs, or the memory changes.
     void divide(duration from, duration to, index next, duration slack) {
         for (auto now = from; now < to;) {
             take_ready(now + slack);
@@ -131,7 +131,7 @@ private:
             waiting_.push_back(by_ready_[taken_]);
     }
 
-    /// Whether an operation that started at `now` would fit until the time at which it does start.
+    /// Whether an operation would fit the memory from `now` until its start in the schedule.
     bool fits(index i, duration now) const {
         const auto amount = memory_effect_of(*problem_, lane_[i].op).acquired_at_start;
         if (amount <= memory_size{}) return true;
@@ -157,24 +157,26 @@ private:
     std::vector<timed_operation> lane_;
     std::vector<memory_point> memory_;
     memory_size limit_;
+    /// The time at which the inputs of each operation in the lane are there.
     std::vector<duration> ready_;
+    /// Whether a transfer is the last of these inputs.
     std::vector<bool> copied_;
-    /// Positions in the lane by the time of their inputs; the first `taken_` have been put in `waiting_`.
+    /// Positions in the lane, sorted by the time of their inputs; the first `taken_` have been put in `waiting_`.
     std::vector<index> by_ready_;
     std::size_t taken_ = 0;
-    /// Operations with inputs that haven't started.
+    /// Positions of operations that have their inputs and haven't started.
     std::vector<index> waiting_;
     std::vector<idle_time>* gaps_ = nullptr;
 };
 
 } // namespace detail
 
-/// The times in which ranks compute nothing, by rank and start. For each rank they add up to the makespan less its
-/// computations, up to rounding. The schedule must be valid.
+/// The times in which ranks compute nothing, sorted by rank and start. The sum for a rank is the makespan less its
+/// computations, up to rounding. Contract: the schedule is valid.
 ///
-/// A gap is divided where its cause changes: where further operations get their inputs, and where memory is freed or
-/// taken. A rank that waits for a gradient and could run another forward with more memory waits for `memory`. O(n log
-/// n) for n operations, if few operations of a rank have their inputs and wait.
+/// A gap is divided where its cause may change: where further operations get their inputs, and where memory is freed or
+/// taken. The cause is `memory` if a rank waits for a gradient, and could run another forward with more memory. O(n log
+/// n) for n operations, if few operations of a rank wait with their inputs at a time.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<idle_time> idle_times(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                 tolerance t = {}) {

@@ -8,16 +8,16 @@
 
 namespace optpipe {
 
-/// What schedules are compared by: the objective, and where objectives are equal, the time of transfers and
-/// recomputation. A step that is as short by plan runs longer with more of them: they compete for links, memory and
-/// processors with what the problem doesn't know.
+/// The value of a schedule: its objective and, to decide between equal objectives, its time of transfers and
+/// recomputation. Of two steps with the same planned length, the one with more of them runs longer: they compete for
+/// links, memory and processors with work that the problem doesn't know.
 struct schedule_value {
     duration objective = duration::unlimited();
     duration storage = duration::unlimited();
 };
 
-/// The time of all transfers, and of all recomputation, in operations of its own or inside the backward. Operations
-/// that the problem doesn't have count for nothing.
+/// The time of all transfers and of all recomputation, whether in operations of its own or inside backwards. Operations
+/// that the problem doesn't have count as 0.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration storage_time_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
     duration all{};
@@ -33,7 +33,8 @@ template <pipeline_graph Graph>
     return {objective_of(p, s), storage_time_of(p, s)};
 }
 
-/// Whether two sums of durations differ by no more than rounding makes of another order of the terms. Not negative.
+/// Whether two sums of durations differ by no more than the rounding of another order of the terms. Contract: not
+/// negative.
 [[nodiscard]] constexpr bool is_same_sum(duration a, duration b) {
     constexpr double nearly_one = 1.0 - 1e-9; // above the rounding of a million terms
     return a >= nearly_one * b && b >= nearly_one * a;

@@ -18,11 +18,11 @@
 namespace optpipe::milp::search {
 
 /// Cut-set inequalities of networks that are hidden in the rows (Magnanti, Mirchandani and Vachani, 1995; found as by
-/// Achterberg and Raack, 2010): what enters a set of nodes must open enough arcs. Rows are nodes, and columns that
-/// aren't integers are arcs between the two rows that they are in, from one whose scaled coefficient is below 0 to one
-/// where it is above; in one row alone, they come from outside. For each node with a demand, the least cut by the
-/// openings at the point, and then the next ones behind it, with that cut open (the nested cuts and the creep flow of
-/// Koch and Martin, 1998); the sum of the rows behind each is rounded.
+/// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes, and columns that
+/// aren't integers are arcs between the two rows that they are in, from the row where the scaled coefficient is below 0
+/// to the one where it is above. Columns in a single row connect it with the outside. For each node with a demand, the
+/// least cut by the openings at the point is found, and then the next ones behind it, with that cut open (the nested
+/// cuts and the creep flow of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)
@@ -154,7 +154,7 @@ private:
             if (!open_cut()) return;
         }
     }
-    /// All in shares of the target's demand.
+    /// Starts with no flow. Capacities are in shares of the target's demand.
     void start_flow(std::uint32_t target, std::span<const double> point) {
         effort_ += arcs_.size();
         capacity_.assign(2 * arcs_.size(), 0.0);
@@ -164,8 +164,8 @@ private:
                 (opening_[k] >= 0.0 ? opening_[k] : std::max(0.0, point[arcs_[k].column] / demand_[target]));
         flow_ = 0.0;
     }
-    /// From outside and from all nodes that things may leave. False if its arcs are open enough. `queue_`: the nodes
-    /// from which the target is still reached.
+    /// Sends flow to the target from the outside and from all nodes that flow may leave, until a cut is full. Returns
+    /// false if its arcs are open enough. Afterwards `queue_` has the nodes from which the target is still reached.
     bool find_least_cut(std::uint32_t target) {
         while (flow_ < with_.enough_flow) {
             const auto source = search_back(target);
@@ -174,7 +174,7 @@ private:
         }
         return false;
     }
-    /// False if no arc enters the nodes of `queue_`.
+    /// Opens the arcs that enter the nodes of `queue_`. Returns false if there are none.
     bool open_cut() {
         bool opened = false;
         for (const auto v : queue_)

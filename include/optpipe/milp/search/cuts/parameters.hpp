@@ -49,10 +49,10 @@ struct cut_parameters {
     std::size_t most_implied_bounds = 50'000;
     double least_violation = 1e-4;
 
-    /// Cut sets: the effort of a round in visits of an arc, some hundredth of a second, after which the next goes on
-    /// where it ends; and how far the arcs of a set have to be open together for it to need no more. Each arc counts as
-    /// open by `creep` more than it is, so that of sets whose arcs are closed the one with the fewest arcs is found: on
-    /// 31 networks, half the nodes.
+    /// Cut sets: the effort per round in visits of an arc, some hundredths of a second (the next round continues where
+    /// the last one ended); the flow, as a share of the demand, from which on no cut is needed; and an addition to the
+    /// capacity of each arc, so that among the cuts whose arcs are closed the one with the fewest arcs is found: half
+    /// the nodes on 31 networks.
     std::size_t cut_set_effort = 2'000'000;
     double enough_flow = 0.999;
     double creep = 0.01;

@@ -71,8 +71,13 @@ public:
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
+<<<<<<< ours
         rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit),
                         n); // the cutoff has its distance already
+=======
+        // The cutoff includes a distance already, so it has hardly any slack.
+        rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n);
+>>>>>>> theirs
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
     /// The least objective that the bounds allow.
@@ -346,7 +351,8 @@ private:
         const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});
     }
-    /// `grace`: how far beyond it an integer may lie.
+    /// The literal that follows if a term may rise by `room`; empty if it isn't new or worth it. An integer may lie
+    /// beyond the bound by `grace`.
     [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least, double grace) const {
         const auto target = opposite(t.bound);
         const double value = -(least + room / t.weight);

@@ -29,7 +29,7 @@ struct signed_row {
     double slack = 0.0;
     /// Error of the limit.
     double noise = 0.0;
-    /// Integral weights and columns, whose sums doubles hold exactly.
+    /// Whether weights and columns are integral, and doubles hold all sums of them exactly.
     bool exact = false;
 };
 
@@ -80,7 +80,7 @@ private:
         set_limit(id, limit, p.tolerances);
         return id;
     }
-    /// The largest value of a column, as far as its bounds tell.
+    /// The largest magnitude of a column within its bounds, at most `huge`.
     static double size_of(std::size_t j, const problem& p) {
         double size = 0.0;
         for (const double bound : {p.lower[j], p.upper[j]})

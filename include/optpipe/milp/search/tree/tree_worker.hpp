@@ -330,8 +330,8 @@ private:
         return false;
     }
 
-    /// An integral point: a solution, unless rounding it breaks a row. Then the integer that is farthest from its
-    /// rounded value is branched on.
+    /// Handles an integral point of the relaxation. It is a solution, unless rounding it breaks a row. In that case,
+    /// branches on the integer that is farthest from its rounded value.
     void settle(node& n, std::vector<node>& open) {
         const auto farthest = farthest_from_integral();
         if (offer_rounded()) return;
