@@ -71,13 +71,8 @@ public:
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
-<<<<<<< ours
-        rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit),
-                        n); // the cutoff has its distance already
-=======
         // The cutoff includes a distance already, so it has hardly any slack.
         rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n);
->>>>>>> theirs
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
     /// The least objective that the bounds allow.
