@@ -47,7 +47,7 @@ struct settings {
     std::size_t threads = 2;
 };
 
-/// With the hidden size of Llama 2 13B.
+/// A model with the hidden size of Llama 2 13B.
 constexpr transformer<> model_of(std::size_t layers, std::size_t microbatch_size) {
     return {.layers = {.total = layers},
             .hidden = 5120,

@@ -217,7 +217,7 @@ struct record {
     std::vector<double> losses{};
     std::vector<online_event> log{};
     double planner_seconds = 0.0;
-    /// For the last problem that was planned.
+    /// Steps of the planner for the last planned problem.
     std::vector<planner_step> planning{};
     problem planned{};
     /// The schedule in use at the end of each phase.

@@ -47,7 +47,7 @@ struct training_result {
     /// Relative to the model without a pipeline; the worst of all stages.
     double gradient_difference = 0.0;
     bool has_same_gradients = false;
-    /// For every step, in nats per token: first the issued steps, then those launched as a graph.
+    /// Loss of every step, in nats per token: first the issued steps, then those launched as a graph.
     std::vector<double> losses;
     /// From the first call to the end of the last kernel.
     std::vector<double> milliseconds;
@@ -58,7 +58,7 @@ struct training_result {
 
 /// Training that replans at the same time.
 struct online_result {
-    /// For every step.
+    /// Entries for every step.
     std::vector<double> losses;
     std::vector<double> milliseconds;
     std::vector<optpipe::online_event> log;
@@ -69,9 +69,9 @@ struct online_result {
 
 /// Training whose updates depend on the gradients of all ranks.
 struct validated_result {
-    /// For every step: its loss, and the norm of all gradients.
+    /// Loss and norm of all gradients, for every step.
     std::vector<double> losses, norms;
-    /// For every run of a step; some are void.
+    /// Duration of every run of a step; some are void.
     std::vector<double> milliseconds;
     std::size_t voids = 0;
     /// At the end, by stage.

@@ -85,7 +85,7 @@ public:
 
 private:
     static double gigabytes(double bytes) { return bytes / 1e9; }
-    /// For gradients summed in another order; with rounded factors, the order decides their rounding.
+    /// Tolerance for gradients summed in another order; with rounded factors, the order decides their rounding.
     static double tolerance_of(language_model::precision products) {
         return products == language_model::precision::single ? 1e-4 : 2e-2;
     }

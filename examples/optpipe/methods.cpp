@@ -57,15 +57,15 @@ optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem
 /// For a problem with lists of storage options: runs the builder with the requested option, or with the best one.
 template <class Builder>
 attempt run(const optpipe::problem& p, const Builder& builder, const std::optional<std::string>& storage,
-            optpipe::stop_check stop) {
+            optpipe::stop_check stops) {
     const std::string name{Builder::name};
     if (storage) {
         const auto options = options_named(p, name, *storage);
         return {optpipe::method_with_storage(name, *storage),
-                optpipe::build_uniform_schedule(p, builder, options, stop), 0.0};
+                optpipe::build_uniform_schedule(p, builder, options, stops), 0.0};
     }
-    if (!p.has_storage_options()) return {name, optpipe::build_schedule(p, builder, stop), 0.0};
-    auto best = optpipe::build_best_uniform_schedule(p, builder, stop);
+    if (!p.has_storage_options()) return {name, optpipe::build_schedule(p, builder, stops), 0.0};
+    auto best = optpipe::build_best_uniform_schedule(p, builder, stops);
     return {best.result ? optpipe::method_with_storage(name, best.option.view()) : name, std::move(best.result), 0.0};
 }
 

@@ -182,7 +182,7 @@ private:
     message_table& messages_;
     optpipe::testing::tracing_model inner_;
 };
-/// For a transport that needs addresses.
+/// A model for a transport that needs addresses.
 struct addressing_model : engine_model {
     addressing_model(std::size_t stages, allocator& stashes, message_table& messages)
         : engine_model{stages, stashes, messages}, table{messages} {}
@@ -320,7 +320,7 @@ TEST_CASE("what the engine may use is a limit for the programs that come later")
                           .c_str());
 }
 
-/// For inference.
+/// A model for inference.
 struct adding_model {
     static constexpr bool forward_only = true;
     optpipe::testing::tracing_model inner;

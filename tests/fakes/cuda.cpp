@@ -132,7 +132,8 @@ public:
     bool is_released = false;
     nanoseconds clock_offset{};
     race_log log;
-    /// In the log: the chain of each thread, and the last node of each other chain that the thread has seen to be over.
+    /// Places in the log: the chain of each thread, and the last node of each other chain that the thread has seen to
+    /// be over.
     std::map<std::thread::id, std::size_t> threads;
     std::map<std::pair<std::thread::id, std::size_t>, std::size_t> seen;
 
@@ -291,13 +292,13 @@ fake_cuda::accesses& declared() {
 #define FAKE_CALL(name)                                                                                                \
     if (cudaError_t result = cudaSuccess; fake_cuda::called(name, result)) return failed(result);                      \
     std::unique_lock lock { gpu().mutex }
-/// For release functions: releases, and returns the error at the end.
+/// Begins a release function: it releases, and returns the error at the end.
 #define FAKE_RELEASE(name)                                                                                             \
     cudaError_t result = cudaSuccess;                                                                                  \
     fake_cuda::called(name, result);                                                                                   \
     std::unique_lock lock { gpu().mutex }
 
-// To be called with the mutex held.
+// The functions below are called with the mutex held.
 
 /// The allocation that contains the whole range.
 allocations::const_iterator find(const allocations& ranges, const void* begin, std::size_t bytes) {

@@ -23,7 +23,7 @@ struct summands {
     void* own = nullptr;
     std::size_t bytes = 0;
     ncclDataType_t type = ncclFloat;
-    /// By rank, without this rank's.
+    /// Data by rank, without this rank's.
     std::vector<std::vector<std::byte>> others;
 };
 /// One end of a message.
@@ -35,7 +35,7 @@ struct message_end {
     std::size_t size = 0;
     bool is_lost = false;
     cudaStream_t stream = nullptr;
-    /// For a receive that is part of a sum, into its memory.
+    /// The sum that this receive is part of; it goes into the sum's memory.
     std::shared_ptr<summands> sum{};
 };
 /// The messages of one group on one communicator.
@@ -74,7 +74,7 @@ struct communicator_state {
     int rank = 0;
     bool blocking = false;
     bool aborted = false;
-    /// In the order of issue, in which they run.
+    /// Kernels in the order of issue, in which they run.
     std::deque<std::shared_ptr<kernel>> kernels{};
     /// Shared by all graphs that contain some of its work.
     std::shared_ptr<int> captured = std::make_shared<int>();
@@ -134,13 +134,13 @@ bool fails(const char* name, ncclResult_t& result) {
 }
 #define FAKE_CALL(name)                                                                                                \
     if (ncclResult_t result = ncclSuccess; fails(name, result)) return result
-/// For release functions: releases, and returns the error at the end.
+/// Begins a release function: it releases, and returns the error at the end.
 #define FAKE_RELEASE(name)                                                                                             \
     ncclResult_t result = ncclSuccess;                                                                                 \
     fails(name, result)
 
-// To be called with the library's mutex held. The device holds its own mutex while it queries whether messages have
-// met, so none of its functions may be called at that time.
+// The functions below are called with the library's mutex held. The device holds its own mutex while it queries whether
+// messages have met, so none of its functions may be called at that time.
 void complain(std::string what) { lib().complaints.push_back(std::move(what)); }
 bool is_there(ncclComm_t c, const char* call) {
     if (lib().alive.contains(c)) return true;

@@ -127,7 +127,7 @@ TEST_CASE("two engines, but a link that carries one transfer at a time, shared b
 
 TEST_CASE("a link that carries one transfer at a time, whatever its direction") {
     totals count;
-    // From 9000 seeds, those in which an offload must wait for a reload, or the reverse.
+    // Seeds among 9000 in which an offload must wait for a reload, or the reverse.
     for (const std::uint64_t seed : {1287U, 2265U, 2347U}) {
         INFO("seed " << seed);
         random_numbers random{seed};

@@ -48,7 +48,7 @@ private:
         r.offloading_percent = 60;
         return r;
     }
-    /// From 1e-6 to 1e9.
+    /// A power of ten from 1e-6 to 1e9.
     double some_scale() { return std::pow(10.0, static_cast<double>(random_.below(16)) - 6.0); }
 
     void zero_memory(optpipe::problem& p) {

@@ -118,7 +118,7 @@ document.body.append(pre);
 })();
 </script></body>)js";
 
-/// What a script that is put at the end of a page leaves there between RESULT and END.
+/// The text that a script at the end of a page leaves there between RESULT and END.
 json result_of(const std::string& program, std::string page, const std::string& script) {
     const std::string end = "</body>";
     page.replace(page.find(end), end.size(), script);
@@ -140,14 +140,14 @@ json result_of(const std::string& program, std::string page, const std::string& 
     return json::parse(dom.substr(begin, dom.find("END</pre>", begin) - begin));
 }
 
-/// `visit` on a page, with the names of the operations to look at.
+/// Runs `visit` on a page, with the names of the operations to look at.
 json visited(const std::string& program, const std::string& page, const json& operations) {
     std::string script = visit;
     script.replace(script.find("OPERATIONS"), std::string{"OPERATIONS"}.size(), operations.dump());
     return result_of(program, page, script);
 }
 
-/// The legend of the storage options as it is painted, and whether their grid is within the page.
+/// The painted legend of the storage options, and whether their grid is within the page.
 constexpr const char* look_at_options = R"js(<script>
 (() => {
 const painted = [...document.querySelectorAll("#options canvas")].map((each) => each.toDataURL());

@@ -59,7 +59,7 @@ std::string texts_outside(const std::string& svg) {
         const auto begin = tooltip < end ? tooltip + 8 : svg.find('>', at) + 1;
         double size = style == "title" ? 16 : style == "facts" || style == "unit" ? 12 : 11;
         if (style == "side" || style == "peak" || style == "over") size = 9.5;
-        double length = 0.0; // as DejaVu Sans has it, roughly
+        double length = 0.0; // roughly as in DejaVu Sans
         for (const char c : svg.substr(begin, end - begin))
             if ((static_cast<unsigned char>(c) & 0xC0U) != 0x80U)
                 length += size * (std::string{" .,:;()[]ijl"}.find(c) == std::string::npos ? 0.6 : 0.32);

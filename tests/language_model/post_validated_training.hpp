@@ -61,7 +61,7 @@ inline parameter_values parameters_of(stages_type& stages) {
 struct lone_training {
     parameter_values parameters;
     std::vector<double> losses;
-    /// By step and stage; not finite where one of the gradients overflowed.
+    /// Sums of squares of the gradients, by step and stage; not finite if one of the gradients overflowed.
     std::vector<std::vector<double>> squares;
 };
 

@@ -50,7 +50,7 @@ model equations(std::uint64_t seed, double upper, domain kind) {
     return m;
 }
 
-/// Depots that cost something to open, whose stock (no more than `stock` each) must meet a demand.
+/// Depots that cost something to open; their stock, at most `stock` each, must meet a demand.
 struct depots {
     std::vector<double> cost;
     std::vector<double> stock; ///< in multiples of `unit`
@@ -69,7 +69,7 @@ struct depots {
         }
         demand = sum * static_cast<double>(1 + random.below(9)) / 9.5;
     }
-    /// The switches have a coefficient far larger than any stock, and the rows any size.
+    /// The switches have coefficients far above any stock, and the rows have any size.
     [[nodiscard]] model with_switches(double big, double scale) const {
         model m;
         expression sent;
@@ -183,7 +183,7 @@ TEST_CASE("fixed charges: what looking at every set of open depots says") {
                 CAPTURE(big);
                 CAPTURE(scale);
                 const depots d{seed};
-                // A flow that the row's tolerance lets pass needs no switch.
+                // A flow within the row's tolerance needs no switch.
                 if (1e-6 / scale * static_cast<double>(d.cost.size()) > 1e-2 * d.unit) continue;
                 const auto m = d.with_switches(big, scale);
                 for (const std::size_t threads : {1U, 2U})

@@ -100,7 +100,7 @@ TEST_CASE("of all partitions the best, or one that no single layer makes better,
 }
 
 TEST_CASE("where partitions are few, none is better: neither near what was tried first nor far from it") {
-    // Of six partitions three fit; the two that aren't even are no neighbours of the one that is.
+    // Three of six partitions fit. The two uneven ones aren't neighbours of the even one.
     const auto p = parse_layers(R"({ "format": "optpipe.layers/1", "ranks": 3, "microbatches": 1,
         "memory_limit": 16, "p2p": 2, "placements": ["linear"], "transfer": { "engines": 2, "links": [[0, 1, 2]] },
         "layers": [
@@ -172,7 +172,7 @@ TEST_CASE("an output layer that takes as long as three layers gets fewer beside 
     REQUIRE(found);
     check(*found, p, layers);
     CHECK(found->layers == counts{5, 5, 2});
-    CHECK(found->bound >= duration{16 * 3 * 5.0}); // by work alone; more, as all partitions are looked at
+    CHECK(found->bound >= duration{16 * 3 * 5.0}); // by work alone; higher, as all partitions are looked at
     CHECK(found->tried > 1);
     // Planned again without a limit, it is the same each time.
     const auto one = plan_partition(p, layers);

@@ -33,7 +33,7 @@ static_assert(measure(unit, built).peak_memory[rank{3}] == memory_size{1});
 static_assert(measure(unit, *build_schedule(unit, gpipe)).makespan == duration{33});
 static_assert(is_valid(unit, built));
 
-// With two stages on each rank.
+// Two stages on each rank.
 constexpr auto tiny = make_problem(graph<2, 2, placement::v>{}, unit_memory{});
 constexpr auto tiny_half = *build_schedule(tiny, v_half);
 static_assert(is_valid(tiny, tiny_half));

@@ -102,7 +102,15 @@ function tipText(schedule, op) {
 }
 
 // The state, and where things are.
-const gutter = 92, pad = 5;
+const pad = 5, peakFont = "10.5px system-ui, sans-serif", peakLeft = 22;
+// As wide as the peaks that stand there, within reason.
+const gutter = (() => {
+  const c = document.createElement("canvas").getContext("2d");
+  c.font = peakFont;
+  const peaks = data.schedules.flatMap((schedule) => [...schedule.peak, ...schedule.hostPeak]);
+  const widest = Math.max(...peaks.map((peak) => c.measureText(size(peak)).width));
+  return Math.ceil(Math.max(92, Math.min(180, peakLeft + widest + 8)));
+})();
 const state = { from: 0, to: end, shown: 0, open: new Set(), chosen: null, hover: null };
 const manyRanks = 8; // more start collapsed
 if (data.ranks <= manyRanks) for (let r = 0; r < data.ranks; ++r) state.open.add(r);
@@ -151,8 +159,8 @@ function prepare(canvas, height) {
 
 function readColours() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of [...kinds, ...kinds.map((k) => "on-" + k), "page", "panel", "text", "faint", "line", "lane", "memory", "memory-line", "host",
-                      "host-line", "limit", "mark", "accent"])
+  for (const name of [...kinds, ...kinds.map((kind) => "on-" + kind), "page", "panel", "text", "faint", "line", "lane",
+                      "memory", "memory-line", "host", "host-line", "limit", "mark", "accent"])
     colours[name] = style.getPropertyValue("--" + name).trim();
 }
 
@@ -252,9 +260,10 @@ function drawRows() {
     c.fillStyle = colours.text; c.font = "12px system-ui, sans-serif";
     const { y, h } = row.lanes[0].compute;
     c.fillText((state.open.has(row.rank) ? "▾ " : "▸ ") + "rank " + row.rank, 8, y + h / 2 + 1);
-    c.fillStyle = colours.faint; c.font = "10.5px system-ui, sans-serif";
+    c.fillStyle = colours.faint; c.font = peakFont;
     for (const lane of row.lanes) {
-      const peaks = (place, peak) => place && c.fillText(size(peak), 22, place.y + place.h / 2);
+      const peaks = (place, peak) =>
+          place && c.fillText(size(peak), peakLeft, place.y + place.h / 2, gutter - peakLeft - 4);
       peaks(lane.memory, lane.schedule.peak[row.rank]);
       peaks(lane.host, lane.schedule.hostPeak[row.rank]);
     }

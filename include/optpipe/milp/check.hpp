@@ -46,7 +46,6 @@ struct infeasibility {
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 namespace optpipe::milp {
 namespace detail {
@@ -72,8 +71,7 @@ struct interval_check {
     std::vector<double> rounded{values.begin(), values.end()};
     for (const variable x : m.all_variables()) {
         double& value = rounded[x.position()];
-        if (m.is_integer(x) && std::abs(value - std::round(value)) <= feasible.integrality())
-            value = std::round(value);
+        if (m.is_integer(x) && std::abs(value - std::round(value)) <= feasible.integrality()) value = std::round(value);
     }
     return rounded;
 }
@@ -92,7 +90,7 @@ struct interval_check {
     const auto terms = m.terms(r);
     const double largest = largest_term(terms, values);
     const double lower = m.row_lower(r), upper = m.row_upper(r);
-    const bool is_exact = static_cast<double>(terms.size()) * largest < largest_exact_integer && is_whole(activity);
+    const bool is_exact = static_cast<double>(terms.size()) * largest < largest_exact_integer && is_integral(activity);
     if (is_exact && is_integral(m, r))
         return activity >= feasible.rounded_up(lower) && activity <= feasible.rounded_down(upper);
     return interval_check{lower, upper}.accepts(activity, feasible, noise_of_sum(largest));

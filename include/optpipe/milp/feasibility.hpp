@@ -47,7 +47,7 @@ struct feasibility {
 /// Doubles hold integers up to this magnitude, and their sums up to it, exactly.
 inline constexpr double largest_exact_integer = 0x1p53;
 
-[[nodiscard]] inline bool is_whole(double value) { return value == std::round(value); }
+[[nodiscard]] inline bool is_integral(double value) { return value == std::round(value); }
 
 /// Rounding error of a sum whose largest summand has this magnitude.
 [[nodiscard]] inline double noise_of_sum(double size) {

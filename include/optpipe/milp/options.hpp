@@ -44,8 +44,8 @@ struct solve_options {
     /// learned clauses. The given model isn't included. Deterministic searches check the limit only between rounds, and
     /// may exceed it by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
-    /// A solution is optimal if the distance between objective and bound is at most the larger of the relative gap
-    /// times |objective| and the absolute gap. At 0 the optimum is proven to the last digits that the tolerance leaves.
+    /// What counts as optimal: objective and bound this close, the relative gap from 0 to 1. At 0 the optimum is proven
+    /// to the last digits that the tolerance leaves.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};

@@ -4,6 +4,4 @@
 
 #include <vector>
 
-constexpr int first_of(const std::vector<int>& items) {
-    return items[0];
-}
+constexpr int first_of(const std::vector<int>& items) { return items[0]; }

@@ -2,6 +2,4 @@
 
 #include "optpipe/core/standard.hpp"
 
-inline int count(int slots) {
-    return slots;
-}
+inline int count(int slots) { return slots; }

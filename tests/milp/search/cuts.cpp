@@ -103,7 +103,7 @@ model nasty_network(std::uint64_t seed) {
     return m;
 }
 
-/// Nodes that have something and nodes that ask for it, and arcs that mostly hold far more than anybody asks for.
+/// Nodes with supplies, nodes with demands, and arcs whose capacities mostly are far above any demand.
 model network_with_supplies(std::uint64_t seed) {
     random_numbers random{seed};
     constexpr std::size_t nodes = 5;

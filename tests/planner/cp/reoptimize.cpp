@@ -339,6 +339,6 @@ TEST_CASE("it stops on request, before the search as well, and then claims nothi
         CHECK_FALSE(found.better);
         most_asked = std::max(most_asked, asked);
     }
-    // For the model alone, with four ranks.
+    // Building the model for four ranks asks this many times.
     CHECK(most_asked > 10);
 }

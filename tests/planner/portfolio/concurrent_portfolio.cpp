@@ -181,7 +181,7 @@ TEST_CASE("efforts grow; only randomized strategies get seeds of their own, and 
     run_log log;
     run(state, {randomized_recorder{{&drawn, 12, source}}}, 2, log);
     REQUIRE(drawn.calls.size() >= 12);
-    // In the order of their starts: either of two concurrent calls may be recorded first.
+    // Seeds give the order of the starts: either of two concurrent calls may be recorded first.
     std::sort(drawn.calls.begin(), drawn.calls.end(), [](const auto& a, const auto& b) { return a.seed < b.seed; });
     for (std::size_t i = 1; i < drawn.calls.size(); ++i) {
         CHECK(drawn.calls[i].effort >= drawn.calls[i - 1].effort);

@@ -86,7 +86,7 @@ TEST_CASE("random problems with lists of storage options: the optimum of exhaust
         if (!best.proven || !best.objective) continue;
         INFO("seed " << seed);
         search_state state{made.problem};
-        // As if another strategy had found it: the model then only has better schedules than the first one.
+        // This stands for another strategy's schedule: the model then only has better schedules than the first one.
         const auto built = adaptive(made.problem);
         if (built && seed % 2 == 0) state.offer(*built, "adaptive");
         milp_strategy{}(state, with_threads(1));
@@ -117,7 +117,7 @@ TEST_CASE("problems that are too large are skipped") {
     const milp_strategy strategy;
     CHECK(strategy.traits(file("offload-p6-m12-mem050-k050")).applicable);
     CHECK_FALSE(strategy.traits(file("zb-28.3b-p32-m128-mem100")).applicable);
-    // With lists of storage options, problems with more than a few stashes.
+    // With lists of storage options, problems with more than a few stashes are skipped.
     const auto stores = [](const char* name) {
         return read_problem(std::string{OPTPIPE_SOURCE_DIR "/tests/data/storage/"} + name);
     };

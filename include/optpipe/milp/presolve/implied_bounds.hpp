@@ -49,8 +49,8 @@ struct implied_bounds {
     }
 
 private:
-    static void tighten(const reducible& m, row r, const term& t, const implied_interval& implied,
-                        const margins& slack, proposal_list& found) {
+    static void tighten(const reducible& m, row r, const term& t, const implied_interval& implied, const margins& slack,
+                        proposal_list& found) {
         const variable x = t.column;
         const double off = slack.grace(m.lower(r), m.upper(r), t.coefficient, implied.noise);
         const double lower = m.is_integer(x) ? margins::rounded_up(implied.lower, off) : implied.lower;

@@ -4,6 +4,7 @@
 #include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/presolve/parameters.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -27,7 +28,11 @@ struct margins {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
-    [[nodiscard]] bool is_integral(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
+    /// Whether a number is integral up to rounding. The distance must also be within the tolerance of integers, which
+    /// decides for numbers so large that their rounding exceeds it.
+    [[nodiscard]] bool is_integral(double a) const {
+        return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
+    }
     /// Rounded bounds of integers; the given bounds may be too tight by `off`.
     [[nodiscard]] static double rounded_up(double a, double off) { return feasibility::rounded_up(a, off); }
     [[nodiscard]] static double rounded_down(double a, double off) { return feasibility::rounded_down(a, off); }

@@ -81,7 +81,7 @@ struct stage_tasks {
     /// Empty if nothing can be offloaded.
     std::vector<task_index> offload{};
     std::vector<task_index> reload{};
-    /// Where weight_stash > activation: whether I and W are one B. Never true where the problem has no full backwards.
+    /// If weight_stash > activation: whether I and W are one B. Never true in problems without full backwards.
     std::vector<literal> full{};
     /// Empty in problems without lists of storage options.
     storage_tasks storage{};

@@ -81,11 +81,11 @@ private:
 
 /// List scheduling of one end of a schedule. Ranks and copy engines take any operation that is ready and has memory,
 /// the longest tail first, so weight gradients fill gaps. An operation that takes memory before anything waits for it,
-/// such as a reload, isn't ready before it has to be. The beginning is scheduled backwards in time: there an operation
-/// waits for its successors, and memory is acquired where it was released.
+/// such as a reload, becomes ready only when it must start. The beginning is scheduled backwards in time: there an
+/// operation waits for its successors, and memory is acquired where it was released.
 class list_rescheduler {
 public:
-    /// For the beginning of the schedule, or for its end.
+    /// Schedules the beginning or the end of `given` again.
     list_rescheduler(const problem& p, const schedule& given, bool beginning)
         : p_{p}, beginning_{beginning}, ready_(3 * p.graph.ranks()), free_(5 * p.graph.ranks()),
           device_(p.graph.ranks()), host_(p.graph.ranks()) {

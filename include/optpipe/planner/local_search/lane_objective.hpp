@@ -59,7 +59,8 @@ public:
 private:
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// As `postpone_warm_up` does: forwards before a rank's first gradient start as late as their successors allow.
+    /// Does the same as `optpipe::postpone_warm_up`: forwards before a rank's first gradient start as late as their
+    /// successors allow.
     void postpone_warm_up() {
         horizon_ = 0.0;
         round_ += 2;

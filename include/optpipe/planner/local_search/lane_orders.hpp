@@ -285,7 +285,7 @@ public:
                 return found.what == fault_kind::device_memory ? found.position : none;
         return none;
     }
-    /// As `legal`, for all sequences, edited or not.
+    /// `legal` for all sequences, edited or not.
     [[nodiscard]] bool all_legal() const {
         for (id r = 0; r < p_->ranks(); ++r)
             if (!legal({r, begin(r), end(r) - 1})) return false;

@@ -18,7 +18,7 @@ struct local_search_strategy {
     /// 0.1 µs per move and stash. Later calls are as long as the first ones turn out to allow.
     static constexpr std::size_t least_moves = 10;
     static constexpr std::size_t first_cells = 500'000;
-    /// For the setup; measured for 4 ranks and 100,000 microbatches.
+    /// Passes for the setup; measured for 4 ranks and 100,000 microbatches.
     static constexpr double least_passes = 10.0;
 
     /// With lists of storage options it has several times as many moves to try. 72 such random problems, 3 s, two

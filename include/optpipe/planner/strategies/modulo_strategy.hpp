@@ -18,7 +18,7 @@ struct modulo_strategy {
     static constexpr std::size_t first_effort = 50'000;
     /// Its periods are found in few calls. Not tuned.
     static constexpr double share = 0.5;
-    /// For unrolling a pattern.
+    /// Passes for unrolling a pattern.
     static constexpr double least_passes = 5.0;
     /// Placements per move of local search on prologue and epilogue, which takes about as long. Not tuned.
     static constexpr std::size_t placements_per_move = 10;

@@ -23,7 +23,7 @@ struct rescheduling_strategy {
     /// Share relative to other strategies. Of 18 problems it improved three by 0.1 to 1.1 %, in v placement. With a
     /// share of 1, seven others, whose time it took, were worse by up to 0.5 % (6 s each, one seed).
     static constexpr double share = 0.25;
-    /// For reading a schedule, and for making one.
+    /// Passes for reading a schedule and making one.
     static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -38,7 +38,7 @@ struct v_pattern_strategy {
     static constexpr double most_gain = 1.1;
     /// Share relative to other strategies: most is found in the first calls. Not tuned.
     static constexpr double share = 0.5;
-    /// For completing a pattern, and for reading the schedule for list scheduling.
+    /// Passes for completing a pattern, and for reading the schedule for list scheduling.
     static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -13,7 +13,7 @@ namespace optpipe {
 /// `window_search` as a strategy.
 struct window_strategy {
     static constexpr std::string_view name = "windows";
-    /// For a single window of any size: everything else keeps its order. Measured.
+    /// Passes for a single window of any size, including all other operations, which keep their order. Measured.
     static constexpr double least_passes = 15.0;
 
     [[nodiscard]] static strategy_traits traits(const problem&) {

@@ -268,8 +268,8 @@ private:
     static constexpr basic_problem<Graph> without_excess(basic_problem<Graph> p, double stashes) {
         per_rank<memory_size, Graph::rank_extent> all(p.graph.ranks());
         for (const stage s : p.graph.all_stages())
-            all[p.rank_of(s)] += static_cast<double>(p.graph.microbatches()) *
-                                 std::max(p.costs[s].activation, p.costs[s].weight_stash);
+            all[p.rank_of(s)] +=
+                static_cast<double>(p.graph.microbatches()) * std::max(p.costs[s].activation, p.costs[s].weight_stash);
         for (const rank r : p.graph.all_ranks())
             if (p.memory_limit[r] > all[r]) p.memory_limit[r] = stashes * largest_stash(p);
         return p;

@@ -71,7 +71,7 @@ private:
             const auto b = weight > 0.0 ? lower_of(e.column) : upper_of(e.column);
             terms_.push_back({std::abs(weight), b});
             watchers_[b].push_back(id);
-            r.exact = r.exact && p.is_integral(e.column) && is_whole(weight);
+            r.exact = r.exact && p.is_integral(e.column) && is_integral(weight);
             size += std::abs(weight) * size_of(e.column, p);
             ++r.count;
         }

@@ -346,7 +346,8 @@ private:
         for (std::size_t j = 0; j < point.size(); ++j) {
             if (!context_->instance->is_integer(j) || engine_.bounds().is_fixed(j)) continue;
             const double distance = std::abs(point[j] - std::round(point[j]));
-            if (!(distance > most) || !(point[j] > engine_.bounds().lower(j)) || !(point[j] < engine_.bounds().upper(j)))
+            if (!(distance > most) || !(point[j] > engine_.bounds().lower(j)) ||
+                !(point[j] < engine_.bounds().upper(j)))
                 continue;
             most = distance;
             farthest = {j, point[j], point[j] > std::round(point[j])};
