@@ -152,9 +152,8 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
                     return build_uniform_schedule(q, builder, options, stop);
                 };
             };
-            jobs.push_back({method_with_storage(name, option.view()), run_with(quick),
-                            is_stoppable<decltype(build)>, is_search<decltype(build)>, is_constructive,
-                            !is_constructive, std::string{option.view()}});
+            jobs.push_back({method_with_storage(name, option.view()), run_with(quick), is_stoppable<decltype(build)>,
+                            is_search<decltype(build)>, is_constructive, !is_constructive, std::string{option.view()}});
             if constexpr (is_constructive) jobs.back().build_further = run_with(build);
         }
     });
