@@ -44,8 +44,8 @@ struct solve_options {
     /// learned clauses. The given model isn't included. Deterministic searches check the limit only between rounds, and
     /// may exceed it by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
-    /// What counts as optimal: objective and bound this close, the relative gap from 0 to 1. At 0 the optimum is proven
-    /// to the last digits that the tolerance leaves.
+    /// A solution is optimal if objective and bound differ by no more than one of these gaps; the relative one is from
+    /// 0 to 1. If both are 0, the optimum is proven to the last digits that the tolerance leaves.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};

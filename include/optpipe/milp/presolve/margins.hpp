@@ -28,7 +28,8 @@ struct margins {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
-    /// But for rounding, which is less than what integers are off by, or the number is too large to tell.
+    /// Whether a number is integral up to rounding. The distance must also be within the tolerance of integers, which
+    /// decides for numbers so large that their rounding exceeds it.
     [[nodiscard]] bool is_integral(double a) const {
         return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
     }

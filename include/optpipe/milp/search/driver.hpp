@@ -80,7 +80,8 @@ private:
         return found;
     }
     /// Searches the given model again without presolve, if the first search couldn't settle presolve's model within the
-    /// tolerances. Empty if this search doesn't settle it either; a better point is kept.
+    /// tolerances. The search has at most `least_nodes` more nodes than the first one, and no conflict search, which
+    /// has no such limit. Empty if it doesn't settle the model either; a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;

@@ -36,9 +36,9 @@ struct built_schedules {
     std::vector<search_start> best{};
 };
 
-/// Calls at certain points between the builders.
+/// Callbacks between the builders.
 struct between_builders {
-    /// Finds any schedule. Called if there is none after the builders that write one down.
+    /// Finds any schedule; called if no unstoppable builder has one that fits.
     std::function<void()> if_none_fits{};
     /// Runs the constructive planner.
     std::function<void()> run_constructive{};
@@ -48,22 +48,23 @@ namespace detail {
 
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
-    /// Share (0 to 1) of the remaining time for all builders that can be stopped and don't search: enough for those
-    /// that end within a second, in 4 s on a machine three times slower. On 56 of 59 problems with up to 4096 stages
-    /// times microbatches they take up to 0.3 s; the longest takes 1 s (po-f, 16 ranks with four stages each).
+    /// Share (0 to 1) of the remaining time for all stoppable builders that don't search, together. With a time limit
+    /// of 4 s it suffices, even on a machine three times slower, for builders that end within a second. On 56 of 59
+    /// problems with up to 4096 stages times microbatches they take up to 0.3 s; the longest takes 1 s (po-f, 16 ranks
+    /// with four stages each).
     double slice = 0.75;
     /// Share for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
     double slice_of_constructive = 0.75;
-    /// Share for the builders that search, at the same time as the constructive planner. At 64 ranks x 512 microbatches
-    /// v-auto takes 1.9 s; when its time is up, it returns the best schedule found.
+    /// Share for builders that search, at the same time as the constructive planner. At 64 ranks x 512 microbatches
+    /// v-auto takes 1.9 s; when its time is up, it returns the best at that time.
     double slice_of_searches = 0.5;
-    /// Share for all builders that can be stopped, if there are lists of storage options: a quarter, so that most is
-    /// left for searches, no matter with how many options each builder runs.
+    /// Share for all stoppable builders in problems with lists of storage options: a quarter, so that most is left for
+    /// other searches, with any number of options.
     double slice_with_options = 0.25;
-    /// Share of `slice_with_options` for the constructive planner, which runs first, with all storage options. Its few
-    /// trials tell which options are promising if memory is too small for a schedule of any other builder. Sixty random
-    /// models in a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty in 3 s: 10 better, 4 worse, 0.1 %.
-    /// Chosen, not tuned.
+    /// Share of `slice_with_options` for the constructive planner with all storage options, before the others. Its few
+    /// trials tell which options are promising if memory is too small for all other builders. Sixty random models and a
+    /// second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse, 0.1 %. The share
+    /// itself isn't tuned.
     double slice_of_quick = 0.5;
     /// Passes through the problem that must remain: to offer the best schedule and, if there is none, also to build
     /// one.
@@ -365,6 +366,7 @@ private:
 /// search last; both are stopped after a share of the remaining time. With a deadline, and without lists of storage
 /// options, `between.run_constructive` runs at the same time as those that search. Builders that would exceed the
 /// deadline are skipped.
+///
 /// With lists of storage options, each builder runs with each option that all stages have; of options that differ only
 /// in a transfer on which the builder decides, only with the first. The first searching builder is the constructive
 /// planner, with a few trials; if ranks have several stages, it also runs last, with all its effort.

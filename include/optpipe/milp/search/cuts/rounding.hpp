@@ -37,7 +37,7 @@ struct rounding_parameters {
     /// Least distance of the side after division from the integer below (a cut is weak otherwise) and from the one
     /// above (coefficients are large otherwise). Coefficients stay small if the side itself is small, like a demand
     /// divided by the capacity of an arc; then the distance `least_rest` is enough, ten times the tolerance of
-    /// integers. (Of 31 random networks with the total demand as capacity, 30 are proven in 6 s; without this rule 11.)
+    /// integers. (Of 31 networks whose arcs hold the total demand, 30 are proven in 6 s; without this rule 11.)
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
@@ -288,7 +288,7 @@ private:
         return rest >= with_.least_fraction ||
                (rest >= with_.least_fraction * std::abs(right) && is_demand(divisor, rest));
     }
-    /// Whether the rest of the side is a demand, and not just within the tolerance of rows.
+    /// Whether the rest of the side is a demand next to capacities, and not just within the tolerance of rows.
     [[nodiscard]] bool is_demand(double divisor, double rest) const {
         return has_capacity_ && rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }
@@ -335,7 +335,7 @@ private:
     std::vector<part> parts_;
     double right_ = 0.0;
     double right_size_ = 0.0;   ///< sum of the magnitudes of right_'s summands
-    bool has_capacity_ = false; ///< whether the bound of a part depends on an integer
+    bool has_capacity_ = false; ///< whether a part is measured from a bound that depends on an integer
     bound_choice choice_ = bound_choice::nearest;
     std::size_t effort_ = 0;
 };

@@ -1,0 +1,41 @@
+# cmake -P sentences.cmake -- <folder>...
+# Comments put the subject first. Counts the lines that begin with a genitive ("Of X, the Y"), or name a quantity "so
+# many" of something. A few of either may read well; more say that the habit is back.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
+
+set(genitive "///? Of ")
+set(most_genitive 20)
+set(quantity "//[^\n]*[^A-Za-z\n]so (many|much|often|far)[^A-Za-z\n]")
+set(most_quantity 10)
+
+set(found_genitive "")
+set(found_quantity "")
+foreach(root IN LISTS arguments)
+    file(GLOB_RECURSE files ${root}/*.hpp)
+    if(NOT files)
+        message(FATAL_ERROR "${root} has no headers")
+    endif()
+    foreach(file IN LISTS files)
+        file(READ ${file} text)
+        string(REGEX REPLACE "[][;]" " " text "${text}") # they would join or separate the elements of a list
+        string(REPLACE "\n" " \n" text "${text}")
+        foreach(kind genitive quantity)
+            string(REGEX MATCHALL "[^\n]*${${kind}}[^\n]*" lines "${text}")
+            list(TRANSFORM lines PREPEND "${file}:")
+            list(APPEND found_${kind} ${lines})
+        endforeach()
+    endforeach()
+endforeach()
+
+set(report "")
+foreach(kind genitive quantity)
+    list(LENGTH found_${kind} count)
+    if(count GREATER most_${kind})
+        list(JOIN found_${kind} "\n" lines)
+        string(APPEND report "${count} comments with a ${kind}, at most ${most_${kind}} may have one:\n${lines}\n")
+    endif()
+endforeach()
+if(report)
+    message(FATAL_ERROR "comments that don't put the subject first:\n${report}")
+endif()
