@@ -37,7 +37,7 @@ problem with_options(std::size_t microbatches = 6) {
 std::vector<search_start> starts_for(const problem& p) {
     search_state state{p};
     run_log log;
-    return run_published_builders(state, {}, 1, log, [] {}).best;
+    return run_published_builders(state, {}, 1, log, {}).best;
 }
 
 /// The objectives of all offers of a search.
@@ -138,7 +138,7 @@ TEST_CASE("without a deadline builders that search run with the three storage op
         search_state state{p, std::move(limits)};
         run_log log;
         std::size_t count = 0;
-        for (const auto& each : run_published_builders(state, {}, 1, log, [] {}).results) {
+        for (const auto& each : run_published_builders(state, {}, 1, log, {}).results) {
             CHECK_FALSE(each.method.empty());
             const bool is_skipped = each.why.sentence.view().find("other storage options") != std::string_view::npos;
             if (each.method.starts_with(builder + ":") && !is_skipped) ++count;
