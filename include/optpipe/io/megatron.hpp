@@ -169,7 +169,7 @@ private:
         return most;
     }
 
-    /// The group that gives the plan's order, or else the fastest within the memory, or else the one that exceeds the
+    /// The group that gives the plan's order, or else the fastest within the memory, or else the group that exceeds the
     /// memory least. Megatron accepts groups of at least R whose last group also has at least R.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();

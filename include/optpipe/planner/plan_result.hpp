@@ -51,11 +51,11 @@ struct contribution {
 /// The result of a builder.
 struct builder_result {
     std::string method;
-    /// Empty if it has no schedule within the memory; `why` then has the reason.
+    /// Empty if the builder has no schedule within the memory; `why` then has the reason.
     std::optional<duration> objective{};
     refusal why{};
     double seconds = 0.0;
-    /// Whether it is one of the published schedules.
+    /// Whether the builder makes a published schedule.
     bool published = true;
 };
 
@@ -81,7 +81,7 @@ struct plan_result {
     std::vector<contribution> contributions{};
     std::vector<builder_result> builders{};
     cache_use cached = cache_use::none;
-    /// Set if `plan_options::robust` was. The bound is always one on the objective without noise.
+    /// Set if `plan_options::robust` is set. `bound` still refers to the objective without noise.
     std::optional<robust_result> robust{};
 };
 

@@ -32,7 +32,7 @@ namespace optpipe {
 
 /// How plans for a percentile are searched. Not tuned.
 struct robust_parameters {
-    /// Shares of the time, in (0, 1): for the plan without noise, from which the others begin, and for the one with
+    /// Shares of the time, in (0, 1): for the plan without noise, from which the others begin, and for the plan with
     /// slack.
     double nominal_share = 0.5;
     double protected_share = 0.2;

@@ -84,7 +84,7 @@ public:
 using step_graph = index<struct step_graph_tag>;
 
 /// One rank on a CUDA device. To be used by one thread, the one that issues. Lower its programs starting from
-/// `cuda::lowering_defaults`, or those of NCCL: `lower` itself knows nothing about devices.
+/// `cuda::lowering_defaults`, or `nccl::lowering_defaults`: `lower` itself knows nothing about devices.
 class executor {
 public:
     using lane_type = lane;
@@ -300,7 +300,7 @@ private:
         return place;
     }
     [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return &s->place == &place_; }
-    /// Waits until no command of this rank is held back, or reports the one that is.
+    /// Waits until no command of this rank is held back, or reports the command that is.
     std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
         const auto held = [&]() -> const detail::lane_state* {

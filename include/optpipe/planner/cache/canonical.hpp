@@ -71,7 +71,7 @@ struct canonical_units {
 /// The storage options in canonical units, in the order of the problem's lists.
 [[nodiscard]] std::vector<canonical_options> canonical_storage(const problem& p);
 
-/// A short name. Equal forms share it, and forms that differ only by rounding almost always do.
+/// A short name of `form`. Equal forms have the same name; forms that differ only by rounding almost always do, too.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
 
 } // namespace optpipe

@@ -11,7 +11,7 @@
 
 namespace optpipe::cp {
 
-/// Per stage, the storage options that its stashes may change to. Empty if they keep theirs.
+/// Per stage, the storage options that its stashes may change to. Empty if all stashes keep their options.
 using storage_candidates = std::vector<std::vector<storage_index>>;
 
 /// A stash of a `partial_order` whose storage option may change, with the tasks and sizes under each option.

@@ -199,12 +199,12 @@ private:
             if (last != lane.rend()) take(*last);
         }
     }
-    /// Whether it is the reload of an optional transfer pair, in problems without lists of storage options.
+    /// Whether `n` is the reload of an optional transfer pair, in problems without lists of storage options.
     [[nodiscard]] bool is_transfer_pair(node n) const {
         return item(n).optional && item(n).op.kind == operation_kind::reload &&
                item(n).stash == partial_order::no_stash;
     }
-    /// Whether it acquires device memory under any option of its stash.
+    /// Whether `n` acquires device memory under any option of its stash.
     [[nodiscard]] bool acquires(node n) const {
         if (item(n).takes > 0) return true;
         if (item(n).stash == partial_order::no_stash) return false;

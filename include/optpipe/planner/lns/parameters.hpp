@@ -40,7 +40,7 @@ struct window_parameters {
     std::size_t used_candidate_chance = 50;
     /// A window at either end is longer by a factor, because the ranks idle there.
     double end_length = 2.0;
-    /// Added to the conflicts and to the tasks of a window to estimate its cost, for the work without any.
+    /// Added to the conflicts and to the tasks of a window to estimate its cost: even a window without any takes time.
     std::size_t least_cost = 10;
 };
 

@@ -19,7 +19,7 @@ namespace optpipe::detail {
 
 /// How an end of a schedule is rescheduled.
 struct rescheduling {
-    /// The length of the rest, which stays as it is.
+    /// The length of the other part of the schedule, which stays unchanged.
     duration kept{};
     /// A ready operation gives way to one with a longer tail that can start within this share of the ready one's
     /// duration.

@@ -120,7 +120,7 @@ private:
         t.how.noise = options_.with.noises[random_.below(options_.with.noises.size())] * load_;
         return t;
     }
-    /// Also continues from an equally good schedule, because it leads to others.
+    /// Also continues from an equally good schedule, because it leads to other schedules.
     void attempt(const trial& t) {
         if (auto found = make(t); found && objective_of(p_, *found) <= value_) offer(*std::move(found));
     }

@@ -32,7 +32,8 @@ public:
         double hop = 0.0;
         std::int32_t rank = 0;
         operation_kind kind{};
-        /// Whether it has an input on another stage: it is a forward of a later stage or a gradient of an earlier one.
+        /// Whether an operation has an input on another stage, as a forward of a later stage or a gradient of an
+        /// earlier one.
         bool has_input = false;
         /// Input on its own stage if the stash is kept, and if it is offloaded, as differences of numbers; 0 for none.
         /// If the stage has a list of storage options, the option determines the input, and both are the same.
@@ -148,7 +149,7 @@ public:
     [[nodiscard]] id sibling(id i, operation_kind kind) const {
         return i + (static_cast<id>(kind) - static_cast<id>(this->kind(i))) * microbatches_;
     }
-    /// The same kind and microbatch, `further` stages later.
+    /// The operation of the same kind and microbatch, `further` stages later.
     [[nodiscard]] id on_stage(id i, id further) const { return i + further * kinds * microbatches_; }
     [[nodiscard]] bool is_last_stage(id i) const { return stage_of(i) + 1 == stages_; }
 

@@ -58,8 +58,8 @@ public:
         const bool begins_to_offload = p_->offloads(s, option) && !p_->offloads(s, old);
         return begins_to_offload ? place_transfers(i, option, random, take) : take();
     }
-    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the order is
-    /// already so.
+    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two already
+    /// are in that order.
     bool shift_past(id i, id other, bool forwards) {
         if (!lanes_->active(i) || !lanes_->active(other)) return false;
         const id from = lanes_->position(i);
@@ -176,7 +176,7 @@ private:
         }
         return moved;
     }
-    /// Moves it ahead of the operations that start within a random time before it.
+    /// Moves the operation ahead of those that start within a random time before it.
     bool move_ahead(id i, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const auto halves = static_cast<double>(random.between(1, with_.most_halves_ahead));
@@ -333,7 +333,7 @@ private:
         lanes_->shift(from, from < before ? before - 1 : before);
         return true;
     }
-    /// Places it by time, between the transfers of its own rank before and after it.
+    /// Places the transfer by time, between the transfers of its own rank before and after it.
     void place_on_link(id transfer, double when) {
         const auto& f = lanes_->facts(transfer);
         const auto like = [&](id here) {

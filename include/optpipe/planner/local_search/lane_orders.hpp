@@ -131,13 +131,13 @@ public:
         const id full = p_->sibling(i, operation_kind::backward);
         return active(full) ? full : p_->sibling(i, operation_kind::backward_input);
     }
-    /// Its input on another stage, or none.
+    /// The input of `i` on another stage, or none.
     [[nodiscard]] id input(id i) const {
         const auto& f = facts(i);
         if (!f.has_input) return none;
         return f.kind == operation_kind::forward ? p_->on_stage(i, -1) : gradient(p_->on_stage(i, 1));
     }
-    /// Its input on its own stage, or none.
+    /// The input of `i` on its own stage, or none.
     [[nodiscard]] id own_input(id i) const {
         const auto& f = facts(i);
         if (f.own_input == 0) return none;

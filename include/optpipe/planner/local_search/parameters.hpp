@@ -100,7 +100,7 @@ struct annealing_parameters {
     std::size_t longest_path = 8;
     /// In mean durations: an operation that ended this long before the start of another one doesn't bind it.
     double farthest_back = 16.0;
-    /// One of this number of rounds continues from the end of the previous round; the others continue from the best.
+    /// One in this number of rounds continues from the end of the previous round; the others continue from the best.
     std::size_t rounds_per_wandering = 3;
     /// Percentage of moves that begin at any operation instead of one of a critical path.
     std::size_t anywhere_chance = 40;

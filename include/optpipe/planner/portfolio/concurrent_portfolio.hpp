@@ -193,7 +193,7 @@ private:
         if (e.traits.resumes) return 1.0;
         return (options_.with.staleness_seconds + e.spent) / (options_.with.staleness_seconds + e.fruitful);
     }
-    /// Whether it could start, given enough time.
+    /// Whether the strategy could start, given enough time.
     [[nodiscard]] bool has_more(const entry& e) const {
         if (e.running > 0 && !e.traits.randomized && !e.traits.cooperative) return false;
         return !e.paused_at || state_.objective() < *e.paused_at - state_.slack();

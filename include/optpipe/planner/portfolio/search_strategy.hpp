@@ -30,10 +30,10 @@ struct strategy_options {
 struct strategy_traits {
     /// Whether the strategy is applicable to the problem.
     bool applicable = true;
-    /// Whether it is applicable to problems with lists of storage options at all.
+    /// Whether the strategy is applicable to problems with lists of storage options at all.
     bool knows_storage_options = false;
-    /// Whether, in addition, it should search the problems with one storage option for all microbatches. Strategies
-    /// that don't know storage options always do.
+    /// Whether, in addition, the strategy should search the problems with one storage option for all microbatches.
+    /// Strategies that don't know storage options always search these problems.
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
@@ -44,8 +44,8 @@ struct strategy_traits {
     /// although the result depends little on the seed. The deterministic portfolio, in which calls share nothing, makes
     /// one call.
     bool cooperative = false;
-    /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing. Others
-    /// start anew.
+    /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing. Other
+    /// strategies start anew.
     bool resumes = false;
     /// An effort that takes some tens of milliseconds; larger ones are tried later. 0 if any call takes longer; the
     /// strategy then runs only if there is time.

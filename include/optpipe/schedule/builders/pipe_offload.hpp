@@ -21,7 +21,7 @@ namespace optpipe {
 namespace detail {
 
 /// On each rank, the `chunks` stages with the longest lifespans among those that can be offloaded; with one stage per
-/// rank and `half`, every second microbatch of it.
+/// rank and `half`, every second microbatch of that stage.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
                                                  std::size_t chunks, bool half) {

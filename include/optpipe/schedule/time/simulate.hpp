@@ -105,7 +105,7 @@ private:
         return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
     }
 
-    /// The backward that a stage and microbatch has; a full one if it has none.
+    /// The backward that has been placed for a stage and microbatch; a full one if none has been.
     constexpr operation gradient_of(stage s, microbatch m) const {
         return done(backward_input(s, m)) ? backward_input(s, m) : backward(s, m);
     }
