@@ -9,9 +9,8 @@
 
 namespace optpipe::formulation {
 
-/// The point of the model that represents a valid schedule within its horizon. The point is feasible by `milp::check`,
-/// and has the schedule's objective. Refused (`does_not_apply`) if the schedule needs overtaking and the model excludes
-/// it.
+/// The point of the model that represents a valid schedule within its horizon. This point passes `milp::check`, and has
+/// the schedule's objective. Refused (`does_not_apply`) if the schedule needs overtaking and the model excludes it.
 [[nodiscard]] outcome<std::vector<double>> values_of(const formulated& f, const schedule& s);
 
 } // namespace optpipe::formulation

@@ -100,8 +100,7 @@ private:
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
     /// The standard error of the step time, relative to that time; smaller gains couldn't be observed.
     [[nodiscard]] double noise() const;
-    /// The reason why a switch to a plan isn't worth it now; empty if the switch is worth it. The answer may change as
-    /// noise decreases.
+    /// The reason why a plan isn't worth a switch now; empty if it is. The answer may change as noise decreases.
     [[nodiscard]] std::string why_not(duration objective) const;
     /// Logs the reason, once for each plan.
     std::optional<online_plan> decline(const background_plan& plan, const std::string& why);

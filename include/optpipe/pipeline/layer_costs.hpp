@@ -24,9 +24,8 @@ struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.
     memory_size static_memory{};
-    /// Empty: `keep` and, if the layer has transfer times, `offload` are the options. A stage has the options, matched
-    /// by name, that all its layers have, provided that either all of them recompute ahead of the backward, or all
-    /// inside it.
+    /// If empty, the options are `keep` and, given transfer times, `offload`. A stage has the options, matched by name,
+    /// that all its layers have, provided that either all of them recompute ahead of the backward, or all inside it.
     storage_list<false> storage{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };

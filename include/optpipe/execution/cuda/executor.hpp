@@ -300,7 +300,7 @@ private:
         return place;
     }
     [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return &s->place == &place_; }
-    /// Waits until no command of this rank is held back, or reports the command that is.
+    /// Waits until no command of this rank is held back, or reports the command that is held back.
     std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
         const auto held = [&]() -> const detail::lane_state* {

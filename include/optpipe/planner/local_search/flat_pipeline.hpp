@@ -32,8 +32,8 @@ public:
         double hop = 0.0;
         std::int32_t rank = 0;
         operation_kind kind{};
-        /// Whether an operation has an input on another stage, as a forward of a later stage or a gradient of an
-        /// earlier one.
+        /// Whether an operation has an input on another stage: it is a forward of a later stage or a gradient of an
+        /// earlier.
         bool has_input = false;
         /// Input on its own stage if the stash is kept, and if it is offloaded, as differences of numbers; 0 for none.
         /// If the stage has a list of storage options, the option determines the input, and both are the same.
