@@ -33,7 +33,7 @@ struct handover_result {
     /// Plans are counted from 1; the program that a run starts with is 0.
     std::uint64_t version = 0;
     bool accepted = false;
-    /// On rank 0: one sentence for each rank that refused it, with the reason.
+    /// On rank 0: one sentence for each rank that refused the plan, with the reason.
     std::vector<std::string> refusals{};
 };
 

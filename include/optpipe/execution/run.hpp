@@ -58,8 +58,8 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// Gives the program lanes and markers: those of the current program, and new ones if it needs more. To be called
-    /// between two steps. Throws the executor's exceptions.
+    /// Gives the program lanes and markers: those of the current program, and new ones if the program needs more. To be
+    /// called between two steps. Throws the executor's exceptions.
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
     }

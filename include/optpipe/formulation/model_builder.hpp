@@ -73,7 +73,7 @@ public:
     }
 
     [[nodiscard]] const operation_table& operations() const { return *t_; }
-    /// Whether `options::stop` ended it before all orders were known; then there is no model.
+    /// Whether `options::stop` ended the propagation before all orders were known; then there is no model.
     [[nodiscard]] bool is_stopped() const { return precedences_.is_stopped(); }
     [[nodiscard]] const optpipe::problem& problem() const { return t_->problem(); }
     [[nodiscard]] const options& wanted() const { return *options_; }

@@ -40,7 +40,7 @@ namespace detail {
 /// Most placements that a file may name.
 inline constexpr std::size_t most_placements = 64;
 
-/// All layers; one with a `count` is repeated.
+/// All layers; a layer with a `count` is repeated.
 inline std::vector<layer_costs> read_layer_list(const fields& top, violation_list& found) {
     std::vector<layer_costs> layers;
     std::vector<layer_costs> each;

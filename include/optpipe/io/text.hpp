@@ -40,9 +40,9 @@ struct comparison_row {
 /// The result of another method, for the verdict.
 struct baseline {
     std::string method;
-    /// Excess of its objective over the plan's, such as "+11.0 %"; empty if it has no schedule.
+    /// Excess of the method's objective over the plan's, such as "+11.0 %"; empty if the method has no schedule.
     std::string excess{};
-    /// The reason why it has no schedule.
+    /// The reason why the method has no schedule.
     std::string reason{};
 };
 

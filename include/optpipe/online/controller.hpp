@@ -125,7 +125,7 @@ private:
     cost_profile window_;
     /// Samples of transfers that are too rare for a window, over more steps.
     cost_profile rare_;
-    /// Duration of a transfer in its last probe, if it was far off.
+    /// Duration of a transfer in its last probe, if that was far off the plan.
     std::map<cost_key, duration> suspected_{};
     /// Measured times, by name, that the costs can't express. An example is a full backward in a plan with split ones,
     /// if its time isn't the sum of I and W.

@@ -14,7 +14,7 @@ namespace optpipe {
 /// When costs are measured again, and when another plan is worth a switch. Defaults without a reason or measurement in
 /// their comment are not tuned.
 struct online_options {
-    /// How rank 0 plans during training. Contract: not for a percentile (`plan_options::robust`).
+    /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
     background_options planning{};
     /// Whether the initial costs were measured, here or in an earlier run, so that plans for them are offered at once.
     /// If not, the costs may be a guess, and no plan is offered before they have been compared.

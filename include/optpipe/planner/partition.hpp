@@ -39,7 +39,7 @@ namespace optpipe {
 
 /// A partition of a model's layers among the stages of a pipeline, and its plan.
 struct partition_plan {
-    /// Index of the pipeline that it is for.
+    /// Index of the pipeline that the plan is for.
     std::size_t chosen = 0;
     /// Number of layers of each of its stages, in the order of the model.
     std::vector<std::size_t> layers{};
@@ -412,7 +412,7 @@ private:
             if (each.best) look_around(*each.best);
         return planned_.empty() ? refused : std::nullopt;
     }
-    /// Tries partitions until it is late, or until no partition is left that may be the best; false in the latter case.
+    /// Tries partitions while time allows, or until none is left that may be the best; false in the latter case.
     bool search() {
         while (may_go_on() && !is_near_enough())
             if (!try_most_promising()) return false;

@@ -38,12 +38,12 @@ enum class plan_end {
 struct contribution {
     std::string name;
     std::size_t runs = 0;
-    /// Wall-clock seconds, summed over its runs.
+    /// Wall-clock seconds, summed over the strategy's runs.
     double seconds = 0.0;
-    /// Number of times it improved the incumbent, and its best objective; unlimited if none.
+    /// Number of times the strategy improved the incumbent, and its best objective; unlimited if it found none.
     std::size_t schedules = 0;
     duration objective = duration::unlimited();
-    /// Number of times it raised the bound, and its best bound; 0 if none.
+    /// Number of times the strategy raised the bound, and its best bound; 0 if it found none.
     std::size_t bounds = 0;
     duration bound{};
 };

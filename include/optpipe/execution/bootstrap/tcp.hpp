@@ -46,7 +46,7 @@ public:
     }
     [[nodiscard]] int get() const { return handle_; }
     explicit operator bool() const { return handle_ >= 0; }
-    /// Makes all calls on it return at once; poll tells when they can proceed.
+    /// Makes all calls on the socket return at once; poll tells when they can proceed.
     void unblock() const { ::fcntl(handle_, F_SETFL, ::fcntl(handle_, F_GETFL) | O_NONBLOCK); }
 
 private:

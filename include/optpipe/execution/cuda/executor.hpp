@@ -203,7 +203,7 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks first: if the messages they wait for disappeared before, they would report that as another
+    /// Tells the other ranks first: if the messages that those wait for disappeared before, they would report another
     /// error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());

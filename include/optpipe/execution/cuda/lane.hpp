@@ -297,7 +297,7 @@ struct flow {
     }
 
 private:
-    /// While it lives, the group's mutex is unlocked, and no other thread uses the lane.
+    /// While this object lives, the group's mutex is unlocked, and no other thread uses the lane.
     class launching {
     public:
         launching(state& on, lock_type& lock) : on_{&on}, lock_{&lock} {

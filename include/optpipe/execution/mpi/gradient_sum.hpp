@@ -77,7 +77,7 @@ private:
 
     communicator among_;
     std::chrono::milliseconds patience_;
-    /// Whether nothing of it is under way.
+    /// Whether no sum is under way.
     bool healthy_ = true;
 };
 

@@ -174,8 +174,8 @@ public:
     /// arrived, and the other replicas would take the result for their gradients.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// A communicator for work other than the pipeline's messages. It ends with the others, and its address stays
-    /// valid. All of its ranks must call this together.
+    /// A communicator for work other than the pipeline's messages. The communicator ends with the others, and its
+    /// address stays valid. All of its ranks must call this together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -326,7 +326,7 @@ private:
 /// threads of one process, or processes on one or several machines.
 ///
 /// `options::patience` must be longer than a step takes. With `options::failures`, all ranks learn at once of the first
-/// failure, and throw it. Without it, each rank detects by itself that another is gone, and its error names itself.
+/// failure, and throw it. Without it, each rank detects alone that another rank is gone, and its error names itself.
 class member {
 public:
     /// Throws `execution_error` if this rank can't join the others.

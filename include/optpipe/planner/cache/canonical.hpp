@@ -48,7 +48,7 @@ struct canonical_problem {
     std::vector<double> times{};
     /// In units of the largest stash: activation and weight stash of each stage.
     std::vector<double> stashes{};
-    /// In the same units, per rank. Infinite if a limit is more than all microbatches need.
+    /// Limits in the same units, per rank; infinite if a limit is more than all microbatches need.
     std::vector<double> limits{};
     std::vector<double> host_limits{};
     /// The scale of the tolerance in comparisons of memory.

@@ -68,7 +68,7 @@ struct model {
     std::vector<machine> machines{};
     std::vector<knapsack_constraint> knapsacks{};
     std::vector<std::vector<literal>> clauses{};
-    /// For each variable, another one that it implies directly (for presences, n ≥ k + 1 implies n ≥ k); 0 for none.
+    /// For each variable, a variable that it implies directly (for presences, n ≥ k + 1 implies n ≥ k); 0 for none.
     std::vector<std::uint32_t> implied{0};
 
     [[nodiscard]] std::size_t variables() const { return choices.size(); }

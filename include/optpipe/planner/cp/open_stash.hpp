@@ -39,7 +39,7 @@ struct open_stash {
 
     node forward = no_node;
     node gradient = no_node;
-    /// All alternatives; the first is the one in use.
+    /// All alternatives; the first alternative is in use.
     std::vector<alternative> alternatives{};
 
     /// The optional items of one kind, without duplicates.

@@ -51,7 +51,7 @@ public:
         bool in_schedule = true;
         /// The other transfer of an optional offload.
         node partner = no_node;
-        /// The open stash to which it belongs.
+        /// The open stash to which the item belongs.
         std::uint32_t stash = no_stash;
         /// Memory acquired at its start and released at its end; for an open stash's forward and gradient, the least of
         /// all options.

@@ -39,7 +39,7 @@ struct reoptimize_options {
 struct reoptimized {
     /// A valid schedule with an objective of at most the target.
     std::optional<schedule> better{};
-    /// Whether the search was complete: it found such a schedule or proved that there is none.
+    /// Whether the search was complete: it found such a schedule, or proved that no such schedule exists.
     bool settled = false;
     std::size_t conflicts = 0;
     /// The number of tasks of the subproblem.

@@ -101,8 +101,8 @@ public:
     list_rescheduler(const list_rescheduler&) = delete;
     list_rescheduler& operator=(const list_rescheduler&) = delete;
 
-    /// The length of the resulting schedule, from its first start to its last end. Unlimited if no operation has memory
-    /// to continue, or if it is stopped. `stop` is polled for every operation.
+    /// The length of the resulting schedule, from its first start to its last end. The length is unlimited if no
+    /// operation has memory to continue, or if the run is stopped. `stop` is polled for every operation.
     [[nodiscard]] duration run(const rescheduling& how, random_numbers& random, stop_check stop = {}) {
         wait_ = how.wait;
         visits_ = 0;

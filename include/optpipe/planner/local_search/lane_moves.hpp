@@ -43,8 +43,8 @@ public:
         }
         return shift(i, distance(i, random), flip(random));
     }
-    /// Changes a storage option, and places the operations that it needs. False if nothing changed, or if they have no
-    /// place.
+    /// Changes a storage option, and places the operations that the new option needs. False if nothing changed, or if
+    /// they have no place.
     bool set_storage(id i, id option, random_numbers& random) {
         const id s = p_->stage_of(i);
         const id old = lanes_->storage(i);
@@ -148,7 +148,7 @@ private:
         lanes_->rotate(first, middle, last);
         return true;
     }
-    /// Applies the same shift to some consecutive microbatches from this one on.
+    /// Applies the same shift to some consecutive microbatches, from that of `i` on.
     bool shift_later_ones(id i, random_numbers& random) {
         const id left = p_->microbatches() - p_->microbatch_of(i);
         const id few = 1 + static_cast<id>(random.below(at(left)));
@@ -314,7 +314,7 @@ private:
         return set_storage(i, any, random);
     }
     id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
-    /// Places it right before the gradient, or earlier, but after the operation that brings the stash back.
+    /// Places a recomputation right before the gradient, or earlier but after the operation that brings the stash back.
     bool place_recompute(id i, id option, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const id again = p_->sibling(i, operation_kind::recompute);

@@ -85,8 +85,8 @@ struct move_parameters {
 /// How `local_search` cools and restarts. Temperatures are in mean durations of an operation: a delay of one
 /// temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
 struct annealing_parameters {
-    /// Moves of the first round: a constant, plus a number for each cell. It is short, so that small problems restart
-    /// often; each round is longer by `round_growth`.
+    /// Moves of the first round: a constant, plus a number for each cell. The first round is short, so that small
+    /// problems restart often; each round is longer by `round_growth`.
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;

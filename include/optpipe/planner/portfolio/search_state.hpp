@@ -30,9 +30,9 @@ struct search_limits {
     std::stop_token stop{};
     /// If requested, nobody will read the results, so even work in progress may be dropped.
     std::stop_token abandon{};
-    /// The relative gap, (objective − bound) / objective, at which the search stops. 0: at the proof.
+    /// The relative gap, (objective − bound) / objective, at which the search stops. 0 means at the proof.
     double gap = 0.0;
-    /// Makes callers of `done()` wait for their share of the processor; null for no waiting.
+    /// Makes callers of `done()` wait for their share of the processor; if null, nobody waits.
     std::shared_ptr<processor_share> processor{};
 };
 

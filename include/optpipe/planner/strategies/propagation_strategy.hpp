@@ -18,7 +18,7 @@ namespace optpipe {
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
-    /// Nothing interrupts it without a time limit; 2500 cells take a second, and the time grows with their square.
+    /// Nothing interrupts a run without a time limit; 2500 cells take a second, and the time grows with their square.
     static constexpr std::size_t most_cells = 10'000;
     /// F, I and W.
     static constexpr double chains_per_stage = 3.0;

@@ -81,10 +81,10 @@ struct builder_parameters {
     /// placement, 32 microbatches).
     std::size_t most_options_searched = 3;
     /// With a deadline, lists of storage options and ranks of several stages: in the end the constructive planner runs
-    /// again with this number of options, those with the best schedules. It has all its effort and its own slice.
-    /// Fourteen random models in v placement, 4 to 6 s on one thread: 9 better by up to 3.2 %, 4 worse by up to 0.6 %,
-    /// 0.6 % less in the mean. With one stage per rank there was no gain: seventeen models, 0.1 % longer in the mean.
-    /// Left out if nothing may be recomputed: four models, five seeds, 0.7 % longer in the mean.
+    /// again with this number of options, those with the best schedules. The planner then has all its effort and its
+    /// own slice. Fourteen random models in v placement, 4 to 6 s on one thread: 9 better by up to 3.2 %, 4 worse by up
+    /// to 0.6 %, 0.6 % less in the mean. With one stage per rank there was no gain: seventeen models, 0.1 % longer in
+    /// the mean. Left out if nothing may be recomputed: four models, five seeds, 0.7 % longer in the mean.
     std::size_t options_built_further = 3;
     /// Without a deadline: limit of stages times microbatches, summed over the options with which the constructive
     /// planner runs; about 7 µs each.
@@ -116,7 +116,7 @@ struct builder_job {
     /// The storage option of all microbatches, among those that all stages have. Empty if the builder chooses options
     /// itself, or if there are none.
     std::string option{};
-    /// For quick builders: the same with all the effort of the builder.
+    /// For quick builders: a call with all the effort of the builder.
     std::function<outcome<schedule>(const problem&, stop_check)> build_further{};
 };
 

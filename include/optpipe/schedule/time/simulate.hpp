@@ -124,7 +124,7 @@ private:
         return is_gradient(kind) || kind == operation_kind::offload || kind == operation_kind::recompute;
     }
 
-    /// The time when its inputs are ready. Unlimited while one of them hasn't been placed, and for an operation that
+    /// The time when its inputs are ready; unlimited while one of these hasn't been placed, and for an operation that
     /// isn't possible any more: a second gradient, or an offload after the gradient.
     constexpr duration ready_time(const operation& op) const {
         if (comes_before_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited())
