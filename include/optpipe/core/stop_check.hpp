@@ -18,7 +18,7 @@ public:
         : token_{&token}, deadline_{deadline} {}
     explicit stop_check(std::stop_token&&, clock::time_point = clock::time_point::max()) = delete; // would dangle
     [[nodiscard]] constexpr bool operator()() const { return is_requested() || is_late(); }
-    /// Whether a stop was requested, in which case intermediate results are of no use either. A deadline doesn't count.
+    /// Whether a stop was requested; then intermediate results are of no use either. A deadline doesn't count.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 
 private:

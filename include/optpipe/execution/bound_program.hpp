@@ -28,7 +28,7 @@ public:
         std::uint32_t first_wait = 0;
         std::uint32_t waits = 0;
         marker_id records = no_marker;
-        /// Whether it computes the last weight gradient of its stage.
+        /// Whether the instruction computes the last weight gradient of its stage.
         bool is_last = false;
         std::span<std::byte> input{};
         std::span<std::byte> output{};

@@ -14,8 +14,8 @@
 
 namespace optpipe::execution {
 
-/// One of all the processes that train a model together, as numbered by launchers. A `rank`, in contrast, is one of a
-/// pipeline.
+/// One of all the processes that train a model together, as numbered by launchers. A `rank`, in contrast, is a process
+/// of one pipeline.
 using world_rank = index<struct world_rank_tag>;
 
 /// The way in which the processes along a dimension share the work.
@@ -49,7 +49,7 @@ struct mesh_place {
     std::size_t data = 0;
     std::size_t pipeline = 0;
 
-    /// Its rank within its pipeline: `rank_program::self`.
+    /// The rank of the process within its pipeline: `rank_program::self`.
     [[nodiscard]] constexpr optpipe::rank rank() const { return optpipe::rank{pipeline}; }
     [[nodiscard]] constexpr std::size_t& along(mesh_dimension d) {
         return d == mesh_dimension::tensor ? tensor : d == mesh_dimension::data ? data : pipeline;
@@ -129,9 +129,9 @@ private:
 };
 
 /// Gives each group along a dimension its own id (`nccl::world_id`, `ncclUniqueId`). Process 0 creates all ids by
-/// `make()`, and each process takes that of its group. `share(bytes, self, processes)` distributes the bytes of process
-/// 0 to all, as `share_by_tcp`, `share_by_file` and `share_by_mpi` do. All processes must call it together. Throws the
-/// exceptions of `make` and `share`.
+/// `make()`, and each process takes the id of its group. `share(bytes, self, processes)` distributes the bytes of
+/// process 0 to all, as `share_by_tcp`, `share_by_file` and `share_by_mpi` do. All processes must call it together.
+/// Throws the exceptions of `make` and `share`.
 template <class Make, class Share>
 [[nodiscard]] auto share_group_id(const device_mesh& mesh, world_rank self, mesh_dimension along, Make make,
                                   const Share& share) {

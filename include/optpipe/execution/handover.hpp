@@ -33,17 +33,17 @@ struct handover_result {
     /// Plans are counted from 1; the program that a run starts with is 0.
     std::uint64_t version = 0;
     bool accepted = false;
-    /// On rank 0: one sentence for each rank that refused it, with the reason.
+    /// On rank 0: one sentence for each rank that refused the plan, with the reason.
     std::vector<std::string> refusals{};
 };
 
-/// Runs one rank's program, step after step, and replaces it by that of a better plan: on all ranks between the same
-/// two steps, or on none.
+/// Runs one rank's program, step after step, and replaces it by the program of a better plan: on all ranks between the
+/// same two steps, or on none.
 ///
 /// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from it, checks them and
 /// binds them to addresses in the arenas. That takes time, but neither lanes nor memory of the executor. The programs
-/// share lanes and markers. Between two steps, the training thread opens those that the next program lacks, because an
-/// executor may be used by one thread only; then the rank is ready.
+/// share lanes and markers. Between two steps, the training thread opens the lanes and markers that the next program
+/// lacks, because an executor may be used by one thread only; then the rank is ready.
 ///
 /// Every step comes with one minimum over the ranks' votes on the plan under way: not ready yet, refused, or ready. The
 /// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so all switch
@@ -56,7 +56,7 @@ struct handover_result {
 ///
 /// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, that of a
 /// `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured keeps
-/// running the program of that time.
+/// running the program that it captured.
 ///
 /// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover, and nothing else
 /// uses the channel meanwhile. To be used by one thread, the one that issues.
@@ -85,8 +85,8 @@ public:
     void step() {
         step([] {});
     }
-    /// The same, and calls `ran()` after the step and before the handover: `program()` and `times()` are then those of
-    /// the step that just ended. Reports made in `ran` reach rank 0 after one of the next steps.
+    /// Runs a step like `step()`, and calls `ran()` after it and before the handover: `program()` and `times()` are
+    /// then those of the step that just ended. Reports made in `ran` reach rank 0 after one of the next steps.
     template <class Ran> void step(const Ran& ran) {
         try {
             advance();

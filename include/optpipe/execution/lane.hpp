@@ -41,8 +41,8 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
 ///
 /// `launch(label, work)` calls `work(lane)` once: immediately, if that only appends commands to the lane (such as a
 /// kernel to a stream), or when its turn comes; then it may not append commands. Work may wait for another rank. That
-/// holds up its own rank only, provided that rank has a thread of its own. One thread at a time calls the lanes of a
-/// rank. After an error no more commands run, but calls return as before, until `finish` of the executor reports it.
+/// wait holds up only its own rank, if the rank has its own thread. One thread at a time calls the lanes of a rank.
+/// After an error no more commands run, but calls return as before, until `finish` of the executor reports it.
 template <class L> concept lane = std::movable<L> && has_marker<L> && has_launch<L> && has_record<L> && has_wait<L>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

@@ -23,8 +23,8 @@ struct post_validation_options {
     /// Limit on the norm of the gradients of all stages together; larger gradients are scaled down to it.
     double max_norm = std::numeric_limits<double>::infinity();
     /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
-    /// every rank. Empty: 0, 1, and so on. A rank waits for those before it, so ranks that end late should come late
-    /// (`order_of_ends`). Results don't depend on it.
+    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for those before it, so ranks that end late
+    /// should come late (`order_of_ends`). Results don't depend on it.
     std::vector<rank> order{};
     /// Whether no rank makes its update before all gradients are known, as without post-validation; for comparisons.
     bool barrier = false;
@@ -131,8 +131,8 @@ public:
 
     /// Whether the last step was void and must be run again; the same on all ranks.
     [[nodiscard]] bool was_void() const { return was_void_; }
-    /// Validates the updates of the last step. To be called once, after it. Throws the exceptions of the executor's
-    /// `finish`.
+    /// Validates the updates of the last step. To be called once, after that step. Throws the exceptions of the
+    /// executor's `finish`.
     template <executor Executor> void finish(Executor& on) {
         auto lane = on.open_lane(lane_kind::compute, 1);
         lane.launch({task_label::task_kind::update, optpipe::forward(own_stages_.front(), microbatch{0}), {}},

@@ -47,8 +47,8 @@ public:
     runner(const runner&) = delete;
     runner& operator=(const runner&) = delete;
 
-    /// Binds another program of this rank to addresses in the arenas. Throws `error` if it is for another rank, uses
-    /// functions that the model lacks, or needs larger arenas. Any thread may call it.
+    /// Binds another program of this rank to addresses in the arenas. Throws `error` if that program is for another
+    /// rank, uses functions that the model lacks, or needs larger arenas. Any thread may call it.
     [[nodiscard]] execution::bound_program bind(const rank_program& p) const {
         if (p.self != executor_->self() || p.ranks != executor_->ranks())
             throw error{"a program of rank " + std::to_string(p.self.value()) + " of " + std::to_string(p.ranks) +
@@ -58,8 +58,8 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// Gives the program lanes and markers: those of the current program, and new ones if it needs more. To be called
-    /// between two steps. Throws the executor's exceptions.
+    /// Gives the program lanes and markers: those of the current program, and new ones if the program needs more. To be
+    /// called between two steps. Throws the executor's exceptions.
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
     }

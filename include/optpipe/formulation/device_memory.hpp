@@ -133,7 +133,7 @@ private:
         level.hold(extra(y), is_extra, t_.id(role::gradient, y));
     }
 
-    /// Whether computation b counts as started at that event. It is false only if b starts no earlier than the event.
+    /// Whether computation b counts as started at the event `at`; false only if b starts no earlier than `at`.
     literal has_begun(operation_id b, event at) {
         if (!t_.is_transfer(at.op)) return d_.order(b, at.op);
         return d_.before(family::device_memory, start_of(b), at, true);

@@ -18,7 +18,7 @@ namespace optpipe::formulation {
 /// A problem as a mixed-integer linear model: minimize C.
 struct formulated {
     milp::model model;
-    /// One per variable of the model.
+    /// One meaning per variable of the model.
     std::vector<meaning> meanings;
     std::shared_ptr<const operation_table> operations;
     family_sizes sizes{};
@@ -28,7 +28,7 @@ struct formulated {
     /// excluded, and every solution is a schedule. The bound of a model that is neither exact nor pooled doesn't hold
     /// for all schedules.
     bool is_exact = true;
-    /// Whether it is a relaxation: its bound holds, but a solution may not be a schedule.
+    /// Whether the model is a relaxation: its bound holds, but a solution may not be a schedule.
     bool is_pooled = false;
     double horizon = 0.0;
 

@@ -40,7 +40,7 @@ inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
 }
 
 /// All orders and windows that are implied before the model is built, up to a fixed point, or until `options::stop`
-/// ends it.
+/// ends the propagation.
 inline precedence known_order(const operation_table& t, const options& o, double horizon, double slack) {
     precedence known{t, latest_ends(t, horizon), slack, o.stop};
     const bool keep = keeps_order(t, o.overtaking);

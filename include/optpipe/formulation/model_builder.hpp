@@ -73,7 +73,7 @@ public:
     }
 
     [[nodiscard]] const operation_table& operations() const { return *t_; }
-    /// Whether `options::stop` ended it before all orders were known; then there is no model.
+    /// Whether `options::stop` ended the propagation before all orders were known; then there is no model.
     [[nodiscard]] bool is_stopped() const { return precedences_.is_stopped(); }
     [[nodiscard]] const optpipe::problem& problem() const { return t_->problem(); }
     [[nodiscard]] const options& wanted() const { return *options_; }
@@ -229,7 +229,7 @@ public:
         }
         return known.value;
     }
-    /// A literal that is true only if all of `parts` are; it may be false even then.
+    /// A literal that is true only if all of `parts` are true; it may be false even then.
     literal all_of(family f, const std::vector<literal>& parts, std::string name) {
         std::vector<literal> open;
         for (const auto& l : parts) {
@@ -301,7 +301,7 @@ private:
         const auto a = no_earlier(first), b = no_later(then);
         return a.op == b.op ? !a.is_end || b.is_end : precedences_.precedes(a.op, b.op);
     }
-    /// Whether `then` comes strictly before `first`: a computation lies between them.
+    /// Whether `then` comes strictly before `first`, because a computation lies between the two.
     [[nodiscard]] bool is_excluded(event first, event then) const {
         const auto a = no_earlier(then), b = no_later(first);
         if (a.op == b.op) return !a.is_end && b.is_end;

@@ -27,11 +27,11 @@ inline constexpr std::size_t roles = 6;
 /// A full backward is I and, at once, W. If the split is allowed and `weight_stash` is at most `activation`, the pair
 /// is never worse: it takes the same time on the rank, hands the gradient on earlier, and never holds more than B. If
 /// `weight_stash` is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`). In a problem
-/// without full backwards a constraint rules that out.
+/// without full backwards a constraint rules that B out.
 ///
-/// If a rank's memory holds all stashes at once, they never need offloading: without its transfers a schedule is still
-/// valid, and no longer. This doesn't apply to stages with a list of storage options, whose transfers take place if the
-/// option has them.
+/// If a rank's memory holds all stashes at once, they never need offloading: a schedule without the rank's transfers is
+/// still valid, and no longer. This doesn't apply to stages with a list of storage options, whose transfers take place
+/// if the option has them.
 class operation_table {
 public:
     explicit operation_table(optpipe::problem p);
@@ -74,7 +74,7 @@ public:
     [[nodiscard]] bool exists(operation_id a) const;
 
     [[nodiscard]] bool has_list(stage s) const { return !problem_.storage[s].empty(); }
-    /// Number of storage options; without a list, one: that of offloaded stashes.
+    /// Number of storage options; without a list there is one, for offloaded stashes.
     [[nodiscard]] std::size_t options(stage s) const { return has_list(s) ? problem_.storage[s].size() : 1; }
     [[nodiscard]] storage_option stored(stage s, storage_index o) const;
     template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {
@@ -86,7 +86,7 @@ public:
     [[nodiscard]] memory_size least_held(stage s) const;
     [[nodiscard]] memory_size least_on_device(stage s) const;
 
-    /// The least duration over all storage options; for a transfer, over those that have it.
+    /// The least duration over all storage options; for a transfer, over the options that have it.
     [[nodiscard]] double length(operation_id a) const { return least_[a / count_]; }
     /// The duration with that option; 0 if the option has no such operation.
     [[nodiscard]] double length(operation_id a, storage_index o) const;

@@ -40,7 +40,7 @@ public:
 
     [[nodiscard]] bool contradiction() const { return contradiction_; }
     void contradict() { contradiction_ = true; }
-    /// Whether `stop` ended it; then some implied orders are missing.
+    /// Whether `stop` ended the propagation; then some implied orders are missing.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
     /// Polls `stop`; stays true once it has been true.
     bool must_stop() {

@@ -40,7 +40,7 @@ private:
 static_assert(milp::gives_priorities<search_hooks> && milp::gives_bound<search_hooks> &&
               milp::gives_heuristic<search_hooks>);
 
-/// The same hooks, with a schedule to start from.
+/// `search_hooks` with a schedule to start from.
 class started_hooks : public search_hooks {
 public:
     started_hooks(search_hooks hooks, std::vector<double> first)

@@ -51,7 +51,7 @@ literal option_with(model_builder& d, cell c, const Condition& holds, const std:
     return any;
 }
 
-/// If it doesn't take place, the recomputation is an instant: P_cb = P_gb for each other b of the rank, and E_c is the
+/// A recomputation that doesn't take place is an instant: P_cb = P_gb for each other b of the rank, and E_c is the
 /// start of the gradient g.
 inline void place_unused_recomputation(model_builder& d, cell c, const literal& recomputes) {
     const auto& t = d.operations();

@@ -40,7 +40,7 @@ inline bool is_control(std::string_view character) {
     return first < 0x20 || first == 0x7f;
 }
 
-/// Calls `write(piece, well_formed)` for each character, and for each byte that doesn't belong to one.
+/// Calls `write(piece, well_formed)` for each character, and for each byte that doesn't belong to a character.
 template <class Write> void for_each_character(std::string_view text, Write write) {
     while (!text.empty()) {
         const auto length = utf8_length(text);

@@ -91,7 +91,7 @@ inline void write_in_place(const std::string& path, const std::string& target, s
 /// The destination of a written file, with links followed.
 struct destination {
     std::string target;
-    /// Whether it is a device, a pipe or an open file.
+    /// Whether the destination is a device, a pipe or an open file.
     bool in_place = false;
     /// The permissions of an existing file.
     std::optional<std::filesystem::perms> mode{};

@@ -9,7 +9,7 @@
 namespace optpipe {
 
 /// Reads `optpipe.layers/1`: a model's layers, and the devices and placements among which they may be divided. Throws
-/// `input_error` as `parse_problem` does. Without placements in the text, they are the usual ones (`usual_placements`).
+/// `input_error` as `parse_problem` does. If the text has no placements, `usual_placements` are used.
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_layers`. Throws `file_error` if it can't be read or is larger than 64 MiB.
@@ -40,7 +40,7 @@ namespace detail {
 /// Most placements that a file may name.
 inline constexpr std::size_t most_placements = 64;
 
-/// All layers; one with a `count` is repeated.
+/// All layers; a layer with a `count` is repeated.
 inline std::vector<layer_costs> read_layer_list(const fields& top, violation_list& found) {
     std::vector<layer_costs> layers;
     std::vector<layer_costs> each;

@@ -15,7 +15,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 } // namespace detail
 
 /// Reads `optpipe.schedule/2`, and `optpipe.schedule/1`, which is the same without storage options. Throws
-/// `input_error` with all violations of the format. An operation with an unreadable spelling isn't one of them: it is
+/// `input_error` with all violations of the format. An operation with an unreadable spelling isn't a violation: it is
 /// listed in the document.
 [[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
 

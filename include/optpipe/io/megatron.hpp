@@ -27,7 +27,7 @@ struct megatron_options {
 struct megatron_settings {
     /// Command-line arguments: a name, and its value if it has one.
     std::vector<std::pair<std::string, std::string>> arguments{};
-    /// The schedule that Megatron runs with them, on the problem with all activations kept and no limits.
+    /// The schedule that Megatron runs with these settings, on the problem with all activations kept and no limits.
     optpipe::schedule runs{};
     /// The parts of the schedule that the arguments don't express, one sentence each.
     std::vector<std::string> differences{};
@@ -169,7 +169,7 @@ private:
         return most;
     }
 
-    /// The group that gives the plan's order, or else the fastest within the memory, or else the one that exceeds the
+    /// The group that gives the plan's order, or else the fastest within the memory, or else the group that exceeds the
     /// memory least. Megatron accepts groups of at least R whose last group also has at least R.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();

@@ -26,7 +26,7 @@ struct colour {
     [[nodiscard]] bool is_dark() const { return 299 * red + 587 * green + 114 * blue < 150'000; }
 };
 
-/// The colour at `share` (0 to 1) of the way from one to the other.
+/// The colour at `share` (0 to 1) of the way from `from` to `to`.
 inline colour mix(const colour& from, const colour& to, double share) {
     const auto part = [&](int a, int b) { return static_cast<int>(std::lround(a + share * (b - a))); };
     return {part(from.red, to.red), part(from.green, to.green), part(from.blue, to.blue)};

@@ -23,7 +23,7 @@ struct pytorch_options {
     /// with them is refused.
     bool without_storage = false;
     /// For stages under FSDP, in `compute_comms`: the number of a rank's stages whose parameters are gathered at once,
-    /// at least 1 (PyTorch itself uses 3). Each further one costs the memory of a stage's parameters, and gives the
+    /// at least 1 (PyTorch itself uses 3). Each further stage costs the memory of a stage's parameters, and gives the
     /// gathering more time. 0: no UNSHARD and RESHARD.
     std::size_t unsharded_stages = 0;
 };

@@ -140,7 +140,7 @@ public:
             return computed.stage.position() == 0 ? std::nullopt : std::optional{computed.stage.previous()};
         return computed.stage.position() + 1 == g_->stages() ? std::nullopt : std::optional{computed.stage.next()};
     }
-    /// Whether that input comes from another rank.
+    /// Whether the input of `computed` comes from another rank.
     [[nodiscard]] bool receives(const pytorch_action& computed) const {
         const auto source = source_of(computed);
         return source && g_->rank_of(*source) != g_->rank_of(computed.stage);
@@ -244,7 +244,7 @@ private:
     std::vector<violation> found_{};
 };
 
-/// Simulates the rows, each of which runs one action after the other.
+/// Simulates the rows. Each row runs one action after the other.
 class pytorch_run {
 public:
     pytorch_run(const any_graph& g, const pytorch_schedule& file, pytorch_sends sends)

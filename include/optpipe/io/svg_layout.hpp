@@ -26,7 +26,7 @@ struct svg_layout {
     double memory_height = 0.0;   ///< 0: not shown
     double gap = 0.0;
     double rank_gap = 0.0;
-    /// Height of a plan's row as a share of the lane below it; 0: not shown.
+    /// Height of a plan's row as a share of the lane below the row; if 0, no row is shown.
     double plan_share = 0.0;
     std::size_t ranks = 0;
     std::size_t first_rank = 0;

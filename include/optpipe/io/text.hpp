@@ -40,9 +40,9 @@ struct comparison_row {
 /// The result of another method, for the verdict.
 struct baseline {
     std::string method;
-    /// Excess of its objective over the plan's, such as "+11.0 %"; empty if it has no schedule.
+    /// Excess of the method's objective over the plan's, such as "+11.0 %"; empty if the method has no schedule.
     std::string excess{};
-    /// The reason why it has no schedule.
+    /// The reason why the method has no schedule.
     std::string reason{};
 };
 
@@ -50,8 +50,8 @@ struct baseline {
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
 /// One line with the objective, its distance from the bound, bubbles, memory, offloads and recomputation. If there are
-/// other methods, a second line has their excess over it, and there is one line for each reason why some have no
-/// schedule.
+/// other methods, a second line has their excess over this objective, and there is one line for each reason why some
+/// have no schedule.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 

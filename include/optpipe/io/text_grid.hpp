@@ -29,7 +29,7 @@ struct grid_options {
 /// letter stands for the kind of the running operation, and a sign for several kinds in one column.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
-/// The same for a measurement and its plan: each line appears twice, as planned and as measured.
+/// Writes the grid of a measurement and its plan: each line appears twice, as planned and as measured.
 void write_overlay_grid(std::ostream& out, const problem& p, const schedule_report& planned,
                         const schedule_report& measured, const grid_options& options = {});
 
@@ -74,7 +74,7 @@ struct grid_section {
     grid_scale scale;
     bool labelled = true;
     view_window window{};
-    /// Columns of the scale: the first shown one, the one after the last shown one, and the end of the scale.
+    /// Columns of the scale: the first shown column, the column after the last shown one, and the end of the scale.
     std::size_t from = 0;
     std::size_t to = 0;
     std::size_t end = 0;

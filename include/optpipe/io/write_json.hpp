@@ -101,7 +101,7 @@ inline std::string json_stages(const problem& p) {
     return "[\n    " + joined(stages, ",\n    ") + " ]";
 }
 
-/// The layers; equal ones in succession are written as one.
+/// The layers; equal layers in succession are written as one.
 inline std::string json_layers(const std::vector<layer_costs>& layers) {
     std::vector<std::string> texts;
     for (auto first = layers.begin(); first != layers.end();) {

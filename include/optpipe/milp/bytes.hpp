@@ -12,7 +12,7 @@ template <class... Ts> [[nodiscard]] std::size_t bytes_of(const std::vector<Ts>&
     return (std::size_t{0} + ... + (vectors.capacity() * sizeof(Ts)));
 }
 
-/// The same, with the memory of the inner vectors.
+/// The memory of a vector of vectors, including the inner vectors.
 template <class T> [[nodiscard]] std::size_t bytes_of_lists(const std::vector<std::vector<T>>& lists) {
     std::size_t sum = bytes_of(lists);
     for (const auto& l : lists)

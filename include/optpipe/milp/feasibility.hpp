@@ -35,7 +35,7 @@ struct feasibility {
     /// The least integer within a lower bound that may be too high by `off`.
     [[nodiscard]] static double rounded_up(double bound, double off) { return std::ceil(bound - off); }
     [[nodiscard]] static double rounded_down(double bound, double off) { return -rounded_up(-bound, off); }
-    /// The same for a given bound.
+    /// Rounds up a given bound.
     [[nodiscard]] double rounded_up(double bound) const { return rounded_up(bound, integrality()); }
     [[nodiscard]] double rounded_down(double bound) const { return rounded_down(bound, integrality()); }
     [[nodiscard]] bool is_above(double value, double lower) const { return value >= lower - slack(lower); }

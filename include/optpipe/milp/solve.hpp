@@ -56,7 +56,7 @@ template <class A> concept search_arena = requires(A& arena, result (*search)())
 /// Branch and bound on linear relaxations, combined with a search that propagates and learns from conflicts. Runs in
 /// the caller's arena, with at most its number of threads.
 ///
-/// The result's incumbent passes `check` on `m` at the options' tolerance; bounds are valid within it.
+/// The result's incumbent passes `check` on `m` at the options' tolerance; bounds are valid within that tolerance.
 template <search_arena Arena, class Hooks = no_hooks, witness W = no_witness>
 result solve(Arena& arena, const model& m, const solve_options& options = {}, const Hooks& hooks = {},
              const W& known = {}) {

@@ -39,8 +39,8 @@ struct online_plan {
 /// before they have been compared with measured ones. After `warm_up` and `window` measured steps it plans with the
 /// measured costs. From then on, each measured step, together with those before it, is compared with the costs of the
 /// plan (`drift`). If the difference may be worth a switch, a new window is measured, and a search starts from the plan
-/// in use with the new costs. Transfers that are too rare in the plan for that are compared over more steps; the ranks
-/// probe those that the plan doesn't use (`probe_rounds`).
+/// in use with the new costs. Transfers that are too rare in the plan for a window are compared over more steps; the
+/// ranks probe transfers that the plan doesn't use (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.
@@ -55,7 +55,7 @@ public:
     /// changed in two consecutive probes lead to a new plan at once.
     void add_probe(std::uint64_t step, const operation& offload, const transfer_times& took);
 
-    /// The plan to switch to, if one is worth it. Returns no further plan until that one is `settled`.
+    /// The plan to switch to, if one is worth the switch. Returns no further plan until that one is `settled`.
     [[nodiscard]] std::optional<online_plan> next_plan();
     /// The outcome of the published plan. `seconds` is the duration of the exchange.
     void settled(bool accepted, const std::vector<std::string>& refusals, double seconds);
@@ -95,12 +95,12 @@ private:
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
     /// Number of measured steps that give `samples` samples of operations that every microbatch has.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
-    /// Whether these changes may be worth a switch. The duration of a step changes by at most the changes of its
-    /// operations and messages, and one schedule may gain as much as another loses.
+    /// Whether the changes in `found` may be worth a switch. The duration of a step changes by at most the changes of
+    /// its operations and messages, and one schedule may gain as much as another loses.
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
-    /// The standard error of the step time, relative to it; smaller gains couldn't be observed.
+    /// The standard error of the step time, relative to that time; smaller gains couldn't be observed.
     [[nodiscard]] double noise() const;
-    /// The reason why a switch to a plan isn't worth it now; empty if it is. That may change as noise decreases.
+    /// The reason why a plan isn't worth a switch now; empty if it is. The answer may change as noise decreases.
     [[nodiscard]] std::string why_not(duration objective) const;
     /// Logs the reason, once for each plan.
     std::optional<online_plan> decline(const background_plan& plan, const std::string& why);
@@ -125,10 +125,10 @@ private:
     cost_profile window_;
     /// Samples of transfers that are too rare for a window, over more steps.
     cost_profile rare_;
-    /// Duration of a transfer in its last probe, if it was far off.
+    /// Duration of a transfer in its last probe, if that was far off the plan.
     std::map<cost_key, duration> suspected_{};
     /// Measured times, by name, that the costs can't express. An example is a full backward in a plan with split ones,
-    /// if its time isn't the sum of theirs.
+    /// if its time isn't the sum of I and W.
     std::map<std::string, duration> unexplained_{};
     std::uint64_t measured_ = 0;
     /// Whether the window being measured will give the costs for planning.

@@ -14,10 +14,10 @@ namespace optpipe {
 /// When costs are measured again, and when another plan is worth a switch. Defaults without a reason or measurement in
 /// their comment are not tuned.
 struct online_options {
-    /// How rank 0 plans during training. Contract: not for a percentile (`plan_options::robust`).
+    /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
     background_options planning{};
     /// Whether the initial costs were measured, here or in an earlier run, so that plans for them are offered at once.
-    /// If not, they may be a guess, and no plan is offered before they have been compared.
+    /// If not, the costs may be a guess, and no plan is offered before they have been compared.
     bool costs_are_measured = false;
     /// Every n-th step is measured, n ≥ 1. A larger number finds drift later; each measurement sends one text per rank.
     std::size_t measure_every = 2;
@@ -45,7 +45,7 @@ struct online_options {
     std::size_t calm_steps = 5;
     /// Whether to accept only plans that add up the weight gradients of each stage in the order of the first schedule:
     /// training is then bitwise the same as without switches. If stashes are offloaded, this often excludes the best
-    /// plans, in which microbatches overtake each other. Replaces `background_options::adapt`.
+    /// plans, in which microbatches overtake each other. This option replaces `background_options::adapt`.
     bool keep_accumulation_order = false;
     /// Total number of training steps, if known: near the end, no switch pays back the cost of the slowest earlier one.
     std::optional<std::uint64_t> steps{};

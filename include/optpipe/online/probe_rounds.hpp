@@ -44,7 +44,7 @@ public:
     [[nodiscard]] std::optional<planned_probe> next(std::uint64_t step, const rank_program& in_use);
     /// Reports the times of the probe of `next` before this step.
     void took(std::uint64_t step, const operation& what, const transfer_times& now);
-    /// Number of steps between two probes; 0: none.
+    /// Number of steps between two probes; 0 if there are no probes.
     [[nodiscard]] std::size_t steps_between() const { return every_; }
     /// Number of first steps; the same on all ranks.
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }

@@ -122,8 +122,8 @@ private:
 /// `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus attention; I the same with
 /// twice the attention; W 2 FLOP per parameter and token. Embeddings take no time.
 ///
-/// An aggregate for designated initializers. `compute_rate` must be given, and the shape, for which `model_shapes` has
-/// examples.
+/// An aggregate for designated initializers. `compute_rate` and the shape must be given; `model_shapes` has examples of
+/// shapes.
 struct decoder {
     static constexpr std::string_view time_unit = "ms";
     static constexpr std::string_view memory_unit = "GB";
@@ -133,8 +133,8 @@ struct decoder {
     /// Number of leading layers with a shape of their own.
     std::size_t first_layers = 0;
     decoder_layer first_layer{};
-    /// Size of the vocabulary, for the output layer on the last stage and the embedding on the first. 0: the model has
-    /// neither.
+    /// Size of the vocabulary, for the output layer on the last stage and the embedding on the first. If 0, the model
+    /// has neither.
     std::size_t vocabulary = 0;
 
     std::size_t sequence = 4096;

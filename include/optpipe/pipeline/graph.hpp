@@ -64,7 +64,7 @@ template <class G> concept pipeline_graph = is_graph<G>;
 /// The type of graph that a file gives: all extents dynamic, any placement.
 using any_graph = graph<dynamic, dynamic, placement::map<>>;
 
-/// The same pipeline with all extents dynamic. Contract: every stage is on a rank of the graph.
+/// The pipeline `g` with all extents dynamic. Contract: every stage is on a rank of the graph.
 template <pipeline_graph Graph> [[nodiscard]] constexpr any_graph to_any_graph(const Graph& g) {
     per_stage<rank> ranks(g.stages());
     for (const stage s : g.all_stages()) {

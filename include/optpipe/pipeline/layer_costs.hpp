@@ -24,8 +24,8 @@ struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.
     memory_size static_memory{};
-    /// If empty, `keep`, and `offload` if the layer has transfer times. A stage has those options, matched by name,
-    /// that all of its layers have, provided that either all of them recompute ahead of the backward, or all inside it.
+    /// If empty, the options are `keep` and, given transfer times, `offload`. A stage has the options, matched by name,
+    /// that all its layers have, provided that either all of them recompute ahead of the backward, or all inside it.
     storage_list<false> storage{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };

@@ -131,8 +131,8 @@ private:
     bool cut_ = false;
 };
 
-/// Does the same for lists of storage options: chooses the option of every stage. Remembers the combinations of peak,
-/// remaining device memory and host memory that no other combination dominates.
+/// Chooses the storage option of every stage, in problems with lists of storage options. Remembers the combinations of
+/// peak, remaining device memory and host memory that no other combination dominates.
 template <pipeline_graph Graph> class storage_choices {
 public:
     constexpr storage_choices(const basic_problem<Graph>& p, rank r, std::size_t most_states)

@@ -38,7 +38,7 @@ template <class Model, pipeline_graph Graph>
     return costs;
 }
 
-/// The same costs for every stage.
+/// A memory model with the same costs for every stage.
 struct uniform_memory {
     stage_costs each{};
     [[nodiscard]] constexpr stage_costs costs(stage, std::size_t) const { return each; }

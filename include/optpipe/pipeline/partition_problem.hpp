@@ -47,7 +47,7 @@ namespace detail {
 
 } // namespace detail
 
-/// All reasons why it isn't a valid partition problem; empty if it can be planned.
+/// All reasons why `p` isn't a valid partition problem; empty if it can be planned.
 [[nodiscard]] std::vector<violation> validate(const partition_problem& p);
 
 } // namespace optpipe

@@ -189,9 +189,9 @@ template <pipeline_graph Graph> struct basic_problem {
             longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
-    /// The largest amount of device memory that matters, to which comparisons of memory are relative: a stash, or a
-    /// limit. A limit counts for no more than all stashes of its rank together, so that a huge number meant as "no
-    /// limit" doesn't blur the comparisons on other ranks.
+    /// The largest stash or limit of device memory; comparisons of memory are relative to this amount. A limit counts
+    /// for no more than all stashes of its rank together, so that a huge number meant as "no limit" doesn't blur the
+    /// comparisons on other ranks.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());
@@ -209,7 +209,7 @@ template <pipeline_graph Graph> struct basic_problem {
 /// A problem with all extents dynamic, as read from a file.
 using problem = basic_problem<any_graph>;
 
-/// The same problem with all extents dynamic.
+/// The problem `p` with all extents dynamic.
 template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_problem<Graph>& p) {
     per_stage<stage_costs> costs(p.graph.stages());
     for (const stage s : p.graph.all_stages())

@@ -186,7 +186,7 @@ private:
         if (recompute_cheap_layers) return 10.0 * bytes_per_element * elements();
         return elements() * (16.0 * bytes_per_element + 2.0) + attention_bytes();
     }
-    /// The term 5as of it.
+    /// The term 5as of `stash_bytes()`.
     [[nodiscard]] constexpr double attention_bytes() const {
         const double attention =
             static_cast<double>(heads) * static_cast<double>(sequence) / static_cast<double>(hidden);

@@ -54,7 +54,7 @@ struct background_plan {
     std::shared_ptr<const optpipe::schedule> schedule{};
     duration objective = duration::unlimited();
     duration bound{};
-    /// The strategy or builder that found it.
+    /// The strategy or builder that found the schedule.
     std::string method{};
     /// Whether the search has ended.
     bool finished = false;

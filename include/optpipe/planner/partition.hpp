@@ -39,7 +39,7 @@ namespace optpipe {
 
 /// A partition of a model's layers among the stages of a pipeline, and its plan.
 struct partition_plan {
-    /// Index of the pipeline that it is for.
+    /// Index of the pipeline that the plan is for.
     std::size_t chosen = 0;
     /// Number of layers of each of its stages, in the order of the model.
     std::vector<std::size_t> layers{};
@@ -67,7 +67,7 @@ struct partition_plan {
 /// and names the rank with the largest shortage in it. Throws `input_error` if `validate` rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
-/// The same for one pipeline, `p`, whose stages stay on their ranks.
+/// Divides the layers among the stages of one pipeline, `p`; its stages stay on their ranks.
 [[nodiscard]] outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                      const plan_options& options = {});
 
@@ -241,8 +241,8 @@ public:
         } while (next_partition(each));
     }
     /// The initial partitions, if they fit: equally many layers on each stage; then the most even work; then, from
-    /// there, the least bound. If none fits, the one with the least shortage, which need not fit either. Computes the
-    /// bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
+    /// there, the least bound. If none fits, the partition with the least shortage, which need not fit either. Computes
+    /// the bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
     /// `most_fitted` partitions fit; until `stop()`.
     [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours, std::size_t most,
                                                        std::size_t most_fitted,
@@ -412,7 +412,7 @@ private:
             if (each.best) look_around(*each.best);
         return planned_.empty() ? refused : std::nullopt;
     }
-    /// Tries partitions until it is late, or until no partition is left that may be the best; false in the latter case.
+    /// Tries partitions while time allows, or until none is left that may be the best; false in the latter case.
     bool search() {
         while (may_go_on() && !is_near_enough())
             if (!try_most_promising()) return false;
@@ -477,8 +477,8 @@ private:
     }
     /// Whether the best plan is within the requested gap of the bound on all partitions.
     [[nodiscard]] bool is_near_enough() const { return (1.0 - options_.gap) * best_objective() <= proven_bound(); }
-    /// No schedule of any partition is shorter, by their work and, if all are seen, by the bound of each. Partitions
-    /// that were skipped have bounds of at least the best objective.
+    /// A bound on the schedules of all partitions: by their work and, if all partitions are listed, by the bound of
+    /// each. Skipped partitions have bounds of at least the best objective.
     [[nodiscard]] duration proven_bound() const {
         // The bound by work doesn't depend on the placements, in which the pipelines differ.
         const auto by_work = pipelines_.front().space.bound();
@@ -492,8 +492,8 @@ private:
             least = std::min(least, each.planned.bound);
         return std::max(std::min(by_work, best_objective()), least);
     }
-    /// Sets the bound to the better one of the partition's and the one on all partitions. If a stop request cut the
-    /// search for partitions short, it also counts as the reason of the plan.
+    /// Sets the plan's bound to the larger of two: its own and `bound`, which holds for all partitions. If a stop
+    /// request cut the search for partitions short, the request is also the plan's reason to end.
     void finish(plan_result& best, duration bound) const {
         best.bound = std::min(std::max(best.bound, bound), best.objective);
         best.gap = relative_gap(best.objective, best.bound);

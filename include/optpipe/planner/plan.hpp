@@ -28,10 +28,10 @@ namespace optpipe {
 [[nodiscard]] outcome<plan_result> plan(const problem& p, const plan_options& options,
                                         std::vector<any_search_strategy> strategies);
 
-/// The same with all strategies of this library.
+/// Plans with all strategies of this library.
 [[nodiscard]] outcome<plan_result> plan(const problem& p, const plan_options& options = {});
 
-/// The same for a problem with static extents.
+/// Plans a problem with static extents, with all strategies of this library.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>)
     [[nodiscard]] outcome<plan_result> plan(const basic_problem<Graph>& p, const plan_options& options = {}) {

@@ -27,7 +27,7 @@ struct plan_options {
     std::optional<std::chrono::duration<double>> time_limit{};
     /// Number of threads. 0, or more than the machine has cores: one thread per core.
     std::size_t threads = 0;
-    /// Counts the processor time of all threads of the search, and may limit it to a share; null for neither.
+    /// Counts the processor time of all threads of the search, and may limit it to a share. If null, it does neither.
     std::shared_ptr<processor_share> processor{};
     std::uint64_t seed = 1;
     /// The (objective − bound) / objective at which the search stops, from 0 to 1.
@@ -41,16 +41,16 @@ struct plan_options {
     bool deterministic = false;
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
-    /// A schedule to begin from, such as the one in use after costs have changed; the plan is never worse. Its order is
-    /// used, not its times (`retime`), and positions in lists of storage options, not names. `plan` throws
-    /// `input_error` if the problem can't execute it within its memory; call `retime` first to find out.
+    /// A schedule to begin from, such as the one in use after costs have changed; the plan is never worse than this
+    /// schedule. Its order is used, not its times (`retime`), and positions in lists of storage options, not names.
+    /// `plan` throws `input_error` if the problem can't execute it within its memory; call `retime` first to find out.
     std::optional<schedule> start{};
     /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
     /// steps that confirm it, the percentile of the plan is never worse than that of the start (without a start, of the
     /// plan without noise).
     std::optional<robust_options> robust{};
     /// Called at every better schedule or bound: one call at a time, from any thread. Strategies with new results wait
-    /// for it, so keep it short.
+    /// for the call, so keep it short.
     std::function<void(const search_progress&)> progress{};
     /// A folder that keeps plans from one run to the next; empty for none.
     std::string cache{};

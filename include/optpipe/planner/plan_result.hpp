@@ -38,12 +38,12 @@ enum class plan_end {
 struct contribution {
     std::string name;
     std::size_t runs = 0;
-    /// Wall-clock seconds, summed over its runs.
+    /// Wall-clock seconds, summed over the strategy's runs.
     double seconds = 0.0;
-    /// Number of times it improved the incumbent, and its best objective; unlimited if none.
+    /// Number of times the strategy improved the incumbent, and its best objective; unlimited if it found none.
     std::size_t schedules = 0;
     duration objective = duration::unlimited();
-    /// Number of times it raised the bound, and its best bound; 0 if none.
+    /// Number of times the strategy raised the bound, and its best bound; 0 if it found none.
     std::size_t bounds = 0;
     duration bound{};
 };
@@ -51,11 +51,11 @@ struct contribution {
 /// The result of a builder.
 struct builder_result {
     std::string method;
-    /// Empty if it has no schedule within the memory; `why` then has the reason.
+    /// Empty if the builder has no schedule within the memory; `why` then has the reason.
     std::optional<duration> objective{};
     refusal why{};
     double seconds = 0.0;
-    /// Whether it is one of the published schedules.
+    /// Whether the builder makes a published schedule.
     bool published = true;
 };
 
@@ -81,7 +81,7 @@ struct plan_result {
     std::vector<contribution> contributions{};
     std::vector<builder_result> builders{};
     cache_use cached = cache_use::none;
-    /// Set if `plan_options::robust` was. The bound is always one on the objective without noise.
+    /// Set if `plan_options::robust` is set. `bound` still refers to the objective without noise.
     std::optional<robust_result> robust{};
 };
 

@@ -133,7 +133,7 @@ inline std::optional<schedule> start_of(const problem& p, const plan_options& op
     return *std::move(timed);
 }
 
-/// While it lives, the thread that made it and the threads of the arena are counted as threads of the search.
+/// While this object lives, the thread that made it and the arena's threads are counted as threads of the search.
 class counted_threads : oneapi::tbb::task_scheduler_observer {
 public:
     counted_threads(oneapi::tbb::task_arena& arena, std::shared_ptr<processor_share> processor)
@@ -249,7 +249,7 @@ private:
         log_.add(strategy->name(), watch.seconds());
         has_finished_adaptive_ = options_.time_limit && !view.done();
     }
-    /// The strategies, without those that would only find the same again.
+    /// The strategies, without those that would only find the same results again.
     [[nodiscard]] std::vector<any_search_strategy> strategies_left() const {
         auto left = strategies_;
         if (has_finished_adaptive_)

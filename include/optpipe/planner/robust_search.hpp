@@ -32,7 +32,7 @@ namespace optpipe {
 
 /// How plans for a percentile are searched. Not tuned.
 struct robust_parameters {
-    /// Shares of the time, in (0, 1): for the plan without noise, from which the others begin, and for the one with
+    /// Shares of the time, in (0, 1): for the plan without noise, from which the others begin, and for the plan with
     /// slack.
     double nominal_share = 0.5;
     double protected_share = 0.2;
@@ -42,8 +42,8 @@ struct robust_parameters {
     std::size_t farthest_move = 3;
     /// A refused move is assumed to need samples / `samples_per_look` samples on average.
     std::size_t samples_per_look = 10;
-    /// Steps that confirm the result, as a multiple of `samples`; they weren't used in the search. Limited to the
-    /// number that `confirmation_share` of the time limit allows, but at least `least_confirmation`, so that
+    /// Steps that confirm the result, as a multiple of `samples`; they weren't used in the search. Their number is
+    /// limited to what `confirmation_share` of the time limit allows, but is at least `least_confirmation`, so that
     /// percentiles are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
@@ -98,7 +98,7 @@ public:
     [[nodiscard]] const order* best() const { return best_.operations.empty() ? nullptr : &best_; }
 
 private:
-    /// The best order with one computation moved past one to `farthest_move` others of its rank, in either direction.
+    /// The best order with one computation moved past up to `farthest_move` others of its rank, in either direction.
     [[nodiscard]] std::optional<order> neighbour(random_numbers& random) const {
         const auto& ops = best_.operations;
         const auto first = random.below(ops.size());

@@ -163,7 +163,7 @@ struct instruction {
     /// The first of its waits in `rank_program::waits`, and their number.
     std::uint32_t first_wait = 0;
     std::uint32_t waits = 0;
-    /// The marker that is recorded after it, if another instruction waits for it.
+    /// The marker that is recorded after the instruction, if another instruction waits for this one.
     marker_id records = no_marker;
 
     [[nodiscard]] constexpr buffer_id buffer(buffer_role role) const { return buffers[static_cast<std::size_t>(role)]; }
@@ -175,7 +175,7 @@ struct instruction {
 /// One thread issues the instructions in this order, each to its lane. A lane runs its instructions in order. Lanes run
 /// at the same time, except that instructions wait for markers. Every marker is recorded once per step, and issued
 /// before all instructions that wait for it. Sends are rendezvous: an exchange ends only after all its partners have
-/// started theirs.
+/// started their exchanges.
 struct rank_program {
     optpipe::rank self{};
     std::size_t ranks = 0;

@@ -44,13 +44,13 @@ inline constexpr std::array all_operation_kinds{
     return false;
 }
 
-/// Whether it passes the gradient to the stage before.
+/// Whether an operation of this kind passes the gradient to the stage before.
 [[nodiscard]] constexpr bool is_gradient(operation_kind kind) {
     return kind == operation_kind::backward_input || kind == operation_kind::backward;
 }
 
-/// Whether it adds to the gradients of the weights. It is then the last operation of its microbatch that uses the
-/// stash.
+/// Whether an operation of this kind adds to the gradients of the weights. It is then the last operation of its
+/// microbatch that uses the stash.
 [[nodiscard]] constexpr bool is_weight_gradient(operation_kind kind) {
     return kind == operation_kind::backward_weight || kind == operation_kind::backward;
 }
@@ -95,7 +95,7 @@ constexpr operation offload_of(stage s, microbatch m) { return {s, operation_kin
 constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind::reload, m}; }
 constexpr operation recompute_of(stage s, microbatch m) { return {s, operation_kind::recompute, m}; }
 
-/// Whether they do the same work, with any storage option.
+/// Whether `a` and `b` do the same work, with any storage option.
 [[nodiscard]] constexpr bool is_same_work(const operation& a, const operation& b) {
     return a.stage == b.stage && a.kind == b.kind && a.microbatch == b.microbatch;
 }

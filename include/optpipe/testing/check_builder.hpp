@@ -25,17 +25,17 @@ struct builder_trials {
     std::size_t problems = 200;
     std::uint64_t seed = 1;
     problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 8, .cells = 48};
-    /// The least share of the problems that the builder must apply to. A builder for one placement and split backwards
-    /// applies to about a tenth of them.
+    /// The builder must apply to at least this share of the problems. A builder for one placement and split backwards
+    /// applies to about a tenth.
     double least_share = 0.05;
 };
 
-/// A mistake of a builder, on the smallest problem found for it.
+/// A mistake of a builder, on the smallest problem found that shows the mistake.
 struct builder_failure {
     std::string reason;
     /// `code_of` prints it as C++, and `problem_to_json` of io/write_json.hpp as a file for the program.
     problem smallest;
-    /// The builder's order for it, as far as there is one.
+    /// The builder's order for the problem, as far as there is one.
     std::vector<operation> order{};
     /// Number of problems with the same failure, and the seed of the first for `make_random_problem`.
     std::size_t alike = 0;
@@ -61,7 +61,7 @@ struct builder_report {
     /// Number of problems for which it gave an order.
     std::size_t applied = 0;
     double least_share = 0.0;
-    /// One for each kind of failure.
+    /// One failure of each kind.
     std::vector<builder_failure> failures{};
 
     [[nodiscard]] bool applies_often_enough() const {

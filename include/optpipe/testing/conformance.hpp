@@ -306,9 +306,9 @@ private:
 
 /// Violations of the concepts by an executor, one sentence each; empty if there are none.
 ///
-/// Must be called on every rank at the same time, each with its executor: by a thread per rank, or a process. Work
-/// holds lanes back, and, with several ranks, messages do, so that anything that happens too early is found every time.
-/// Only errors during a running copy are found by chance. A check that gets stuck ends the run, and reports its place.
+/// Must be called on every rank at the same time, each with its executor, from a thread or process per rank. Work holds
+/// lanes back, and, with several ranks, messages do, so that anything that happens too early is found every time. Only
+/// errors during a running copy are found by chance. A check that gets stuck ends the run, and reports its place.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {
     static_assert(execution::check_executor<Executor>());

@@ -207,7 +207,7 @@ private:
 /// Violations of the concept by a control channel, one sentence each; empty if there are none. A channel that is also a
 /// peer channel is checked as both.
 ///
-/// Must be called on every rank at the same time, each with its end: by a thread per rank, or a process.
+/// Must be called on every rank at the same time, each with its end, from a thread or process per rank.
 template <class Channel>
 [[nodiscard]] std::vector<violation> check_control_channel(Channel& by, const control_channel_options& how = {}) {
     static_assert(execution::check_control_channel<Channel>());

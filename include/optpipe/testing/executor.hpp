@@ -115,7 +115,7 @@ struct lane_without_record : archetype::lane {
 struct lane_without_wait : archetype::lane {
     void wait(const marker&) = delete;
 };
-/// Its `wait` changes the marker, so a reader of the marker can't use it.
+/// The lane's `wait` changes the marker, so a reader of the marker can't use this lane.
 struct lane_with_mutable_wait : archetype::lane {
     void wait(marker&) {}
 };
@@ -135,7 +135,7 @@ struct memory_with_bare_pointer : archetype::device_memory {
     std::byte* device(std::size_t) { return nullptr; }
 };
 
-/// It sends messages one by one.
+/// This transport sends messages one by one.
 struct transport_without_exchange {
     void send(archetype::lane&, const task_label&, std::span<const std::byte>) {}
     void receive(archetype::lane&, const task_label&, std::span<std::byte>) {}
@@ -203,7 +203,7 @@ struct peer_channel_without_place : archetype::peer_channel {
 struct peer_channel_without_send : archetype::peer_channel {
     void send() = delete;
 };
-/// Its `receive` doesn't wait.
+/// The channel's `receive` doesn't wait.
 struct peer_channel_without_wait : archetype::peer_channel {
     std::optional<std::string> receive(optpipe::rank) { return {}; }
 };
@@ -214,7 +214,7 @@ struct control_channel_without_place : archetype::control_channel {
 struct control_channel_without_publish : archetype::control_channel {
     void publish() = delete;
 };
-/// It waits for a text in any case.
+/// The channel waits for a text in any case.
 struct control_channel_with_bare_text : archetype::control_channel {
     std::string next_published() { return {}; }
 };

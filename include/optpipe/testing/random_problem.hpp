@@ -34,7 +34,7 @@ struct problem_ranges {
 
 struct random_problem {
     optpipe::problem problem;
-    /// All times of the problem are integral multiples of it.
+    /// All times of the problem are integral multiples of this number.
     double grid = 1.0;
 };
 

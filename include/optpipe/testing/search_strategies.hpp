@@ -39,7 +39,7 @@ struct strategy_with_mutable_call {
     static constexpr std::string_view name = "mutant";
     void operator()(search_state&, const strategy_options&) {}
 };
-/// It returns a result, which must be offered to the state instead.
+/// The strategy returns a result, which must be offered to the state instead.
 struct strategy_with_result {
     static constexpr std::string_view name = "mutant";
     bool operator()(search_state&, const strategy_options&) const { return true; }

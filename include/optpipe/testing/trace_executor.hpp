@@ -134,7 +134,7 @@ struct trace_lane_state {
     std::vector<execution::task_times> times{};
     virtual_time ready{};
     virtual_time over{};
-    /// For an exchange that has begun: number of messages that haven't met, and the end of the last one that has.
+    /// For an exchange that has begun: number of messages that haven't met, and the end of the last message that has.
     bool begun = false;
     std::size_t left = 0;
     virtual_time met{};

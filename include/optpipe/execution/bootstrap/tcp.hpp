@@ -46,7 +46,7 @@ public:
     }
     [[nodiscard]] int get() const { return handle_; }
     explicit operator bool() const { return handle_ >= 0; }
-    /// Makes all calls on it return at once; poll tells when they can proceed.
+    /// Makes all calls on the socket return at once; poll tells when they can proceed.
     void unblock() const { ::fcntl(handle_, F_SETFL, ::fcntl(handle_, F_GETFL) | O_NONBLOCK); }
 
 private:
@@ -257,7 +257,7 @@ private:
 } // namespace detail
 
 /// Distributes `bytes` of rank 0 to all ranks. Rank 0 listens at host:port, and returns when all other ranks have
-/// fetched theirs; the others connect and name themselves. Every rank throws after `patience`; the error of rank 0
+/// fetched the bytes; the others connect and name themselves. Every rank throws after `patience`; the error of rank 0
 /// includes the number of ranks that came.
 inline void share_by_tcp(std::span<std::byte> bytes, const std::string& host, const std::string& port, int rank,
                          int ranks, std::chrono::milliseconds patience) {

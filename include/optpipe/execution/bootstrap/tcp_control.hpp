@@ -114,8 +114,8 @@ private:
 
 /// One rank's control channel over sockets, which stay open: rank 0 listens at host:port, and all others connect to it.
 /// For executors that can't tell other processes of failures themselves, such as NCCL's (`cuda::options::failures`).
-/// All ranks construct and destroy theirs at the same time: the destructor waits for the others, at most for
-/// `patience`. A lost connection counts as a failure of that rank. If several ranks fail at the same time, each may
+/// All ranks construct and destroy their `tcp_control` at the same time: the destructor waits for the others, at most
+/// for `patience`. A lost connection counts as a failure of that rank. If several ranks fail at the same time, each may
 /// report its own reason.
 class tcp_control final : public execution::failure_channel,
                           private threads::control_carrier,
@@ -168,7 +168,7 @@ private:
 
     // Used before the thread starts.
 
-    /// The first message of a rank. A peer that sends anything else isn't one.
+    /// The first message of a rank. A peer that sends anything else isn't a rank.
     struct greeting {
         static constexpr std::uint64_t of_a_rank = 0x6f70745f6374726c; // "opt_ctrl"
         std::uint64_t magic = of_a_rank;

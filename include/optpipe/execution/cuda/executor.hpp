@@ -84,7 +84,7 @@ public:
 using step_graph = index<struct step_graph_tag>;
 
 /// One rank on a CUDA device. To be used by one thread, the one that issues. Lower its programs starting from
-/// `cuda::lowering_defaults`, or those of NCCL: `lower` itself knows nothing about devices.
+/// `cuda::lowering_defaults`, or `nccl::lowering_defaults`: `lower` itself knows nothing about devices.
 class executor {
 public:
     using lane_type = lane;
@@ -203,7 +203,7 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks first: if the messages they wait for disappeared before, they would report that as another
+    /// Tells the other ranks first: if the messages that those wait for disappeared before, they would report another
     /// error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
@@ -300,7 +300,7 @@ private:
         return place;
     }
     [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return &s->place == &place_; }
-    /// Waits until no command of this rank is held back, or reports the one that is.
+    /// Waits until no command of this rank is held back, or reports the command that is held back.
     std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
         const auto held = [&]() -> const detail::lane_state* {

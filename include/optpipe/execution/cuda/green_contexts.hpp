@@ -45,7 +45,7 @@ public:
 
     [[nodiscard]] std::size_t size() const { return contexts_.size(); }
     [[nodiscard]] unsigned multiprocessors(std::size_t part) const { return parts_[part].sm.smCount; }
-    /// A stream whose kernels run on that part alone.
+    /// A stream whose kernels run on part `part` alone.
     [[nodiscard]] stream make_stream(std::size_t part, int priority = 0) const {
         CUstream made = nullptr;
         run<PFN_stream>("cuGreenCtxStreamCreate", &made, contexts_[part], unsigned{CU_STREAM_NON_BLOCKING}, priority);

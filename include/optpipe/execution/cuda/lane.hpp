@@ -83,7 +83,7 @@ public:
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
     /// Announces a lane of this kind, with room for that number of commands. Throws if its messages can't be carried
-    /// along with those of the others. Called first of all, without the mutex.
+    /// along with those of the other lanes. Called first of all, without the mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
@@ -297,7 +297,7 @@ struct flow {
     }
 
 private:
-    /// While it lives, the group's mutex is unlocked, and no other thread uses the lane.
+    /// While this object lives, the group's mutex is unlocked, and no other thread uses the lane.
     class launching {
     public:
         launching(state& on, lock_type& lock) : on_{&on}, lock_{&lock} {

@@ -20,7 +20,7 @@ using stream_source = std::function<cudaStream_t(rank, lane_kind)>;
 
 struct options {
     int device = 0;
-    /// The device of each rank of a `cluster`; ranks may share a device. Empty: all are on `device`.
+    /// The device of each rank of a `cluster`; ranks may share a device. If empty, all ranks are on `device`.
     std::vector<int> devices{};
     /// Time limit for one rank waiting for another at a message on the host, and for its device at the end of a step.
     /// Must be longer than a step takes.
@@ -38,7 +38,7 @@ struct options {
     std::size_t pinned_part = pinned_part_bytes;
     /// The channel that is told at once about a failure on this rank. Wherever this rank waits for its device or for
     /// NCCL, it asks the channel for failures of others; `finish` then throws those instead of waiting for its time
-    /// limit. `bootstrap::tcp_control` and `mpi::control` are such channels. It outlives executors.
+    /// limit. `bootstrap::tcp_control` and `mpi::control` are such channels. The channel must outlive the executors.
     execution::failure_channel* failures = nullptr;
     /// Called with a warning if something is likely to be slow.
     std::function<void(const std::string&)> warn{};

@@ -46,7 +46,7 @@ public:
 
     struct open_task {
         task_label label{};
-        /// Whether it waits for an event of another stream.
+        /// Whether the task waits for an event of another stream.
         bool waits = false;
     };
     /// The first task that isn't known to have ended.

@@ -20,7 +20,7 @@
 
 namespace optpipe::cuda {
 
-/// Set if a device may never stop using its memory, which is then never freed. Null: that can't happen.
+/// Set if a device may never stop using its memory, which is then never freed. If null, that can't happen.
 using leak_flag = std::shared_ptr<const std::atomic<bool>>;
 
 /// All device memory of a plan as one block, allocated once.
@@ -108,7 +108,7 @@ private:
 struct pinned_options {
     /// Bytes pinned by one call at most, rounded up to pages.
     std::size_t part = pinned_part_bytes;
-    /// The processors that touch the pages first, which places the pages in their memory. Empty: any.
+    /// The processors that touch the pages first, which places the pages in their memory. If empty, any processor may.
     std::vector<int> processors{};
 };
 

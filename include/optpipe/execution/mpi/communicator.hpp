@@ -50,8 +50,8 @@ public:
         return there ? *static_cast<int*>(value) : std::numeric_limits<short>::max();
     }
 
-    /// Makes the destructor free it. To be called only if all ranks have agreed that no messages are under way;
-    /// otherwise the next communicator that gets its place would receive them.
+    /// Makes the destructor free the communicator. To be called only if all ranks have agreed that no messages are
+    /// under way; otherwise the next communicator that gets its place would receive them.
     void free_at_end() { frees_ = true; }
 
 private:

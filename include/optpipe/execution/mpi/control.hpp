@@ -20,8 +20,8 @@ namespace optpipe::mpi {
 /// One rank's control channel over MPI. It serves executors that can't tell other processes of failures themselves,
 /// such as NCCL's (`cuda::options::failures`); a `member` has one, too.
 ///
-/// The communicator is borrowed: it is copied, and nothing is sent on it. All its processes construct and destroy
-/// theirs at the same time: the destructor waits for the others, at most for `patience`. A rank that leaves by an
+/// The communicator is borrowed: it is copied, and nothing is sent on it. All its processes construct and destroy their
+/// `control` at the same time: the destructor waits for the others, at most for `patience`. A rank that leaves by an
 /// exception ends the run for all. A process that disappears is noticed at a minimum, or by another wait for it.
 class control final : public execution::failure_channel {
 public:

@@ -45,8 +45,8 @@ private:
 static_assert(execution::check_executor<executor>());
 
 /// One rank of a communicator. The communicator is borrowed: it is copied, and nothing is sent on it. All its processes
-/// construct and destroy theirs at the same time: the destructor waits for the others, at most for `patience`. A rank
-/// that leaves by an exception ends the run for all.
+/// construct and destroy their `member` at the same time: the destructor waits for the others, at most for `patience`.
+/// A rank that leaves by an exception ends the run for all.
 ///
 /// `finish` throws on all ranks if any rank fails: an exception, a failed allocation, a message that is missing or
 /// wrong, a process that hangs or is gone. Rank, operation and reason are those that rank 0 heard of first, and ranks

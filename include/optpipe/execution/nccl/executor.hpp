@@ -67,9 +67,9 @@ struct borrowed_communicators {
     /// one holds up the issuing thread until the peer has reached its first message, and ends only by `abort`.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
-    /// Aborts the running work of one of them, as `ncclCommAbort` does; otherwise a wait for a lost rank would never
-    /// end. Called after a failure, at most once for each, in an open group (`ncclGroupStart`), by the rank's thread,
-    /// or by another thread while NCCL holds up the first. It must not throw.
+    /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
+    /// never end. Called after a failure, at most once for each, in an open group (`ncclGroupStart`), by the rank's
+    /// thread, or by another thread while NCCL holds up the first. It must not throw.
     communicator::abort_call abort{};
 };
 
@@ -174,8 +174,8 @@ public:
     /// arrived, and the other replicas would take the result for their gradients.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// A communicator for work other than the pipeline's messages. It ends with the others, and its address stays
-    /// valid. All of its ranks must call this together.
+    /// A communicator for work other than the pipeline's messages. The communicator ends with the others, and its
+    /// address stays valid. All of its ranks must call this together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -322,14 +322,14 @@ private:
     std::unique_ptr<watchdog> watched_;
 };
 
-/// One rank with its own GPU, connected to the others by NCCL. All ranks construct theirs at the same time: threads of
-/// one process, or processes on one or several machines.
+/// One rank with its own GPU, connected to the others by NCCL. All ranks construct their `member` at the same time:
+/// threads of one process, or processes on one or several machines.
 ///
 /// `options::patience` must be longer than a step takes. With `options::failures`, all ranks learn at once of the first
-/// failure, and throw it. Without it, each rank detects by itself that another is gone, and its error names itself.
+/// failure, and throw it. Without it, each rank detects alone that another rank is gone, and its error names itself.
 class member {
 public:
-    /// Throws `execution_error` if it can't join the others.
+    /// Throws `execution_error` if this rank can't join the others.
     member(const world_id& id, rank self, std::size_t ranks, const cuda::options& how = {},
            const communicator_limits& limits = {}) try
         : failures_{how.failures}, device_{how.device_of(self)},

@@ -16,9 +16,9 @@ namespace optpipe::nccl {
 /// Sums the gradients of the replicas of a rank's stages, each on its own device, on a communicator separate from those
 /// of the pipeline. For `reduce` of a stage model.
 ///
-/// All replicas construct theirs at the same time, before the first step, and the member outlives it. Their pipelines
-/// must run the same programs, so that all of them reduce in one order. If a replica doesn't come, the step of this
-/// rank, and so that of its pipeline, ends after `cuda::options::patience`.
+/// All replicas construct their `gradient_sum` at the same time, before the first step; the member must outlive the
+/// `gradient_sum`. Their pipelines must run the same programs, so that all of them reduce in one order. If a replica
+/// doesn't come, the step of this rank, and so that of its pipeline, ends after `cuda::options::patience`.
 class gradient_sum {
 public:
     /// `id` is made by one of the replicas, or by `execution::share_group_id` for all groups. `limits` restricts the

@@ -63,7 +63,7 @@ public:
     [[nodiscard]] std::vector<execution::control_star::addressed> take_outbox() { return star_.take_outbox(); }
     [[nodiscard]] bool has_outgoing() const { return star_.has_outgoing(); }
     void take(rank from, execution::control_letter what);
-    /// Whether its rank has begun a minimum that it hasn't read, or waits for a text.
+    /// Whether the channel's rank has begun a minimum that it hasn't read, or waits for a text.
     [[nodiscard]] bool is_waited_for() const { return star_.is_under_way() || is_receiving_; }
 
 private:
@@ -72,7 +72,7 @@ private:
         changed_.wait_for(lock, own_patience(), [&] { return has_come() || failed_.happened().load(); });
         return has_come();
     }
-    /// Reports a failure, of which only the first counts, and throws.
+    /// Reports a failure and throws. If several are reported, only the first counts.
     [[noreturn]] void fail(const std::string& waited_for, const std::string& missing);
     /// The time limit of this rank. Other ranks wait longer than rank 0, which knows the missing ranks and reports
     /// them.

@@ -33,12 +33,12 @@ struct options {
     /// Time limit for one rank waiting for another at a message, and for rank 0 waiting for the others at a minimum of
     /// the control channel; the others wait twice as long for rank 0.
     nanoseconds patience = std::chrono::seconds{60};
-    /// Bytes of each rank's device, for all slabs together, and of its host. Empty: no limit.
+    /// Bytes of each rank's device, for all slabs together, and of its host. If empty, there is no limit.
     per_rank<std::size_t> device_memory{};
     per_rank<std::size_t> host_memory{};
     copy_time copies{};
     message_time messages{};
-    /// Ranks that share a link to the host (`transfer_rules`). Empty: each rank has its own link.
+    /// Ranks that share a link to the host (`transfer_rules`). If empty, each rank has its own link.
     transfer_rules<> transfer{};
     bool record_times = false;
     fault_injection faults{};

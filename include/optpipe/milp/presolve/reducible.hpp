@@ -35,7 +35,7 @@ struct activity_range {
     }
     /// Rounding error of the sums; 0 while all summands are integers.
     [[nodiscard]] double noise() const { return noise_within(size, is_exact); }
-    /// The same when the sums are compared with these sides.
+    /// The noise when the sums are compared with the given sides.
     [[nodiscard]] double noise(double lower, double upper) const {
         double largest = size;
         bool exact = is_exact;

@@ -88,8 +88,8 @@ public:
         const auto left = countable() - std::min(countable(), memory());
         return parent_ != nullptr ? std::min(left, parent_->memory_left()) : left;
     }
-    /// The bytes by which one relaxation may grow before the next check, as others may grow at the same time. Unlimited
-    /// in deterministic mode, where it mustn't depend on the progress of others.
+    /// The bytes by which one relaxation may grow before the next check, as other relaxations may grow at the same
+    /// time. Unlimited in deterministic mode, where the number mustn't depend on the progress of other threads.
     [[nodiscard]] std::size_t memory_left_for_one() const {
         if (!limits_memory() || !counts_matter_) return std::numeric_limits<std::size_t>::max();
         const auto share = memory_left() / relaxations_.load(std::memory_order_relaxed);

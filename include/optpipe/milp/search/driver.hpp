@@ -59,8 +59,8 @@ public:
 
 private:
     /// Searches again with the sides moved by a part of their tolerance, after a search that found no point: a model is
-    /// infeasible only if it stays so. Points must be within the rest of the tolerance. The search may use one node
-    /// more than the first one did, and has no conflict search, which has no such limit.
+    /// infeasible only if it stays infeasible. Points must be within the rest of the tolerance. The search may use one
+    /// node more than the first one did, and has no conflict search, which has no such limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.1; // share of the tolerance; other solvers allow as much in their relaxations
         constexpr double rest = 0.899;
@@ -162,8 +162,8 @@ private:
             reduction_.tighten(root.engine().bounds(), problem_);
         }
     }
-    /// Memory of the models that presolve makes of the given one. They exist for a while even if little remains of
-    /// them.
+    /// Memory of the models that presolve makes of the given one. These models exist for a while even if little remains
+    /// of them.
     [[nodiscard]] std::size_t least_memory() const {
         constexpr std::size_t per_term = 72;
         constexpr std::size_t per_line = 250;

@@ -35,8 +35,8 @@ public:
         return values_;
     }
 
-    /// The solution, with its objective, as `offer` would store it; empty if it isn't a solution. `values` has one
-    /// value per variable of the given model.
+    /// The solution, with its objective, as `offer` would store it; empty if `values` isn't a solution. `values` has
+    /// one value per variable of the given model.
     [[nodiscard]] std::optional<solution> verified(std::vector<double> values) const {
         if (values.size() != given_->variables()) return std::nullopt;
         for (const variable x : given_->all_variables())

@@ -15,7 +15,7 @@
 
 namespace optpipe {
 
-/// The same order with `to` instead of `from` microbatches, to < from: the first `kept` stay, and the last of the
+/// The order `all` with `to` instead of `from` microbatches, to < from: the first `kept` stay, and the last of the
 /// others.
 [[nodiscard]] inline operation_sequence drop_microbatches(const operation_sequence& all, std::size_t from,
                                                           std::size_t to, std::size_t kept) {
@@ -49,7 +49,7 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
 
 } // namespace detail
 
-/// The same order with more microbatches: repeats the section between the first stage's forwards of microbatches `at`
+/// The order `all` with more microbatches: repeats the section between the first stage's forwards of microbatches `at`
 /// and `at + period` as often as necessary. Executable if that section is one period of a steady state.
 [[nodiscard]] inline operation_sequence repeat_microbatches(const operation_sequence& all, std::size_t from,
                                                             std::size_t to, std::size_t at, std::size_t period) {

@@ -109,7 +109,7 @@ private:
 
 } // namespace detail
 
-/// The same order with the storage option of its forward for each stage and microbatch. Transfers and recomputations
+/// The order `all`, with the storage option of its forward for each stage and microbatch. Transfers and recomputations
 /// that the option doesn't have are removed. Missing ones are inserted where they change least, right after the forward
 /// or right before the backward. An order with operations or options unknown to `p` stays unchanged.
 [[nodiscard]] inline operation_sequence follow_storage(const problem& p, operation_sequence all) {

@@ -48,7 +48,7 @@ struct canonical_problem {
     std::vector<double> times{};
     /// In units of the largest stash: activation and weight stash of each stage.
     std::vector<double> stashes{};
-    /// In the same units, per rank. Infinite if a limit is more than all microbatches need.
+    /// Limits in the same units, per rank; infinite if a limit is more than all microbatches need.
     std::vector<double> limits{};
     std::vector<double> host_limits{};
     /// The scale of the tolerance in comparisons of memory.
@@ -71,7 +71,7 @@ struct canonical_units {
 /// The storage options in canonical units, in the order of the problem's lists.
 [[nodiscard]] std::vector<canonical_options> canonical_storage(const problem& p);
 
-/// A short name. Equal forms share it, and forms that differ only by rounding almost always do.
+/// A short name of `form`. Equal forms have the same name; forms that differ only by rounding almost always do, too.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
 
 } // namespace optpipe

@@ -15,7 +15,7 @@ struct cache_entry {
     double bound = 0.0;
     /// The time in seconds given to the search; infinite after a proof.
     double budget = 0.0;
-    /// The strategy that found it.
+    /// The strategy that found the schedule.
     std::string method{};
     /// Operations in the order of their starts. Their storage options are positions in `of.storage`.
     std::vector<operation> operations{};

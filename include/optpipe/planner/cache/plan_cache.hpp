@@ -120,7 +120,7 @@ private:
     /// Number of similar entries that are adapted; each takes some passes through the problem. Not tuned, like the
     /// others here.
     static constexpr std::size_t most_near = 4;
-    /// Number of entries per folder; the oldest are removed. A look-up reads the head of each.
+    /// Number of entries per folder; the oldest are removed. A look-up reads the head of each entry.
     static constexpr std::size_t most_entries = 256;
     /// Larger heads and files aren't read, because no search wrote them.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;

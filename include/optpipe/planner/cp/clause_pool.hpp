@@ -32,10 +32,10 @@ public:
     struct clause {
         std::vector<literal> literals{};
         std::uint32_t distinct_levels = 0;
-        /// The largest objective, in ticks, for which it holds.
+        /// The largest objective, in ticks, for which the clause holds.
         ticks limit = std::numeric_limits<ticks>::max();
     };
-    /// A search that adds clauses and takes those of the others.
+    /// A search that adds clauses and takes those of the other searches.
     class member {
     public:
         member() = default;

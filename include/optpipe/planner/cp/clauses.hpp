@@ -24,7 +24,7 @@ public:
         [[nodiscard]] clause_index clause() const { return clause_ / 2; }
         /// Whether the clause has two literals. The blocker is then the other one, and the clause needn't be read.
         [[nodiscard]] bool is_binary() const { return clause_ % 2 != 0; }
-        /// One of its literals; the clause is satisfied while this one is true.
+        /// A literal of the clause, which is satisfied while this literal is true.
         [[nodiscard]] literal blocker() const { return blocker_; }
 
     private:

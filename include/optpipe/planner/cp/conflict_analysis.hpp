@@ -228,7 +228,7 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// Outcomes per entry of the trail, and the entries that have one.
+    /// Outcomes per entry of the trail, and the entries that have an outcome.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

@@ -285,7 +285,7 @@ private:
         }
         return true;
     }
-    /// With storage options, any pair of microbatches may overtake in the pooled model, which makes it much harder.
+    /// With storage options, any pair of microbatches may overtake in the pooled model, which makes this much harder.
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
         return problem_->has_storage_options() && search.model->form() == overtaking::pooled && ordered_ &&
                incumbent_searches_[1].active;

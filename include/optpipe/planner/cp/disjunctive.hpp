@@ -189,7 +189,7 @@ private:
         std::sort(all_.begin(), all_.end(),
                   [](const job& a, const job& b) { return a.head != b.head ? a.head < b.head : a.place < b.place; });
     }
-    /// Groups jobs whose windows overlap, directly or through others. Groups propagate independently.
+    /// Groups jobs whose windows overlap, directly or through other jobs. Groups propagate independently.
     template <class Look> bool for_each_cluster(Look look) {
         for (std::size_t begin = 0; begin < all_.size();) {
             auto end = begin;

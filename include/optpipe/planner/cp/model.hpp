@@ -63,12 +63,12 @@ struct knapsack_constraint {
 struct model {
     std::vector<task> tasks{};
     std::vector<difference> differences{};
-    /// One per variable; variables without tasks have first == second.
+    /// One choice per variable; variables without tasks have first == second.
     std::vector<choice> choices{choice{}};
     std::vector<machine> machines{};
     std::vector<knapsack_constraint> knapsacks{};
     std::vector<std::vector<literal>> clauses{};
-    /// For each variable, another one that it implies directly (for presences, n ≥ k + 1 implies n ≥ k); 0 for none.
+    /// For each variable, a variable that it implies directly (for presences, n ≥ k + 1 implies n ≥ k); 0 for none.
     std::vector<std::uint32_t> implied{0};
 
     [[nodiscard]] std::size_t variables() const { return choices.size(); }
@@ -91,7 +91,7 @@ struct model {
         std::erase(c, never);
         clauses.push_back(std::move(c));
     }
-    /// A literal that is true if any of these is.
+    /// A literal that is true if any literal of `some` is true.
     literal add_any_of(std::vector<literal> some) {
         std::erase(some, never);
         if (some.empty()) return never;
@@ -103,7 +103,7 @@ struct model {
         add_clause(std::move(some));
         return any;
     }
-    /// A literal that is true if and only if both of these are.
+    /// A literal that is true if and only if `a` and `b` are true.
     literal add_both(literal a, literal b) {
         if (a == never || b == never) return never;
         if (a == always || b == always) return a == always ? b : a;

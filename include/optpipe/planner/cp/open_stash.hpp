@@ -11,7 +11,7 @@
 
 namespace optpipe::cp {
 
-/// Per stage, the storage options that its stashes may change to. Empty if they keep theirs.
+/// Per stage, the storage options that its stashes may change to. Empty if all stashes keep their options.
 using storage_candidates = std::vector<std::vector<storage_index>>;
 
 /// A stash of a `partial_order` whose storage option may change, with the tasks and sizes under each option.
@@ -39,7 +39,7 @@ struct open_stash {
 
     node forward = no_node;
     node gradient = no_node;
-    /// All alternatives; the first is the one in use.
+    /// All alternatives; the first alternative is in use.
     std::vector<alternative> alternatives{};
 
     /// The optional items of one kind, without duplicates.

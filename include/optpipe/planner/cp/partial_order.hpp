@@ -43,15 +43,15 @@ public:
         /// Start in the current schedule.
         ticks start = 0;
         bool free = false;
-        /// Whether it is a transfer of an optional offload, or needed only under some options of an open stash.
+        /// Whether the item is a transfer of an optional offload, or needed only under some options of an open stash.
         bool optional = false;
-        /// Whether it lengthens the gradient of an open stash, and isn't an operation of its own.
+        /// Whether the item lengthens the gradient of an open stash, and isn't an operation of its own.
         bool is_extra = false;
-        /// Whether it is part of the current schedule.
+        /// Whether the item is part of the current schedule.
         bool in_schedule = true;
         /// The other transfer of an optional offload.
         node partner = no_node;
-        /// The open stash to which it belongs.
+        /// The open stash to which the item belongs.
         std::uint32_t stash = no_stash;
         /// Memory acquired at its start and released at its end; for an open stash's forward and gradient, the least of
         /// all options.
@@ -200,7 +200,7 @@ private:
     [[nodiscard]] std::uint32_t stash_of(const operation& op) const {
         return stash_of_cell_.empty() ? no_stash : stash_of_cell_[cell_(op)];
     }
-    /// Whether it belongs to an open stash, and other options may not need it.
+    /// Whether the operation belongs to an open stash, and other options may not need it.
     [[nodiscard]] bool is_alternative(const operation& op) const {
         return stash_of(op) != no_stash && (is_transfer(op.kind) || op.kind == operation_kind::recompute);
     }

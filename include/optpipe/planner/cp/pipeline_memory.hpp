@@ -36,7 +36,7 @@ public:
     void used_if(literal l, ticks amount) {
         if (amount > 0) add(l, amount, no_task, false);
     }
-    /// Adds terms whose literals are nested: each one implies those before it.
+    /// Adds terms whose literals are nested: each literal implies those before it.
     void used_if_nested(const std::vector<std::pair<literal, ticks>>& terms) {
         std::vector<std::uint32_t> before;
         for (const auto& [l, amount] : terms) {
@@ -69,7 +69,7 @@ private:
         result_.terms.push_back({chosen, amount, {}});
         origins_.push_back({by, at_end});
     }
-    /// A release that hasn't happened implies that later ones haven't either; an acquisition implies the earlier ones.
+    /// A release that hasn't happened implies the same of later releases; an acquisition implies the earlier ones.
     void join() {
         constexpr std::size_t most_pairs = std::size_t{1} << 16U; // without them the terms are weaker, not wrong
         if (origins_.size() * origins_.size() > most_pairs) return;

@@ -30,15 +30,15 @@ namespace optpipe::cp {
 /// on a rank that holds one stash has no equivalent in which I0 precedes I1. The three sequences can still be sorted if
 /// transfers don't belong to microbatches: `pooled` only requires that at any time no more stashes are taken (by a
 /// gradient or an offload) than are available (from a forward or a reload), and no more are reloaded than are
-/// offloaded. Every valid schedule gives a solution of it with the same times, so a target that is infeasible for
+/// offloaded. Every valid schedule gives a solution of `pooled` with the same times, so a target that is infeasible for
 /// `pooled` is infeasible for schedules.
 ///
 /// `forbidden` adds that the k-th gradient uses the stash of the k-th forward. The i-th transfer pair can belong to the
 /// z-th stash if forward z ends before that pair starts and gradient z starts after it has ended. So z must lie in [β_i
 /// + 1, α_i], where α_i forwards end before pair i starts and β_i gradients start before it has ended. Both limits grow
 /// with i, so all pairs have distinct stashes if and only if α_j − β_i ≥ j − i + 1 for all i ≤ j (Hall). Every solution
-/// of it is a valid schedule, and so is the converse for schedules in which microbatches don't overtake each other on a
-/// stage.
+/// of `forbidden` is a valid schedule; conversely, every valid schedule in which microbatches don't overtake each other
+/// on a stage is a solution.
 ///
 /// In `pooled`, suppose α_j forwards have ended before pair j ≥ i starts, and let n = j − i + 1. The stashes of the
 /// pairs i … j are from these forwards, and their gradients start after pair i has ended. So of the first b gradients,

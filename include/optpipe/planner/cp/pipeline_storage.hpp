@@ -120,7 +120,7 @@ private:
         });
         if (!tight && kept != options.end()) options.assign(1, std::size_t{*kept});
     }
-    /// One literal per option, of which exactly one is true; `never` for options that aren't used.
+    /// One literal per option; exactly one is true. Options that aren't used have `never`.
     [[nodiscard]] std::vector<literal> add_alternatives() {
         std::vector<literal> chosen(problem_->storage_options(stage_), never);
         for (const auto o : used())

@@ -39,7 +39,7 @@ struct reoptimize_options {
 struct reoptimized {
     /// A valid schedule with an objective of at most the target.
     std::optional<schedule> better{};
-    /// Whether the search was complete: it found such a schedule or proved that there is none.
+    /// Whether the search was complete: it found such a schedule, or proved that no such schedule exists.
     bool settled = false;
     std::size_t conflicts = 0;
     /// The number of tasks of the subproblem.
@@ -199,12 +199,12 @@ private:
             if (last != lane.rend()) take(*last);
         }
     }
-    /// Whether it is the reload of an optional transfer pair, in problems without lists of storage options.
+    /// Whether `n` is the reload of an optional transfer pair, in problems without lists of storage options.
     [[nodiscard]] bool is_transfer_pair(node n) const {
         return item(n).optional && item(n).op.kind == operation_kind::reload &&
                item(n).stash == partial_order::no_stash;
     }
-    /// Whether it acquires device memory under any option of its stash.
+    /// Whether `n` acquires device memory under any option of its stash.
     [[nodiscard]] bool acquires(node n) const {
         if (item(n).takes > 0) return true;
         if (item(n).stash == partial_order::no_stash) return false;

@@ -109,7 +109,7 @@ public:
     /// Shares the clauses learned from now on with other solvers of the same model, through `pool`, which must outlive
     /// the solver.
     void share(clause_pool& pool) { pool_ = clause_pool::member{pool}; }
-    /// Clauses learned from now on hold for objectives up to this one. Never relaxed.
+    /// Clauses learned from now on hold for objectives up to this limit, which is never relaxed.
     void set_limit(ticks objective) { limit_ = objective; }
     /// The limit of the objective; the largest number before the first one is set.
     [[nodiscard]] ticks limit() const { return limit_; }

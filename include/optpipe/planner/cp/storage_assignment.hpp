@@ -116,8 +116,8 @@ private:
         while (sort_pairs(o, stashes)) {
         }
     }
-    /// Swaps the tasks of stashes that are used in the order of their forwards, but don't come back in it. True if any
-    /// swapped.
+    /// Swaps the tasks of stashes that are used in the order of their forwards, but don't come back in that order. True
+    /// if any tasks were swapped.
     bool sort_pairs(std::size_t o, const std::vector<std::size_t>& stashes) {
         bool any = false;
         for (std::size_t a = 0; a < stashes.size(); ++a)

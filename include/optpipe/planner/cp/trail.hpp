@@ -93,8 +93,8 @@ public:
     }
     bool assign(literal l, std::span<const fact> because) { return is_true(l) || assign(l, store(because)); }
 
-    /// Raises the bound to at least this value. False if it can't be (see `conflict`). Bounds of absent tasks stay as
-    /// they are.
+    /// Raises the bound to at least `value`. False if that is impossible (see `conflict`). Bounds of absent tasks stay
+    /// as they are.
     bool raise(bound_index b, ticks value, reason why) {
         if (value <= bounds_[b] || is_absent(task_of(b))) return true;
         if constexpr (Witness::active()) check(fact::of(b, value), why, "a bound");

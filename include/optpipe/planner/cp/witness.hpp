@@ -10,7 +10,7 @@ namespace optpipe::cp {
 
 /// A known solution that no deduction may contradict; for tests.
 ///
-/// *Semantics.* `active()` tells whether there is one; `holds(fact)` tells whether the fact is true of it.
+/// *Semantics.* `active()` tells whether there is a known solution; `holds(fact)` tells whether the fact is true of it.
 /// `contradicted` is called with the kind of a deduction that doesn't hold although all its premises do.
 template <class W> concept witness = std::copyable<W> && requires(const W& w, const fact& f, const char* place) {
     { W::active() } -> std::same_as<bool>;

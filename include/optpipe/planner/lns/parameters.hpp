@@ -9,7 +9,7 @@ namespace optpipe {
 /// How `window_search` draws windows. The same for every problem; not tuned, unless a comment says otherwise.
 struct window_parameters {
     /// Computations in a window: at first, at least and at most; and the factor by which it changes. Windows that are
-    /// searched completely grow, the others shrink. Larger ones contain better schedules, but more of them are given
+    /// searched completely grow, the others shrink. Larger windows contain better schedules, but more of them are given
     /// up.
     double first_size = 24.0;
     double least_size = 12.0;
@@ -40,7 +40,7 @@ struct window_parameters {
     std::size_t used_candidate_chance = 50;
     /// A window at either end is longer by a factor, because the ranks idle there.
     double end_length = 2.0;
-    /// Added to the conflicts and to the tasks of a window to estimate its cost, for the work without any.
+    /// Added to the conflicts and to the tasks of a window to estimate its cost: even a window without any takes time.
     std::size_t least_cost = 10;
 };
 

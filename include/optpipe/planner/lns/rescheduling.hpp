@@ -19,7 +19,7 @@ namespace optpipe::detail {
 
 /// How an end of a schedule is rescheduled.
 struct rescheduling {
-    /// The length of the rest, which stays as it is.
+    /// The length of the other part of the schedule, which stays unchanged.
     duration kept{};
     /// A ready operation gives way to one with a longer tail that can start within this share of the ready one's
     /// duration.
@@ -101,8 +101,8 @@ public:
     list_rescheduler(const list_rescheduler&) = delete;
     list_rescheduler& operator=(const list_rescheduler&) = delete;
 
-    /// The length of the resulting schedule, from its first start to its last end. Unlimited if no operation has memory
-    /// to continue, or if it is stopped. `stop` is polled for every operation.
+    /// The length of the resulting schedule, from its first start to its last end. The length is unlimited if no
+    /// operation has memory to continue, or if the run is stopped. `stop` is polled for every operation.
     [[nodiscard]] duration run(const rescheduling& how, random_numbers& random, stop_check stop = {}) {
         wait_ = how.wait;
         visits_ = 0;

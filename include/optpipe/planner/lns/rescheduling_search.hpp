@@ -28,8 +28,8 @@ struct rescheduling_parameters {
     /// The longest part that is rescheduled, as the steady-state time of this number of microbatches per rank. Warm-up
     /// and cool-down take about one each; a longer part ends worse more often.
     double most_per_rank = 1.6;
-    /// The first sweeps: shares of the longest part, in (0, 1], and waits (see `rescheduling`), of which the best is
-    /// kept.
+    /// The first sweeps try shares of the longest part, in (0, 1], with all waits (see `rescheduling`), and keep the
+    /// best.
     std::array<double, 8> parts{0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 1.0};
     std::array<double, 4> waits{0.0, 0.3, 0.6, 1.0};
     /// Random trials after that: the longest wait, and noises in multiples of the busiest rank's work on one
@@ -120,7 +120,7 @@ private:
         t.how.noise = options_.with.noises[random_.below(options_.with.noises.size())] * load_;
         return t;
     }
-    /// Also continues from an equally good schedule, because it leads to others.
+    /// Also continues from an equally good schedule, because it leads to other schedules.
     void attempt(const trial& t) {
         if (auto found = make(t); found && objective_of(p_, *found) <= value_) offer(*std::move(found));
     }

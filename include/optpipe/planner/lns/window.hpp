@@ -20,9 +20,9 @@ struct window {
     std::size_t last_rank = static_cast<std::size_t>(-1);
     std::size_t first_microbatch = 0;
     std::size_t last_microbatch = static_cast<std::size_t>(-1);
-    /// Whether only transfers are in it.
+    /// Whether the window contains only transfers.
     bool transfers_only = false;
-    /// Whether stashes in it may change their storage options.
+    /// Whether stashes in the window may change their storage options.
     bool opens_storage = false;
 };
 

@@ -51,7 +51,7 @@ private:
     bool binds(id before, double lag, id i) const {
         return before != none && times_->end(before) + lag >= times_->start(i);
     }
-    /// The binding predecessor; none if it starts at 0.
+    /// The binding predecessor of `i`; none if `i` starts at 0.
     id predecessor(id i) const {
         const auto& f = lanes_->facts(i);
         if (const id from = lanes_->input(i); binds(from, f.hop, i)) return from;

@@ -28,17 +28,17 @@ public:
         double released = 0.0;
         double host_acquired = 0.0;
         double host_released = 0.0;
-        /// Time from the end of its input on another stage to its start.
+        /// Time from the end of the input on another stage to the operation's start.
         double hop = 0.0;
         std::int32_t rank = 0;
         operation_kind kind{};
-        /// Whether it has an input on another stage: it is a forward of a later stage or a gradient of an earlier one.
+        /// Whether there is an input on another stage, as for forwards of later and gradients of earlier stages.
         bool has_input = false;
         /// Input on its own stage if the stash is kept, and if it is offloaded, as differences of numbers; 0 for none.
         /// If the stage has a list of storage options, the option determines the input, and both are the same.
         id own_input = 0;
         id own_input_if_offloaded = 0;
-        /// The link direction that it shares with other ranks, or none.
+        /// The link direction that the operation shares with other ranks, or none.
         std::int32_t channel = none;
         /// Copy engine, for transfers.
         std::int32_t engine = 0;
@@ -144,11 +144,11 @@ public:
     }
     [[nodiscard]] operation_kind kind(id i) const { return static_cast<operation_kind>(kind_number(i) % kinds); }
     [[nodiscard]] id cell(id i) const { return stage_of(i) * microbatches_ + microbatch_of(i); }
-    /// The operation of another kind on the same stage and microbatch.
+    /// The operation of the given kind on the stage and microbatch of `i`.
     [[nodiscard]] id sibling(id i, operation_kind kind) const {
         return i + (static_cast<id>(kind) - static_cast<id>(this->kind(i))) * microbatches_;
     }
-    /// The same kind and microbatch, `further` stages later.
+    /// The operation of the same kind and microbatch, `further` stages later.
     [[nodiscard]] id on_stage(id i, id further) const { return i + further * kinds * microbatches_; }
     [[nodiscard]] bool is_last_stage(id i) const { return stage_of(i) + 1 == stages_; }
 

@@ -43,8 +43,8 @@ public:
         }
         return shift(i, distance(i, random), flip(random));
     }
-    /// Changes a storage option, and places the operations that it needs. False if nothing changed, or if they have no
-    /// place.
+    /// Changes a storage option, and places the operations that the new option needs. False if nothing changed, or if
+    /// they have no place.
     bool set_storage(id i, id option, random_numbers& random) {
         const id s = p_->stage_of(i);
         const id old = lanes_->storage(i);
@@ -58,8 +58,8 @@ public:
         const bool begins_to_offload = p_->offloads(s, option) && !p_->offloads(s, old);
         return begins_to_offload ? place_transfers(i, option, random, take) : take();
     }
-    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the order is
-    /// already so.
+    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two already
+    /// are in that order.
     bool shift_past(id i, id other, bool forwards) {
         if (!lanes_->active(i) || !lanes_->active(other)) return false;
         const id from = lanes_->position(i);
@@ -148,7 +148,7 @@ private:
         lanes_->rotate(first, middle, last);
         return true;
     }
-    /// Applies the same shift to some consecutive microbatches from this one on.
+    /// Applies the same shift to some consecutive microbatches, from that of `i` on.
     bool shift_later_ones(id i, random_numbers& random) {
         const id left = p_->microbatches() - p_->microbatch_of(i);
         const id few = 1 + static_cast<id>(random.below(at(left)));
@@ -176,7 +176,7 @@ private:
         }
         return moved;
     }
-    /// Moves it ahead of the operations that start within a random time before it.
+    /// Moves the operation ahead of those that start within a random time before it.
     bool move_ahead(id i, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const auto halves = static_cast<double>(random.between(1, with_.most_halves_ahead));
@@ -314,7 +314,7 @@ private:
         return set_storage(i, any, random);
     }
     id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
-    /// Places it right before the gradient, or earlier, but after the operation that brings the stash back.
+    /// Places a recomputation right before the gradient, or earlier but after the operation that brings the stash back.
     bool place_recompute(id i, id option, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const id again = p_->sibling(i, operation_kind::recompute);
@@ -333,7 +333,7 @@ private:
         lanes_->shift(from, from < before ? before - 1 : before);
         return true;
     }
-    /// Places it by time, between the transfers of its own rank before and after it.
+    /// Places the transfer by time, between the transfers of its own rank before and after it.
     void place_on_link(id transfer, double when) {
         const auto& f = lanes_->facts(transfer);
         const auto like = [&](id here) {

@@ -59,7 +59,7 @@ public:
 private:
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Does the same as `optpipe::postpone_warm_up`: forwards before a rank's first gradient start as late as their
+    /// Postpones like `optpipe::postpone_warm_up`: forwards before a rank's first gradient start as late as their
     /// successors allow.
     void postpone_warm_up() {
         horizon_ = 0.0;

@@ -131,20 +131,20 @@ public:
         const id full = p_->sibling(i, operation_kind::backward);
         return active(full) ? full : p_->sibling(i, operation_kind::backward_input);
     }
-    /// Its input on another stage, or none.
+    /// The input of `i` on another stage, or none.
     [[nodiscard]] id input(id i) const {
         const auto& f = facts(i);
         if (!f.has_input) return none;
         return f.kind == operation_kind::forward ? p_->on_stage(i, -1) : gradient(p_->on_stage(i, 1));
     }
-    /// Its input on its own stage, or none.
+    /// The input of `i` on its own stage, or none.
     [[nodiscard]] id own_input(id i) const {
         const auto& f = facts(i);
         if (f.own_input == 0) return none;
         const bool differs = f.own_input != f.own_input_if_offloaded;
         return i + (differs && is_offloaded(i) ? f.own_input_if_offloaded : f.own_input);
     }
-    /// The operation on another stage that waits for it, or none.
+    /// The operation on another stage that waits for `i`, or none.
     [[nodiscard]] id consumer(id i) const {
         const auto kind = facts(i).kind;
         if (kind == operation_kind::forward) return p_->is_last_stage(i) ? none : p_->on_stage(i, 1);
@@ -278,7 +278,7 @@ public:
         return std::all_of(touched_.begin(), touched_.end(), [this](const range& t) { return legal(t); });
     }
     /// The first position of an edited sequence at which the memory of the device doesn't suffice. None if there is no
-    /// fault, or if another one comes first.
+    /// fault, or if another fault comes first.
     [[nodiscard]] id overflow() const {
         for (const auto& t : touched_)
             if (const auto found = find_fault(t); found.what != fault_kind::none)

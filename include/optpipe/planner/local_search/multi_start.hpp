@@ -96,7 +96,7 @@ private:
         std::erase_if(found, [](const search_start& each) { return each.made.operations.empty(); });
         starts_ = std::move(found);
     }
-    /// Searches in its own state, so that the result doesn't depend on the others.
+    /// Searches in a state of its own, so that the result doesn't depend on the other searches.
     [[nodiscard]] search_start searched(std::size_t k) const {
         search_state own{state_.problem(), limits_};
         own.offer_timed(starts_[k].made, "start");

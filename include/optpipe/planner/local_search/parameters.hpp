@@ -85,8 +85,8 @@ struct move_parameters {
 /// How `local_search` cools and restarts. Temperatures are in mean durations of an operation: a delay of one
 /// temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
 struct annealing_parameters {
-    /// Moves of the first round: a constant, plus a number for each cell. It is short, so that small problems restart
-    /// often; each round is longer by `round_growth`.
+    /// Moves of the first round: a constant, plus a number for each cell. The first round is short, so that small
+    /// problems restart often; each round is longer by `round_growth`.
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;
@@ -100,7 +100,7 @@ struct annealing_parameters {
     std::size_t longest_path = 8;
     /// In mean durations: an operation that ended this long before the start of another one doesn't bind it.
     double farthest_back = 16.0;
-    /// One of this number of rounds continues from the end of the previous round; the others continue from the best.
+    /// One in this number of rounds continues from the end of the previous round; the others continue from the best.
     std::size_t rounds_per_wandering = 3;
     /// Percentage of moves that begin at any operation instead of one of a critical path.
     std::size_t anywhere_chance = 40;

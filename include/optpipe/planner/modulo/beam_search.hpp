@@ -23,7 +23,7 @@ struct beam_options {
     bool eager = false;
     /// Partial patterns kept per stage.
     std::size_t width = 4;
-    /// Attempts to add a stage to each of them.
+    /// Attempts to add a stage to each partial pattern.
     std::size_t attempts = 8;
     std::uint64_t seed = 1;
 };

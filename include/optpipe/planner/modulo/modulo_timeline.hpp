@@ -59,7 +59,7 @@ public:
     [[nodiscard]] bool is_free(double start, double length) const {
         return length <= period_ + slack_ && end_of_obstacle(start, length) <= start;
     }
-    /// Moves a free interval right until it touches the next one; unchanged if there is none.
+    /// Moves a free interval right until it touches the next one; unchanged if there is no next interval.
     [[nodiscard]] double push_right(double start, double length) const {
         auto room = never;
         for (const auto& p : intervals_)

@@ -55,7 +55,7 @@ public:
     }
 
 private:
-    /// Whether it has storage options that recompute, so that the lengths of its operations aren't known.
+    /// Whether the stage has storage options that recompute, so that the lengths of its operations aren't known.
     [[nodiscard]] bool may_take_longer(stage s) const {
         for (std::size_t i = 0; i < p_.storage_options(s); ++i)
             if (p_.storage_of(s, i).extra_work() > duration{}) return true;

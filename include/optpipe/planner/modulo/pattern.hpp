@@ -21,7 +21,7 @@ struct pattern_slot {
     /// I, or B if `full`.
     duration gradient{};
     duration weight{};
-    /// Used if the storage option has them.
+    /// Starts of transfers and recomputation, if the storage option has them.
     duration offload{};
     duration reload{};
     duration recompute{};

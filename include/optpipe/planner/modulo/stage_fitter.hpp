@@ -230,7 +230,7 @@ private:
         default: return c.backward_weight.value();
         }
     }
-    /// Places it as late as its gradient allows.
+    /// Places the recomputation as late as its gradient allows.
     bool place_recomputation(stage s, modulo_timeline& lane, pattern_slot& at, std::size_t number) {
         const auto& stored = storage_of(s, at);
         if (!stored.recomputes()) return true;

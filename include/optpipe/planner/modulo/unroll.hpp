@@ -17,7 +17,7 @@
 
 namespace optpipe {
 
-/// The same pipeline with another number of microbatches.
+/// The problem `p` with `count` microbatches.
 [[nodiscard]] inline problem with_microbatches(const problem& p, std::size_t count) {
     auto result = p;
     result.graph = any_graph{p.graph.ranks(), count, p.graph.placement()};
@@ -172,7 +172,7 @@ private:
         const auto at = position_[number_(op)];
         return at != missing && at < found.from[p_.rank_of(op.stage)];
     }
-    /// Whether an operation before the segment needs one of another rank that isn't before it.
+    /// Whether an operation before the segment needs an operation of another rank that isn't before it.
     [[nodiscard]] bool starts_too_soon(const operation& op, const repeated_segment& found) const {
         const stage s = op.stage;
         const auto m = op.microbatch;

@@ -96,7 +96,7 @@ private:
         return at;
     }
 
-    /// The first time from `from` on, or the last one until it, that equals `at` modulo the period.
+    /// The first time from `from` on, or the last time until `from`, that equals `at` modulo the period.
     [[nodiscard]] double first_from(double from, double at) const {
         const auto after = at - from - period_ * std::floor((at - from) / period_);
         return after > period_ - slack_ ? from : from + after;

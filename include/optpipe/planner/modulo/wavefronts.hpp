@@ -19,7 +19,7 @@ namespace optpipe::detail {
 
 /// Wavefronts: forwards move down and gradients up the ranks by one stage per time slot, so every rank has forwards in
 /// one half of its slots and gradients in the other. Microbatches in slots never wait for each other. The mean distance
-/// between two of them, in slots, need not be integral.
+/// between two microbatches, in slots, need not be integral.
 struct wavefronts {
     /// The initiation interval in pairs of slots; 1 is the densest.
     double spacing = 1.0;

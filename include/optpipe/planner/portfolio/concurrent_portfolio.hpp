@@ -165,11 +165,11 @@ private:
         double expected_seconds = 0.0;
         /// Start of its next slice, in virtual time.
         double begins = 0.0;
-        /// The part of the gap that it closed, and the seconds that it took, each weighted with the time of its
-        /// completion.
+        /// The part of the gap that the strategy closed, and the seconds that it took, each weighted with the time of
+        /// its completion.
         double closed = 0.0;
         double taken = 0.0;
-        /// The seconds that it took, and the seconds until it last closed a part of the gap.
+        /// The seconds that the strategy took, and the seconds until it last closed a part of the gap.
         double spent = 0.0;
         double fruitful = 0.0;
         /// Paused until the incumbent is better than this.
@@ -188,12 +188,12 @@ private:
             all += rate(other);
         return e.traits.share * (1.0 + (all > 0.0 ? options_.with.reward * rate(e) / all : 0.0)) / staleness(e);
     }
-    /// 1 if it has just found something; it grows with the time since then.
+    /// 1 if the strategy has just found something; the value grows with the time since then.
     [[nodiscard]] double staleness(const entry& e) const {
         if (e.traits.resumes) return 1.0;
         return (options_.with.staleness_seconds + e.spent) / (options_.with.staleness_seconds + e.fruitful);
     }
-    /// Whether it could start, given enough time.
+    /// Whether the strategy could start, given enough time.
     [[nodiscard]] bool has_more(const entry& e) const {
         if (e.running > 0 && !e.traits.randomized && !e.traits.cooperative) return false;
         return !e.paused_at || state_.objective() < *e.paused_at - state_.slack();

@@ -30,9 +30,9 @@ struct search_limits {
     std::stop_token stop{};
     /// If requested, nobody will read the results, so even work in progress may be dropped.
     std::stop_token abandon{};
-    /// The relative gap, (objective − bound) / objective, at which the search stops. 0: at the proof.
+    /// The relative gap, (objective − bound) / objective, at which the search stops. 0 means at the proof.
     double gap = 0.0;
-    /// Makes callers of `done()` wait for their share of the processor; null for no waiting.
+    /// Makes callers of `done()` wait for their share of the processor; if null, nobody waits.
     std::shared_ptr<processor_share> processor{};
 };
 
@@ -44,8 +44,8 @@ struct failure_handling {
     std::function<void(std::string_view)> warn{};
 };
 
-/// One improvement of the incumbent or the bound: the strategy that made it, its time in seconds, and both values after
-/// it.
+/// One improvement of the incumbent or the bound: the strategy that made the improvement, its time in seconds, and both
+/// values after it.
 struct search_step {
     std::string strategy;
     double seconds = 0.0;
@@ -88,9 +88,9 @@ public:
     /// Times the order and makes it the incumbent if it is better. Returns the objective of the order as it was
     /// offered; unlimited if it isn't executable within the memory limits.
     duration offer(const order& candidate, std::string_view strategy);
-    /// The same for a schedule, whose times `time_order` may improve. Contract: it is valid.
+    /// Offers a schedule, whose times `time_order` may improve. Contract: the schedule is valid.
     duration offer(const schedule& candidate, std::string_view strategy);
-    /// The same for a valid schedule made by `time_order`, which would make it again.
+    /// Offers a valid schedule made by `time_order`, which would make the same schedule again.
     duration offer_timed(schedule candidate, std::string_view strategy);
     /// `proven`: no valid schedule has a smaller objective; unlimited if there is no valid schedule.
     void raise_bound(duration proven, std::string_view strategy);

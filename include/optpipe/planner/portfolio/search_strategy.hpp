@@ -21,7 +21,7 @@ struct strategy_options {
     std::uint64_t seed = 1;
     /// The amount of work, in the strategy's own units; the same effort is the same work on every machine.
     std::size_t effort = std::numeric_limits<std::size_t>::max();
-    /// Threads that it may use, including the caller's.
+    /// Threads that the call may use, including the caller's.
     std::size_t threads = 1;
 };
 
@@ -30,22 +30,22 @@ struct strategy_options {
 struct strategy_traits {
     /// Whether the strategy is applicable to the problem.
     bool applicable = true;
-    /// Whether it is applicable to problems with lists of storage options at all.
+    /// Whether the strategy is applicable to problems with lists of storage options at all.
     bool knows_storage_options = false;
-    /// Whether, in addition, it should search the problems with one storage option for all microbatches. Strategies
-    /// that don't know storage options always do.
+    /// Whether, in addition, the strategy should search the problems with one storage option for all microbatches.
+    /// Strategies that don't know storage options always search these problems.
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
-    /// Whether its effort is measured by a clock, so that the same effort isn't always the same work. The deterministic
-    /// portfolio leaves such strategies out.
+    /// Whether the strategy's effort is measured by a clock, so that the same effort isn't always the same work. The
+    /// deterministic portfolio leaves such strategies out.
     bool timed = false;
     /// Whether concurrent calls use each other's results (`search_state::shared`), so that several calls make sense
-    /// although the result depends little on the seed. The deterministic portfolio, in which calls share nothing, makes
+    /// although the result depends little on the seed. In the deterministic portfolio calls share nothing, so it makes
     /// one call.
     bool cooperative = false;
-    /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing. Others
-    /// start anew.
+    /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing. Other
+    /// strategies start anew.
     bool resumes = false;
     /// An effort that takes some tens of milliseconds; larger ones are tried later. 0 if any call takes longer; the
     /// strategy then runs only if there is time.
@@ -104,7 +104,7 @@ public:
         };
     }
 
-    /// The same strategy for problems of another kind, with another search, which calls this one.
+    /// This strategy for problems of another kind, with another search, which calls the strategy's own.
     template <class Traits, class Search>
     [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
         auto result = *this;

@@ -21,7 +21,7 @@ struct adaptive_strategy {
     static constexpr std::size_t most_effort = adaptive_builder<>{}.effort;
     /// A quarter; the next batch has all of the builder's effort. Not tuned.
     static constexpr std::size_t first_effort = most_effort / 4;
-    /// It starts anew each time, so it seldom finds more than in its first call. Not tuned.
+    /// The strategy starts anew in every call, so later calls seldom find more than the first. Not tuned.
     static constexpr double share = 0.25;
     /// Includes a single run of the dispatcher; measured for 256 ranks and 4096 microbatches.
     static constexpr double least_passes = 5.0;

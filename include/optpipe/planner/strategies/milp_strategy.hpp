@@ -25,14 +25,14 @@ namespace optpipe {
 struct milp_parameters {
     /// Limit of rows; larger models are left to other strategies.
     std::size_t most_rows = 150'000;
-    /// With lists of storage options, limit of stages times microbatches; larger problems are left to other strategies.
-    /// Measured on eight problems with 8 to 12, of which it proves five in at most 0.5 s; on two with 15 it didn't
-    /// improve the plan in 25 s.
+    /// Limit of stages times microbatches in problems with lists of storage options; larger ones are left to other
+    /// strategies. Measured: the strategy proves five of eight problems with 8 to 12 in at most 0.5 s; on two with 15
+    /// it didn't improve the plan in 25 s.
     std::size_t most_cells_with_options = 12;
     /// Share of a model's time for the search without LP relaxations, which are slow and weak for pure ordering
     /// decisions.
     double share_without_relaxations = 0.75;
-    /// Share of the time for an inexact model, which is far easier than the exact one after it; and its longest time.
+    /// Share of the time for an inexact model, which is far easier than the exact one, and the longest time for it.
     double share_of_inexact = 0.4;
     std::chrono::duration<double> longest_inexact{600.0};
     /// Time between two exchanges with the other strategies.
@@ -110,9 +110,9 @@ private:
 } // namespace detail
 
 /// The problem as a mixed-integer linear model, solved by this library's solver. With offloading there are three
-/// models: first the one without overtaking, for schedules; then the pooled one, for the bound (both are far easier
-/// than the exact one); and if these don't meet, the exact one. With lists of storage options there is only the exact
-/// one. The objective of the incumbent is the horizon, so only better schedules are feasible.
+/// models: first the model without overtaking, for schedules; then the pooled model, for the bound (both are far easier
+/// than the exact model); and if these don't meet, the exact model. With lists of storage options only the exact model
+/// exists. The objective of the incumbent is the horizon, so only better schedules are feasible.
 ///
 /// An effort of a million is about a second of one thread.
 struct milp_strategy {

@@ -16,7 +16,7 @@ struct modulo_strategy {
     static constexpr std::string_view name = "modulo";
     /// Stage placements of the first call, at about a quarter of a microsecond each.
     static constexpr std::size_t first_effort = 50'000;
-    /// Its periods are found in few calls. Not tuned.
+    /// The strategy finds its periods in few calls. Not tuned.
     static constexpr double share = 0.5;
     /// Passes for unrolling a pattern.
     static constexpr double least_passes = 5.0;

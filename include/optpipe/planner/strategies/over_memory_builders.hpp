@@ -29,9 +29,9 @@ struct over_memory_parameters {
     /// Each builder plans for this much first. More gives a shorter step that needs more offloading.
     double first_factor = 1.5;
     std::array<double, 2> further_factors{1.25, 2.0};
-    /// Tried if none of those fits.
+    /// Tried if nothing planned with those factors can be made to fit.
     double last_factor = 1.1;
-    /// Then factors around the best, in steps that are halved.
+    /// Then factors around the best one are tried, in steps that are halved.
     double first_step = 0.125;
     double finest = 0.01;
     /// Operations that a builder visits per cell: F, I, W and two passes to time them.

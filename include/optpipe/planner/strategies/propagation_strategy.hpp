@@ -18,7 +18,7 @@ namespace optpipe {
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
-    /// Without a time limit nothing interrupts it; 2500 cells take a second, and the time grows with their square.
+    /// Nothing interrupts a run without a time limit; 2500 cells take a second, and the time grows with their square.
     static constexpr std::size_t most_cells = 10'000;
     /// F, I and W.
     static constexpr double chains_per_stage = 3.0;
@@ -28,14 +28,14 @@ public:
     static constexpr double precision = 1e-8;
 
     propagation_strategy() = default;
-    /// A copy is for another search, in which it hasn't run.
+    /// A copy is for another search, in which the strategy hasn't run.
     propagation_strategy(const propagation_strategy&) noexcept {}
     propagation_strategy& operator=(const propagation_strategy&) noexcept {
         complete_ = false;
         return *this;
     }
 
-    /// It replaces storage options by a relaxation without them.
+    /// The strategy replaces storage options by a relaxation without them.
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.applicable = p.graph.cells() <= most_cells && closure_of(p) <= most_closure,
                 .knows_storage_options = true};

@@ -30,7 +30,7 @@ namespace optpipe {
 
 /// The results of the builders.
 struct built_schedules {
-    /// One per builder, in the order of `all_builders`.
+    /// One result per builder, in the order of `all_builders`.
     std::vector<builder_result> results{};
     /// The best schedule and, with lists of storage options, those with the next objectives.
     std::vector<search_start> best{};
@@ -76,21 +76,21 @@ struct builder_parameters {
     /// Pass of a builder before the first is measured, in seconds per stage and microbatch. Without time, a problem
     /// with a million of them thus gets only the one schedule that is needed. Half of the time of 250 x 4000.
     double pass_seconds_per_cell = 5e-7;
-    /// Without a deadline and with lists of storage options: number of options, the ones with the best results of the
-    /// other builders, with which builders that can be stopped run. Each run takes up to 0.8 s (v-auto, 8 ranks in v
+    /// Without a deadline and with lists of storage options: builders that can be stopped run with this number of
+    /// options: those with the best results of the other builders. Each run takes up to 0.8 s (v-auto, 8 ranks in v
     /// placement, 32 microbatches).
     std::size_t most_options_searched = 3;
-    /// With a deadline, lists of storage options and ranks of several stages: number of options, those with the best
-    /// schedules, with which the constructive planner runs again in the end, with all its effort and its own slice.
-    /// Fourteen random models in v placement, 4 to 6 s on one thread: 9 better by up to 3.2 %, 4 worse by up to 0.6 %,
-    /// 0.6 % less in the mean. With one stage per rank other builders do as well: seventeen models, 0.1 % longer in the
-    /// mean. It isn't done if nothing may be recomputed: four models, five seeds, 0.7 % longer in the mean.
+    /// With a deadline, lists of storage options and ranks of several stages: in the end the constructive planner runs
+    /// again with this number of options, those with the best schedules. The planner then has all its effort and its
+    /// own slice. Fourteen random models in v placement, 4 to 6 s on one thread: 9 better by up to 3.2 %, 4 worse by up
+    /// to 0.6 %, 0.6 % less in the mean. With one stage per rank there was no gain: seventeen models, 0.1 % longer in
+    /// the mean. Left out if nothing may be recomputed: four models, five seeds, 0.7 % longer in the mean.
     std::size_t options_built_further = 3;
     /// Without a deadline: limit of stages times microbatches, summed over the options with which the constructive
     /// planner runs; about 7 µs each.
     std::size_t most_cells = 100'000;
-    /// With lists of storage options: number of schedules, the best with different objectives, from which local search
-    /// starts. Local search of 60,000 moves found most from the fourth, fifth and sixth of seven, on three random
+    /// With lists of storage options: local search starts from this number of schedules, the best with different
+    /// objectives. Local search of 60,000 moves found most from the fourth, fifth and sixth of seven, on three random
     /// models. More weren't tried.
     std::size_t starts = 8;
 };
@@ -106,17 +106,17 @@ inline std::chrono::steady_clock::time_point builder_deadline(const search_limit
 struct builder_job {
     std::string name;
     std::function<outcome<schedule>(const problem&, stop_check)> build;
-    /// Whether it polls for a stop; the others write a schedule down in about one pass through the problem.
+    /// Whether the builder polls for a stop; other builders take about the time of one pass through the problem.
     bool stoppable = false;
-    /// Whether it searches until its effort is spent.
+    /// Whether the builder searches until its effort is spent.
     bool searches = false;
-    /// Whether it searches with only a few trials.
+    /// Whether the builder searches with only a few trials.
     bool quick = false;
     bool published = true;
-    /// The storage option of all microbatches, among those that all stages have. Empty if it chooses options itself, or
-    /// if there are none.
+    /// The storage option of all microbatches, among those that all stages have. Empty if the builder chooses options
+    /// itself, or if there are none.
     std::string option{};
-    /// For quick builders: the same with all the effort of the builder.
+    /// For quick builders: a call with all the effort of the builder.
     std::function<outcome<schedule>(const problem&, stop_check)> build_further{};
 };
 
@@ -191,7 +191,7 @@ private:
         schedule_value value{};
         schedule made{};
 
-        /// Whether it is better, or equal and of an earlier builder.
+        /// Whether this schedule is better, or equally good and of an earlier builder.
         [[nodiscard]] bool comes_before(const found& other) const {
             if (is_better(value, other.value) || is_better(other.value, value)) return is_better(value, other.value);
             return job < other.job;

@@ -8,7 +8,7 @@ namespace optpipe {
 
 /// `milp_strategy`, whose effort is time.
 struct timed_milp_strategy : milp_strategy {
-    /// If others also find schedules, its main use is proofs. Not tuned.
+    /// If other strategies also find schedules, the main use of this one is proofs. Not tuned.
     static constexpr double share = 0.5;
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {

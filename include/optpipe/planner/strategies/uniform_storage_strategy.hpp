@@ -21,7 +21,7 @@ namespace optpipe {
 namespace detail {
 
 /// The problems that result from lists of storage options by using one option for all microbatches (`uniform_problem`),
-/// each with its own search. The strategies that search them share them.
+/// each with its own search. All strategies that search these problems share the searches.
 class uniform_searches {
 public:
     explicit uniform_searches(const problem& p, const search_limits& limits) {
@@ -86,7 +86,7 @@ private:
 
 /// Adapts strategies to a problem with lists of storage options: those that don't know storage options, and those that
 /// request it. Each searches the problems with one option for all microbatches, mostly the best of them, for schedules.
-/// Its proofs there are no bounds of the whole problem.
+/// A proof there gives no bound of the whole problem.
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
     // Different options for different microbatches can gain more, so the share is small. Not tuned.

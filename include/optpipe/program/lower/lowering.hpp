@@ -121,7 +121,7 @@ public:
         return why;
     }
     /// Denser packings for the arenas that exceed their limit because their free memory wasn't contiguous. Lifetimes
-    /// are the same, so everything is written in the same order with them.
+    /// are the same, so everything is written in the same order with these packings.
     [[nodiscard]] arena_packings packed() const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {

@@ -46,7 +46,7 @@ struct lowering_options {
     /// Bytes of an activation between two stages, and of a gradient. 0: messages only signal that data is ready, for
     /// models that pass on their tensors themselves; tasks then have no input and no output.
     std::size_t message_bytes = 0;
-    /// The same for each boundary, if they differ: entry s is for the boundary between stages s and s + 1. Missing
+    /// Message sizes of the boundaries, if they differ: entry s is for the boundary between stages s and s + 1. Missing
     /// entries default to `message_bytes`.
     std::vector<std::size_t> boundary_bytes{};
     message_lanes lanes = message_lanes::separate;

@@ -40,8 +40,8 @@ struct packing_effort {
 
 /// Dynamic storage allocation with known lifetimes, which is NP-hard. Buffers are placed one after the other, each in
 /// the gap that it fills best. There are three initial orders: by size, by memory × time (both largest first), and by
-/// first use. While the result exceeds `limit`, the buffers above it move to the front and all are placed again. Then a
-/// local search changes the best order. No buffer crosses a multiple of `part`. Deterministic.
+/// first use. While the result exceeds `limit`, the buffers above `limit` move to the front and all buffers are placed
+/// again. Then a local search changes the best order. No buffer crosses a multiple of `part`. Deterministic.
 class buffer_packer {
 public:
     buffer_packer(std::span<const buffer_lifetime> buffers, std::size_t part, std::size_t limit,

@@ -54,8 +54,8 @@ template <class BytesOf>
             bytes_of(c.weight_stash - kept)};
 }
 
-/// The bytes that each operation allocates in the arenas, and frees, with the storage option of its stash. All 0 for a
-/// program of forwards alone.
+/// The bytes that each operation allocates in the arenas, and frees, with the storage option of its stash. All bytes
+/// are 0 for a program of forwards alone.
 class stash_parts {
 public:
     stash_parts(const problem& p, const lowering_options& options) : of_(p.graph.stages()) {

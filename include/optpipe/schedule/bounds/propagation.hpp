@@ -18,7 +18,7 @@ namespace optpipe {
 /// `stop()` is polled; the result is then the largest objective refuted until then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
                                          std::function<bool()> stop = {});
-/// The same for a problem with static extents.
+/// `propagation_bound` for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8,

@@ -17,7 +17,7 @@ namespace optpipe {
 /// returns true.
 [[nodiscard]] duration storage_mix_bound(const problem& p, duration known, const std::function<bool()>& stop = {},
                                          double work = 3e8);
-/// The same for a problem with static extents.
+/// `storage_mix_bound` for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     storage_mix_bound(const basic_problem<Graph>& p, duration known, const std::function<bool()>& stop = {},
@@ -226,7 +226,7 @@ private:
         }
     }
 
-    /// Whether it is an instant at which gradients begin, or forwards or gradients end.
+    /// Whether `at` is an instant at which gradients begin, or forwards or gradients end.
     [[nodiscard]] bool counts_stashes(int side, double at) const {
         const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {

@@ -49,7 +49,7 @@ struct structural_bounds {
     /// `storage_bound`.
     duration storage_mix{};
 
-    /// The largest of them.
+    /// The largest of these bounds.
     [[nodiscard]] constexpr duration best() const;
 };
 

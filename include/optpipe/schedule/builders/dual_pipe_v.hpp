@@ -14,7 +14,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// Not a member of the class that uses it: Clang (14 to 22) doesn't evaluate a template there that is defined later.
+/// A free function because Clang (14 to 22) doesn't evaluate a member template that is defined later in its class.
 template <class Step> constexpr void repeat(std::size_t times, Step step) {
     for (std::size_t i = 0; i < times; ++i)
         step();
@@ -89,7 +89,7 @@ private:
         OPTPIPE_CONSTEXPR void put_weight() { put(weights_[weights_done_++]); }
 
         stage stages_[2];
-        /// The number of ranks up to this one, and the number of ranks after it.
+        /// The number of ranks up to this rank, and the number of ranks after it.
         std::size_t before_;
         std::size_t after_;
         std::size_t real_;

@@ -113,7 +113,7 @@ template <pipeline_graph Graph>
     return lanes;
 }
 
-/// The largest group whose repetition fits the memory; if none does, the one that exceeds it least.
+/// The largest group whose repetition fits the memory; if none fits, the group that exceeds the memory least.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t largest_group_that_fits(const basic_problem<Graph>& p, std::size_t pace,
                                                             stop_check stop) {

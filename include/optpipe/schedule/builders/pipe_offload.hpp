@@ -21,7 +21,7 @@ namespace optpipe {
 namespace detail {
 
 /// On each rank, the `chunks` stages with the longest lifespans among those that can be offloaded; with one stage per
-/// rank and `half`, every second microbatch of it.
+/// rank and `half`, every second microbatch of that stage.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
                                                  std::size_t chunks, bool half) {
@@ -121,7 +121,7 @@ struct pipe_offload_builder {
 
     /// Number of stages of each rank whose stashes are offloaded, or all that can be, if there are fewer.
     std::size_t chunks = 1;
-    /// Microbatches in a group, at most R. 0: 1, and under a memory limit the best of R, the half group and 1.
+    /// Microbatches in a group, at most R. 0 means 1 and, under a memory limit, the best of R, the half group and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_builder>, 2> parameters() {
         return {{{"chunks", &pipe_offload_builder::chunks}, {"g", &pipe_offload_builder::group}}};

@@ -16,7 +16,7 @@ namespace optpipe {
 struct pipe_offload_half_builder {
     static constexpr std::string_view name = "po-h";
 
-    /// Microbatches in a group, at most R. 0: 1, and under a memory limit the best of R, the half group and 1.
+    /// Microbatches in a group, at most R. 0 means 1 and, under a memory limit, the best of R, the half group and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_half_builder>, 1> parameters() {
         return {{{"g", &pipe_offload_half_builder::group}}};

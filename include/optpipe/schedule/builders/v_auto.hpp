@@ -43,7 +43,7 @@ struct v_search_parameters {
     std::size_t squeezing_part = 4;
     std::size_t fillings_per_squeeze = 10;
     /// Part of the remaining effort for the search from each of the best orders; so some effort is left for the last
-    /// one.
+    /// order.
     std::size_t improving_part = 3;
     /// Number of orders, and of orders after pulling, from which that search starts.
     std::size_t kept = 6;

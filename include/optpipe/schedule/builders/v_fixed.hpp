@@ -17,7 +17,7 @@
 
 namespace optpipe::detail {
 
-/// The same problem with equally long passes, and communication without cost.
+/// The problem `p` with equally long passes, and communication without cost.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> with_even_costs(const basic_problem<Graph>& p) {
     auto even = p;

@@ -15,7 +15,7 @@
 
 namespace optpipe {
 
-/// Warm-up and cool-down of a repeated block, in which ranks would wait for microbatches that don't exist.
+/// Warm-up and cool-down of a repeated block: ranks would wait there for microbatches that don't exist.
 struct v_phases {
     /// Number of forwards that a rank may have done before its first gradient of its first stage.
     std::size_t stashes = 0;

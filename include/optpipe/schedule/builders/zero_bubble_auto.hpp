@@ -21,9 +21,9 @@ namespace detail {
 struct zero_bubble_switches {
     /// In the warm-up, run only forwards that don't delay the first gradient.
     bool keep_first_gradient = false;
-    /// Skip a forward if the next gradient would have to wait for it.
+    /// Skip a forward if the next gradient would have to wait for that forward.
     bool prefer_gradients = false;
-    /// Put a weight gradient also into a gap that is shorter than it.
+    /// Put weight gradients also into gaps that are too short for them.
     bool fill_greedily = false;
 };
 

@@ -296,9 +296,9 @@ private:
     return timed && objective_of(p, *timed) <= objective_of(p, s) ? *std::move(timed) : s;
 }
 
-/// The same, but other operations may start later, as long as the objective is no higher. Each stage and microbatch
-/// gets one of the cheapest storage options that take neither more recomputation nor more transfers. Such savings
-/// remain after searches that look at nothing but the objective.
+/// Like `with_cheaper_storage_in_place`, but other operations may start later, as long as the objective is no higher.
+/// Each stage and microbatch gets one of the cheapest storage options that take neither more recomputation nor more
+/// transfers. Such savings remain after searches that look at nothing but the objective.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
 /// is spent, or `stop` asks for it, the cheapest schedule found is returned.

@@ -246,7 +246,7 @@ private:
         start(op, r);
     }
 
-    /// By the known ends, wherever the stash is.
+    /// When the inputs of `op` arrive, by the known ends, wherever the stash is.
     constexpr duration arrival(const operation& op) const {
         return input_time(*p_, op, [this](const operation& before) {
             const auto& own = at(before.stage, before.microbatch.position());
@@ -393,7 +393,7 @@ private:
     constexpr duration expected_gradient(stage s, std::size_t m) const {
         return std::max(queued_gradient(s, m), reachable_gradient(s, m));
     }
-    /// An estimate from the gradients of its stage that come before it.
+    /// Estimates when a gradient starts, from the gradients of its stage that come before it.
     constexpr duration queued_gradient(stage s, std::size_t m) const {
         return now_ + static_cast<double>(m - std::min(m, stages_[s].next_gradient)) * facts_->cycle;
     }

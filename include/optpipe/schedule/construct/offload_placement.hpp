@@ -27,7 +27,7 @@ struct offload_placement {
     bool in_slots = true;
     /// A stash stays on the device if its gradient comes sooner after its forward than this number of round trips.
     double round_trips = 1.0;
-    /// Every n-th microbatch that may be offloaded is.
+    /// Every n-th of the microbatches that may be offloaded is offloaded.
     std::size_t every = 1;
 };
 
@@ -83,7 +83,7 @@ private:
             }
         return transfer_pairs;
     }
-    /// Drops pairs that aren't in time, and places the others again, until all are in time.
+    /// Drops pairs that aren't in time, and places the other pairs again, until all pairs are in time.
     constexpr void place(const offload_placement& how, const std::vector<rank>& members,
                          std::vector<transfer_pair>& transfer_pairs) const {
         constexpr int most_rounds = 8; // seldom reached; pairs that aren't in time then make computations wait

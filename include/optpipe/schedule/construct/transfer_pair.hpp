@@ -19,7 +19,7 @@ struct transfer_pair {
     duration offload{};
     duration reload{};
 
-    /// Set by a placement.
+    /// The starts that a placement has chosen.
     duration offload_start = duration::unlimited();
     duration reload_start = duration::unlimited();
 

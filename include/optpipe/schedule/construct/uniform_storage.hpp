@@ -18,7 +18,7 @@ namespace optpipe {
 /// One storage option for all microbatches of each stage, by its position among the options of the stage.
 template <auto Stages> using storage_by_stage = per_stage<std::size_t, Stages>;
 
-/// The storage option of that name, if the stage has it.
+/// The storage option named `name`, if the stage has it.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<std::size_t> find_storage_option(const basic_problem<Graph>& p, stage s,
                                                                        std::string_view name) {
@@ -27,7 +27,7 @@ template <pipeline_graph Graph>
     return std::nullopt;
 }
 
-/// The option of that name on every stage; empty if a stage lacks it.
+/// The option named `name` on every stage; empty if a stage lacks it.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<storage_by_stage<Graph::stage_extent>>
 find_common_option(const basic_problem<Graph>& p, std::string_view name) {
@@ -58,8 +58,8 @@ struct uniform_storage {
     /// The option of a (stage, microbatch) that isn't offloaded in the classic problem, and of one that is.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// Whether they differ only by the transfer of everything that the forward leaves; the classic problem has its
-    /// times.
+    /// Whether the two options differ only by the transfer of everything that the forward leaves; the classic problem
+    /// has its times.
     bool may_offload = false;
     /// Whether the option has a transfer that the classic problem lacks: right after the forward, and back right before
     /// it is needed.
@@ -117,8 +117,8 @@ template <pipeline_graph Graph>
     return classic;
 }
 
-/// The names of options that every stage has and for which `uniform_problem` differs. Of two options that differ only
-/// by a transfer, on which the builder decides, it lists the first.
+/// The names of options that every stage has and for which `uniform_problem` differs. If two options differ only by a
+/// transfer, the builder decides about the transfer, and only the first is listed.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<bounded_text<32>> distinct_option_names(const basic_problem<Graph>& p) {
     using choice = storage_by_stage<Graph::stage_extent>;

@@ -100,7 +100,7 @@ private:
     constexpr duration nominal_end(double stretch) const {
         return walk(stretch, [](stage, bool, duration) {});
     }
-    /// Whether it fits the memory.
+    /// Places the operations of a microbatch. Returns whether the order fits the memory.
     constexpr bool place(duration period, double stretch) {
         walk(stretch, [&](stage s, bool is_forward, duration start) {
             auto& at = is_forward ? forward_slot(s) : gradient_slot(s);
@@ -205,8 +205,8 @@ template <pipeline_graph Graph>
 }
 
 /// A decent order, in the time of a sort: it runs the number of microbatches that the memory holds without offloading,
-/// at equal distances. It runs one at a time if even that must offload, or if there are lists of storage options. Valid
-/// whenever any schedule is.
+/// at equal distances. It runs one microbatch at a time if even one must be offloaded, or if there are lists of storage
+/// options. Valid whenever any schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
                                                                const least_memory_by_rank<Graph>& least) {

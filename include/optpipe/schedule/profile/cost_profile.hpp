@@ -25,7 +25,7 @@ namespace optpipe {
 struct cost_key {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
-    /// Set if the duration depends on it: for transfers, recomputations, and backwards that recompute.
+    /// Set if the duration depends on the storage option: for transfers, recomputations, and backwards that recompute.
     std::optional<storage_index> storage{};
     /// For a transfer: whether another one was running on the same link.
     bool shared = false;
@@ -87,7 +87,7 @@ public:
     /// twice, or without valid times.
     void add(const problem& p, const schedule& measured) { add(p, next_step(), measured); }
     void add(const problem& p, std::uint64_t step, const schedule& measured);
-    /// The same, with measured messages.
+    /// Adds a step with measured messages.
     void add(const problem& p, std::uint64_t step, const schedule& measured,
              std::vector<cost_sample<rank_pair>> messages);
     void add(std::uint64_t step, const measured_costs& piece);
@@ -141,7 +141,7 @@ private:
         return found;
     }
     /// The slowness of each step: the median, over its operations, of their durations relative to those in all steps.
-    /// So it doesn't depend on which ranks were measured.
+    /// So the slowness doesn't depend on which ranks were measured.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;

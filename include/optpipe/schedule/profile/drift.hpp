@@ -49,12 +49,12 @@ namespace detail {
 [[nodiscard]] std::string describe(const drifted_cost& d);
 
 /// The operations and messages whose measured durations differ from the costs of the planned problem. Costs with too
-/// few samples for the confidence aren't reported. Transfers that shared their link are compared only if none was
-/// alone.
+/// few samples for the confidence aren't reported. Transfers that shared their link are compared only if no transfer
+/// was alone on it.
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                               const drift_options& options = {});
 
-/// The same, compared with an earlier profile: a drifted cost has an interval outside the earlier one.
+/// The drift from an earlier profile: a drifted cost has an interval outside the earlier interval.
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
                                               const cost_profile& measured, const drift_options& options = {});
 

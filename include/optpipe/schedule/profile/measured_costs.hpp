@@ -8,7 +8,7 @@ namespace optpipe {
 
 /// The problem with the medians of the measurements. Costs that weren't measured stay as planned, and so does memory. A
 /// full backward that was only measured as a whole is divided in the planned proportion. A recomputation that wasn't
-/// measured changes like the forward, of which it is a part; a transfer changes like the stage's largest measured one.
+/// measured changes like the forward; a transfer changes like the stage's largest measured one.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe

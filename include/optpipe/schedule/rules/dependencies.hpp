@@ -26,7 +26,7 @@ struct stash_way {
     return is_gradient(kind) || kind == operation_kind::recompute;
 }
 
-/// As given by a list of storage options; without a list, as given by `is_offloaded`.
+/// The way of the stash by its stage's list of storage options or, without a list, by `is_offloaded`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr stash_way stash_way_of(const basic_problem<Graph>& p, const operation& op, bool is_offloaded) {
     return p.storage[op.stage].empty() ? stash_way{is_offloaded} : stash_way{p.storage[op.stage][op.storage]};

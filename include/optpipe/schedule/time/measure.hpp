@@ -130,7 +130,7 @@ template <pipeline_graph Graph>
     return found;
 }
 
-/// Only the objective.
+/// The objective of a schedule, without its other measures.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration objective_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
     const auto engaged = engagement_of(p, s);

@@ -26,7 +26,7 @@ struct noise_model {
     /// factor on the durations of everything on it. Not tuned.
     double slow_link_chance = 0.0;
     double slow_link_factor = 2.0;
-    /// The same for all operations of a rank.
+    /// The probability that a rank is slow for a whole step, and the factor on the durations of all its operations.
     double straggler_chance = 0.0;
     double straggler_factor = 1.5;
     std::uint64_t seed = 1;

@@ -89,7 +89,7 @@ public:
 
     struct start_time {
         duration start{};
-        /// The memory that never has room for it; `start` is then unlimited, and no further call is allowed.
+        /// The memory that never has room for the operation; `start` is then unlimited, and no further call is allowed.
         std::optional<memory_kind> lacks{};
     };
     /// The earliest start of an operation whose inputs are ready at `ready`.

@@ -105,7 +105,7 @@ private:
         return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
     }
 
-    /// The backward that a stage and microbatch has; a full one if it has none.
+    /// The backward that has been placed for a stage and microbatch; a full one if none has been.
     constexpr operation gradient_of(stage s, microbatch m) const {
         return done(backward_input(s, m)) ? backward_input(s, m) : backward(s, m);
     }
@@ -124,7 +124,7 @@ private:
         return is_gradient(kind) || kind == operation_kind::offload || kind == operation_kind::recompute;
     }
 
-    /// The time when its inputs are ready. Unlimited while one of them hasn't been placed, and for an operation that
+    /// The time when its inputs are ready; unlimited while one of these hasn't been placed, and for an operation that
     /// isn't possible any more: a second gradient, or an offload after the gradient.
     constexpr duration ready_time(const operation& op) const {
         if (comes_before_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited())

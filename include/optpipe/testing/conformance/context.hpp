@@ -32,7 +32,7 @@ struct conformance_options {
     /// Whether to end with an error in a lane, after which the executor is unusable.
     bool with_error = true;
     /// Whether that error is a `cancel` of rank 0 instead of an exception of its work. One executor can show only one
-    /// of the two, so the suite needs two runs to see both.
+    /// of the two, so the suite needs two runs to see both kinds.
     bool by_cancel = false;
     /// Whether all ranks get the error of the rank where it started. In some executors each rank detects by itself that
     /// another is gone; its own error then names itself and the operation that it waited for.

@@ -33,7 +33,7 @@ public:
         }
     }
     [[nodiscard]] bool is_entered() const { return entered_.load(); }
-    /// Whether it was never opened, because the thread that opens it was stuck.
+    /// Whether the gate was never opened, because the thread that opens it was stuck.
     [[nodiscard]] bool is_abandoned() const { return abandoned_.load(); }
 
 private:
@@ -101,7 +101,7 @@ private:
     static constexpr std::size_t bytes = 1024;
     static std::span<std::byte> first(const auto& slab) { return slab.memory().first(bytes); }
 
-    /// Whether another thread than the one that launches work calls it.
+    /// Whether work is called by another thread than the one that launches it.
     [[nodiscard]] bool calls_work_in_turn() {
         auto on = in_.lane(lane_kind::compute);
         on.launch(Context::label(forward), remembers_thread{&called_by_});

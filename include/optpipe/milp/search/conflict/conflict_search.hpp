@@ -88,7 +88,7 @@ public:
         return !general_integers_.empty() && general_integers_.size() < order_.size();
     }
     /// From now on decides general integers first: takes the one with the least lower bound, and fixes it at that
-    /// bound. If the integers are starts of jobs, that is list scheduling.
+    /// bound. If the integers are starts of jobs, this rule is list scheduling.
     void begin_least_bound_first() {
         restart();
         least_bound_first_ = true;

@@ -41,7 +41,7 @@ private:
     static constexpr std::size_t most_binaries = 3;
 
     enum class usage : unsigned char { none, orders, other };
-    /// With the binary at 1, `first` comes before `second`; with the binary at 0, after it.
+    /// With the binary at 1, `first` comes before `second`; with the binary at 0, `first` comes after `second`.
     struct pair {
         std::uint32_t first = 0, second = 0;
         usage use = usage::none;

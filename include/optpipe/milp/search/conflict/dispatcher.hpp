@@ -44,7 +44,7 @@ public:
     }
     /// Must be called after backtracking.
     void reset_current() { current_.reset(); }
-    /// The next decision; empty if all are made.
+    /// The next decision; empty if all decisions are made.
     [[nodiscard]] std::optional<literal> next(const domains& d) {
         if (current_)
             if (const auto l = open_decision(d, *current_, position_)) return l;

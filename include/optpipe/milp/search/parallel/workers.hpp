@@ -20,8 +20,8 @@
 namespace optpipe::milp::search {
 namespace detail {
 
-/// These tell a thread sanitizer that everything before `release` happens before `acquire` of the same object on
-/// another thread. TBB ensures that, but the sanitizer can't see inside it.
+/// `release` and `acquire` tell a thread sanitizer that everything before `release` happens before `acquire` of the
+/// same object on another thread. TBB ensures that, but the sanitizer can't see inside it.
 inline void release([[maybe_unused]] void* thing) {
 #if defined(__SANITIZE_THREAD__)
     __tsan_release(thing);

@@ -120,7 +120,7 @@ public:
         domains_.raise(l, why);
         return true;
     }
-    /// The same with the literals that imply `l`.
+    /// Implies `l` with the literals that imply it as the reason.
     bool imply(literal l, std::span<const literal> because) {
         if (domains_.is_true(l)) return true;
         return imply(l, keep_list(because));

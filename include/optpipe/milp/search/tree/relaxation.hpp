@@ -91,7 +91,7 @@ public:
         constexpr std::size_t share = 4;
         return iterations * (1 + lines / share);
     }
-    /// Sets a basis whose last cuts may be others: cuts that it doesn't have become basic.
+    /// Sets a basis whose last cuts may differ from the current ones: cuts that the basis doesn't have become basic.
     void set_basis(const basis& b) {
         const auto rows = problem_->rows() + cuts_.size();
         if (b.rows.size() == rows) return solver_.set_basis(b);

@@ -170,7 +170,7 @@ public:
         return true;
     }
     /// Solves for the continuous columns with the integers fixed at `values`. Returns false if that gives no solution.
-    /// It changes the relaxation's point.
+    /// The call changes the relaxation's point.
     bool complete(std::span<const double> values) {
         for (std::size_t j = 0; j < values.size(); ++j)
             if (context_->instance->is_integer(j)) lp_.set_bounds(j, values[j], values[j]);
