@@ -28,7 +28,7 @@ json data_of(const std::string& page) {
 TEST_CASE("a page of a plan has the search, and the best published schedule beside it") {
     const workplace place;
     const auto planned = run(
-        {"plan", offloading, "--gap", "0.2", "--quiet", "--html", place / "plan.html", "--out", place / "plan.json"});
+        {"plan", offloading, "--gap", "0.1", "--quiet", "--html", place / "plan.html", "--out", place / "plan.json"});
     REQUIRE_MESSAGE((planned.status == 0 && planned.err.empty()), planned);
     const auto page = data_of(place.read("plan.html"));
     const auto plan = json::parse(place.read("plan.json"));
@@ -56,7 +56,7 @@ TEST_CASE("where stages list storage options, the best published schedule is bes
 
 TEST_CASE("a page of a schedule, alone and with a measurement") {
     const workplace place;
-    REQUIRE(run({"plan", offloading, "--gap", "0.2", "--quiet", "--out", place / "plan.json"}).status == 0);
+    REQUIRE(run({"plan", offloading, "--gap", "0.1", "--quiet", "--out", place / "plan.json"}).status == 0);
     const auto alone = run({"draw", place / "plan.json", "--problem", offloading, "--html", place / "alone.html"});
     CHECK_MESSAGE((alone.status == 0 && alone.out.empty() && alone.err.empty()), alone);
     CHECK(data_of(place.read("alone.html"))["schedules"].size() == 1);

@@ -34,7 +34,7 @@ TEST_CASE("partition writes the pipeline and its plan, and says which layers are
                              place / "s.json", "--svg", place / "s.svg"});
     CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
     CHECK_MESSAGE(contains(result.out, "rank 0: layers 0"), result);
-    CHECK_MESSAGE(contains(result.out, "no schedule of any partition is shorter than 90 "), result);
+    CHECK_MESSAGE(contains(result.out, "no schedule of any partition is shorter than 91 "), result);
     CHECK(contains(place.read("s.svg"), "<svg"));
     CHECK(run({"check", place / "p.json", place / "s.json"}).status == 0);
     const auto p = optpipe::read_problem(place / "p.json");
@@ -51,7 +51,7 @@ TEST_CASE("as JSON") {
     const auto document = json::parse(result.out);
     CHECK(document["layers"] == json{5, 3});
     CHECK(document["ranks"] == json{0, 1});
-    CHECK(document["bound_of_partitions"] == 90);
+    CHECK(document["bound_of_partitions"] == 95);
     CHECK(document["partitions"].get<int>() > 1);
     CHECK(document["objective"].get<double>() >= document["bound"].get<double>());
     CHECK(document["problem"] == "eight");
