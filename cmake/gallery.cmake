@@ -63,7 +63,7 @@ optpipe_exhibit(gis-h loop gis_half "generalized interleaved, half groups"
 optpipe_exhibit(gis:g=1 loop gis "generalized interleaved, groups of one"
                 "Groups of one show the cost of the smallest group.")
 optpipe_exhibit(po-h loop pipe_offload_half "PipeOffload, half of the stages"
-                "Take it where stashes may go to the host. Half of the stages offload, if the copies fit between forward and backward.")
+                "Take it where stashes may go to the host. Half of the stages offload, as far as the copies fit between forward and backward.")
 optpipe_exhibit(po-f loop pipe_offload_full "PipeOffload, all stages"
                 "Take it where memory is too short for `po-h`, and copies are short beside a pass.")
 optpipe_exhibit(zb-v v zero_bubble_v "ZB-V"
