@@ -45,43 +45,43 @@ endfunction()
 
 file(MAKE_DIRECTORY ${optpipe_source}/build/gallery)
 optpipe_exhibit(gpipe linear gpipe "GPipe"
-                "The simplest; only where the stashes of all microbatches fit.")
+                "This is the simplest method. It needs memory for the stashes of all microbatches.")
 optpipe_exhibit(1f1b linear one_forward_one_backward "1F1B"
-                "Where backwards can't be split: the memory of as many stashes as there are ranks, however many microbatches.")
+                "Take it where backwards can't be split. The first rank holds one stash per rank, for any number of microbatches.")
 optpipe_exhibit(zb-h1 linear zero_bubble_h1 "Zero Bubble H1"
-                "In place of 1F1B wherever backwards can be split: no more memory on the first rank, less idle time.")
+                "Take it in place of 1F1B wherever backwards can be split: the first rank needs no more memory, and ranks idle less.")
 optpipe_exhibit(zb-h2 linear zero_bubble_h2 "Zero Bubble H2"
-                "Where nearly twice the stashes of 1F1B fit, and the optimizer's step needs no barrier, so that the span counts.")
+                "Take it where nearly twice the stashes of 1F1B fit, and the optimizer's step needs no barrier, so that the span counts.")
 optpipe_exhibit(zb-auto linear zero_bubble_auto "Zero Bubble, automatic"
-                "For measured costs, unequal ones too, and any limit: between and beyond the two made by hand.")
+                "Take it for measured costs, also unequal ones, and any limit: it fills the gap between H1 and H2, and goes beyond them.")
 optpipe_exhibit(interleaved loop interleaved "interleaved 1F1B"
-                "More stages per rank for less idle time, where full backwards are all there is and messages are cheap.")
+                "More stages per rank mean less idle time. Take it where backwards can't be split and messages are cheap.")
 optpipe_exhibit(gis loop gis "generalized interleaved"
-                "As interleaved, in less memory, where backwards can be split.")
+                "Take it in place of interleaved 1F1B where backwards can be split: it needs less memory.")
 optpipe_exhibit(gis-h loop gis_half "generalized interleaved, half groups"
-                "Where memory is shorter: the smallest groups that still keep the ranks busy.")
+                "Take it where memory is too short for `gis`: it has the smallest groups that still keep the ranks busy.")
 optpipe_exhibit(gis:g=1 loop gis "generalized interleaved, groups of one"
-                "Groups of one: to see what the smallest group costs.")
+                "Groups of one show the cost of the smallest group.")
 optpipe_exhibit(po-h loop pipe_offload_half "PipeOffload, half of the stages"
-                "Where stashes may go to the host: half of the stages, as far as the copies fit between forward and backward.")
+                "Take it where stashes may go to the host. Half of the stages offload, as far as the copies fit between forward and backward.")
 optpipe_exhibit(po-f loop pipe_offload_full "PipeOffload, all stages"
-                "Where memory is tighter than that, and copies are short beside a pass.")
+                "Take it where memory is too short for `po-h`, and copies are short beside a pass.")
 optpipe_exhibit(zb-v v zero_bubble_v "ZB-V"
-                "The first choice where the placement may be a V: the memory of 1F1B, and little idle time where costs are equal.")
+                "It is the first choice where the placement may be a V: it needs the memory of 1F1B, and idles little if costs are equal.")
 optpipe_exhibit(v-half v v_half "V-Half"
-                "A V that on many ranks holds about half of what ZB-V does, for some idle time.")
+                "On many ranks, this V holds about half as many stashes as ZB-V, for some idle time.")
 optpipe_exhibit(v-min v v_min "V-Min"
-                "The least memory of these without offloading, for more idle time.")
+                "It needs the least memory of these methods without offloading, for more idle time.")
 optpipe_exhibit(v-auto v v_auto "V, the best building block"
-                "The best block of this family for the costs and the limit; takes longer to plan.")
+                "It finds the best block of this family for the costs and the limit, and takes longer to plan.")
 optpipe_exhibit(dualpipe-v v dual_pipe_v "DualPipeV"
-                "To compare: it is made for frameworks that run a forward and a backward at once, and here nothing overlaps.")
+                "It is here to compare: it is made for frameworks that run a forward and a backward at once, and here nothing overlaps.")
 
 # As the papers have it, in the words of this library.
 set(published [=[
-What the papers say for equal stages without communication: R ranks, M microbatches, v stages on each rank; T_F, T_I and T_W
-of all stages of a rank; a stash is that of a rank for one microbatch. The bubble is what the busiest rank is engaged beyond
-its work.
+The papers give these values for equal stages without communication. There are R ranks, M microbatches, and v stages on each
+rank; T_F, T_I and T_W are the times of all stages of a rank. A stash is that of a rank for one microbatch. The bubble is the
+time that the busiest rank is engaged beyond its work.
 
 | method | bubble | stashes of the first rank | source |
 | --- | --- | --- | --- |
@@ -89,16 +89,16 @@ its work.
 | `1f1b` | (R − 1)(T_F + T_I + T_W) | R | Narayanan et al. 2021 |
 | `zb-h1` | (R − 1)(T_F + T_I − T_W) | R | Zero Bubble, section 3 |
 | `zb-h2` | (R − 1)(T_F + T_I − 2 T_W) | 2R − 1 | the same |
-| `zb-auto` | none from about 2R stashes on | what the limit allows | the same, section 4 |
+| `zb-auto` | none from about 2R stashes on | as many as the limit allows | the same, section 4 |
 | `interleaved` | (R − 1)(T_F + T_I + T_W)/v | R + (R − 1)/v | Narayanan et al. 2021 |
 | `gis` | (R − 1)(T_F + T_I)/v | R | PipeOffload, section 4 |
-| `gis-h` | that, and (v − 1)R/(2v) · (T_F + T_I − T_W) | (v + 1)R/(2v) | the same |
+| `gis-h` | that of `gis` plus (v − 1)R/(2v) · (T_F + T_I − T_W) | (v + 1)R/(2v) | the same |
 | `po-h` | below (R − 1)(T_F + T_I + T_W) | about (v + 2)R/(8v) | the same |
-| `po-f` | the same | a few stages', whatever R | the same |
+| `po-f` | as for `po-h` | those of a few stages, for any R | the same |
 | `zb-v` | none where T_F = T_I = T_W | R | Zero Bubble, section 6 |
 | `v-half` | about R/2 · (T_F + T_I + T_W) | ⌊(R + 2)/2⌋ | Controllable Memory |
 | `v-min` | about 2R/3 · (T_F + T_I + T_W) where T_F = T_I = T_W | ⌊(R + 4)/3⌋ | the same |
-| `v-auto` | at least (6R − 3k − 1)/2 · T_F where T_F = T_I = T_W and k stages' stashes bind | k/2, what the limit allows | the same |
+| `v-auto` | at least (6R − 3k − 1)/2 · T_F where T_F = T_I = T_W and k stages' stashes bind | k/2, as the limit allows | the same |
 | `dualpipe-v` | published for a forward and a backward at once; here nothing overlaps | R + 1/2 | DeepSeek-AI 2025 |
 ]=])
 file(
@@ -106,10 +106,11 @@ file(
     "# The published schedules\n\n"
     "For those who want to see what a schedule looks like before they choose one. [The\n"
     "methods](../../include/optpipe/schedule/builders/README.md) have parameters and limits.\n\n"
-    "One model on four ranks, eight microbatches: per rank and microbatch a forward, an input gradient and a weight\n"
-    "gradient of 2 time units each, one stash, 0.1 from rank to rank, 0.75 of a pass to copy a stash one way. With one\n"
-    "stage per rank ([linear](linear.json)), or two of half the size ([loop](loop.json), [v](v.json)). No memory limit;\n"
-    "the objective is the longest time that a rank is engaged. Drawn by `cmake -P cmake/gallery.cmake`.\n\n"
+    "All schedules are for one model on four ranks, with eight microbatches. For each microbatch, a rank runs a forward,\n"
+    "an input gradient and a weight gradient of 2 time units each, and holds one stash. A message from rank to rank takes\n"
+    "0.1, and a copy of a stash one way takes 0.75 of a pass. Each rank has one stage ([linear](linear.json)), or two of\n"
+    "half the size ([loop](loop.json), [v](v.json)). There is no memory limit, and the objective is the longest time that\n"
+    "a rank is engaged. `cmake -P cmake/gallery.cmake` draws the schedules.\n\n"
     "| method | placement | span | bubble rate | peak memory of the ranks (stashes) |\n"
     "| --- | --- | --- | --- | --- |\n"
     "${table}\n${published}${pictures}"
