@@ -137,10 +137,10 @@ private:
         if (amount <= memory_size{}) return true;
         auto at = point_after(now);
         const auto level = at == memory_.begin() ? memory_size{} : (at - 1)->level;
-        if (level + amount > limit_) return false;
-        for (; at != memory_.end() && at->time < lane_[i].start; ++at)
-            if (at->level + amount > limit_) return false;
-        return true;
+        const auto until = std::lower_bound(at, memory_.end(), lane_[i].start,
+                                            [](const memory_point& point, duration t) { return point.time < t; });
+        return level + amount <= limit_ &&
+               std::none_of(at, until, [&](const memory_point& point) { return point.level + amount > limit_; });
     }
 
     std::vector<memory_point>::const_iterator point_after(duration t) const {
