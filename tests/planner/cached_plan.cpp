@@ -112,7 +112,8 @@ TEST_CASE("with a time limit the search goes on from a kept plan, unless that is
         const auto second = plan(p, options, strategies);
         REQUIRE(second);
         CHECK(second->cached == cache_use::exact);
-        CHECK(calls > 0);
+        const bool went_on = calls > 0 || second->why == plan_end::optimal; // builders may prove it with more time
+        CHECK(went_on);
         CHECK(second->objective.value() <= doctest::Approx(first->objective.value()));
         CHECK(second->bound.value() >= doctest::Approx(first->bound.value()));
     }
