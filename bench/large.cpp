@@ -6,7 +6,7 @@
 // Equal stages with unit passes, or unequal stages with the passes of a GPT on A100s, at 1, 0.75 and 0.5 times the
 // memory of 1F1B, without and with offloading (a round trip takes half as long as the passes).
 #include "large_problem.hpp"
-#include <optpipe/planner/lns/window_search.hpp>
+#include <optpipe/planner/local_search/local_search.hpp>
 #include <optpipe/planner/modulo/modulo_search.hpp>
 #include <optpipe/schedule.hpp>
 
@@ -44,7 +44,7 @@ void run(const bench::large_setting& how, std::size_t ranks, std::size_t microba
     const auto built = state.objective();
     start = cpu_seconds();
     modulo_search(state, {.effort = 2'000'000,
-                          .improve = [&](search_state& reduced) { window_search(reduced, {.windows = 50}); }});
+                          .improve = [&](search_state& reduced) { local_search(reduced, {.moves = 200'000}); }});
     const double planning = cpu_seconds() - start;
     rusage used{};
     getrusage(RUSAGE_SELF, &used);

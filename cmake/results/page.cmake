@@ -1,7 +1,7 @@
 # The page: answer(<title> <text> [<step>...]). Numbers stand in the tables of the steps alone.
 answer("How large are the models, and how does the gap fall?"
 "`optpipe plan` doesn't depend on one model of the whole problem: on small problems the mixed-integer model and constraint
-programming prove, on large ones windows and local search improve, and bounds come from the structure. The first table is what
+programming prove, on large ones local search improves, and bounds come from the structure. The first table is what
 a model of the whole problem would have. In the second each column is what is known after so many seconds.
 
 ![The mean gap of groups of problems over time](gap.svg)"

@@ -83,7 +83,7 @@ TEST_CASE("of all partitions the best, or one that no single layer makes better,
         auto least = duration::unlimited();
         for_each_partition(layers.size(), p.graph.stages(), {}, [&](const counts& each) {
             plan_options quick;
-            quick.without = {"milp", "windows"};
+            quick.without = {"milp"};
             const auto planned = plan(with_layers(p, layers, each), quick);
             if (!planned) return;
             CHECK(found->bound <= planned->objective);

@@ -24,6 +24,11 @@ public:
     constexpr std::size_t below(std::size_t count) { return static_cast<std::size_t>(next() % count); }
     /// A random number from `low` to `high`, both included.
     constexpr std::size_t between(std::size_t low, std::size_t high) { return low + below(high - low + 1); }
+    /// A random number in [0, 1).
+    constexpr double share() {
+        constexpr unsigned bits = 20;
+        return static_cast<double>(below(std::size_t{1} << bits)) / static_cast<double>(std::size_t{1} << bits);
+    }
     constexpr bool chance(std::size_t percent) { return below(100) < percent; }
 
 private:

@@ -430,9 +430,8 @@ private:
 // and all others see only the declarations in plan.hpp.
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
-    return {propagation_strategy{},  cp_strategy{},      local_search_strategy{}, window_strategy{},
-            rescheduling_strategy{}, modulo_strategy{},  v_pattern_strategy{},    over_memory_strategy{},
-            timed_milp_strategy{},   adaptive_strategy{}};
+    return {propagation_strategy{}, cp_strategy{},          local_search_strategy{}, rescheduling_strategy{},
+            modulo_strategy{},      over_memory_strategy{}, timed_milp_strategy{},   adaptive_strategy{}};
 }
 
 OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& options,

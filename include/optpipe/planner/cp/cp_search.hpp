@@ -402,8 +402,7 @@ private:
 /// Offers schedules and raises the bound during the search; starts from the schedule of the best builder if there is
 /// none. Returns when the search is complete or a limit is reached. Returns at once, with the structural bound, if the
 /// problem has more operations and transfers than `cp_parameters::most_tasks` (counting all that storage options may
-/// add), or if it has storage options and many microbatches. For such problems, `window_search` uses the same solver on
-/// windows of a schedule.
+/// add), or if it has storage options and many microbatches.
 ///
 /// A later call on the same state, or on another view of it, resumes the search of an earlier call that has returned,
 /// with its seed and parameters. Each concurrent call has its own search; they share learned clauses.

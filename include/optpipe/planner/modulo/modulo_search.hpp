@@ -2,7 +2,6 @@
 
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/planner/lns/window_search.hpp"
 #include "optpipe/planner/modulo/parameters.hpp"
 #include "optpipe/planner/modulo/period_search.hpp"
 #include "optpipe/planner/modulo/steady_state.hpp"
@@ -19,10 +18,8 @@ struct modulo_options {
     std::uint64_t seed = 1;
     /// Limit of the stage placements tried while searching for periods; each takes about a quarter of a microsecond.
     std::size_t effort = 20'000'000;
-    /// Improves the schedule of the reduced problem before it is unrolled. The number of windows takes some seconds at
-    /// most.
-    static constexpr std::size_t windows = 40;
-    std::function<void(search_state&)> improve = [](search_state& few) { window_search(few, {.windows = windows}); };
+    /// Improves the schedule of the reduced problem before it is unrolled. Empty: nothing does.
+    std::function<void(search_state&)> improve{};
     modulo_parameters with{};
 };
 

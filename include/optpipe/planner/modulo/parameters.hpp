@@ -64,17 +64,6 @@ struct wavefront_parameters {
     std::size_t attempt_effort = 12;
 };
 
-/// How `v_pattern_search` searches periods. Not tuned.
-struct v_pattern_parameters {
-    /// Periods increase from the load bound: the first step as a share of the bound, and the growth of steps.
-    double first_step = 0.005;
-    double step_growth = 1.5;
-    /// Partial patterns kept: in the first beams, and in the widest.
-    std::size_t first_width = 4, max_width = 64;
-    /// Random disturbance of the costs of partial patterns in half of the beams, in periods.
-    double noise = 0.1;
-};
-
 /// How `modulo_search` completes patterns and repeats the steady state. Not tuned, unless a comment says otherwise.
 struct steady_state_parameters {
     /// The reduced problem has enough microbatches for `pipelines` pipelines of at least `least_ranks` ranks each; this

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/planner/lns/rescheduling_search.hpp"
+#include "optpipe/planner/rescheduling/rescheduling_search.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 

@@ -8,5 +8,3 @@
 #include "optpipe/planner/strategies/propagation_strategy.hpp"
 #include "optpipe/planner/strategies/rescheduling_strategy.hpp"
 #include "optpipe/planner/strategies/timed_milp_strategy.hpp"
-#include "optpipe/planner/strategies/v_pattern_strategy.hpp"
-#include "optpipe/planner/strategies/window_strategy.hpp"

@@ -3,9 +3,8 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/planner/lns/neighbourhood_selector.hpp"
-#include "optpipe/planner/lns/rescheduling.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/rescheduling/list_rescheduler.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
@@ -115,8 +114,8 @@ private:
     [[nodiscard]] trial draw() {
         trial t;
         t.beginning = random_.below(2) == 1;
-        t.how.kept = (1.0 - longest_part_ * random_share(random_)) * end_;
-        t.how.wait = options_.with.most_wait * random_share(random_);
+        t.how.kept = (1.0 - longest_part_ * random_.share()) * end_;
+        t.how.wait = options_.with.most_wait * random_.share();
         t.how.noise = options_.with.noises[random_.below(options_.with.noises.size())] * load_;
         return t;
     }

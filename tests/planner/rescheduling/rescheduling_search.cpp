@@ -1,6 +1,6 @@
-#include "optpipe/planner/lns/rescheduling_search.hpp"
+#include "optpipe/planner/rescheduling/rescheduling_search.hpp"
 
-#include "optpipe/planner/lns/rescheduling.hpp"
+#include "optpipe/planner/rescheduling/list_rescheduler.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/testing/random_problem.hpp"
