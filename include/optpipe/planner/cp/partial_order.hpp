@@ -327,7 +327,7 @@ private:
     template <class IsFree> void add_optional(const IsFree& is_free) {
         const auto& p = *problem_;
         for (const stage s : p.graph.all_stages()) {
-            if (!p.costs[s].can_offload()) continue;
+            if (!p.plain_transfer(s)) continue;
             const bool may_add = !p.memory_limit[p.rank_of(s)].is_unlimited();
             for (const microbatch m : p.graph.all_microbatches()) {
                 if (!is_free(offload_of(s, m)) && !is_free(reload_of(s, m))) continue;

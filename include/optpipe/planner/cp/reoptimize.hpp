@@ -130,7 +130,7 @@ public:
             const duration begin{fixed_->time().value(start[first])};
             result.operations.push_back({op, begin, begin + duration_of(fixed_->source(), op)});
         }
-        return result;
+        return with_plain_storage(fixed_->source(), std::move(result));
     }
 
 private:

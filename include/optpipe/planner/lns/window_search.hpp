@@ -77,7 +77,7 @@ private:
             drawn.push_back({random_.chance(options_.with.used_candidate_chance), random_.next()});
         cp::storage_candidates result(p_.graph.stages());
         for (const stage s : p_.graph.all_stages()) {
-            if (p_.storage[s].empty()) continue;
+            if (p_.is_plain(s)) continue;
             const auto& used = used_options_[s.position()];
             auto& own = result[s.position()];
             for (const auto& [is_used, number] : drawn)

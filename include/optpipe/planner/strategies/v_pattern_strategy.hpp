@@ -42,8 +42,9 @@ struct v_pattern_strategy {
     static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
-        const bool offloads =
-            std::any_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) { return c.can_offload(); });
+        bool offloads = false;
+        for (const stage s : p.graph.all_stages())
+            offloads = offloads || p.plain_transfer(s);
         return {.applicable = is_v_placed(p.graph) && p.split_backward && !offloads &&
                               p.graph.microbatches() >= 2 * p.graph.ranks(),
                 .knows_storage_options = true,
@@ -85,8 +86,8 @@ private:
         for (std::size_t i = 0; i < names.size() && !state.done(); ++i) {
             const auto stored = *find_common_option(p, names[(first + i) % names.size()].view());
             auto uniform = uniform_problem(p, stored);
-            for (auto& c : uniform.costs)
-                c.transfer.reset();
+            for (const stage s : uniform.graph.all_stages())
+                uniform.set_stage(s, uniform.costs[s]);
             if (!validate(uniform).empty() || !(bounds_of(uniform).best() < state.target())) continue;
             search(state, uniform, options, [&](const order& found) { return with_storage(p, stored, found); });
             return;
