@@ -73,8 +73,9 @@ private:
             until_gradient += count * c.activation.value() * paths.lifespan[s].value();
             if (p.split_backward) until_weight += count * kept.value() * c.backward_weight.value();
             if (!t_.may_offload(s)) continue;
+            const auto transfer = p.plain_transfer(s);
             const auto won =
-                paths.lifespan[s] - (c.forward + c.transfer->offload + c.transfer->reload + p.gradient_time(s));
+                paths.lifespan[s] - (c.forward + transfer->offload + transfer->reload + p.gradient_time(s));
             for (std::size_t m = 0; m <= last && won > duration{}; ++m)
                 saved.add(c.activation.value() * won.value(), d_.offloaded(t_.cell_at(s, m)));
         }

@@ -73,7 +73,7 @@ public:
     [[nodiscard]] bool any_may_recompute() const;
     [[nodiscard]] bool exists(operation_id a) const;
 
-    [[nodiscard]] bool has_list(stage s) const { return !problem_.storage[s].empty(); }
+    [[nodiscard]] bool has_list(stage s) const { return !problem_.is_plain(s); }
     /// Number of storage options; without a list there is one, for offloaded stashes.
     [[nodiscard]] std::size_t options(stage s) const { return has_list(s) ? problem_.storage[s].size() : 1; }
     [[nodiscard]] storage_option stored(stage s, storage_index o) const;
@@ -148,7 +148,7 @@ OPTPIPE_INLINE operation_table::operation_table(optpipe::problem p)
 
 OPTPIPE_INLINE bool operation_table::may_offload(stage s) const {
     if (has_list(s)) return any_option(s, [&](storage_index o) { return stored(s, o).offloads(); });
-    return problem_.costs[s].can_offload() && is_limited(problem_.rank_of(s)) &&
+    return problem_.plain_transfer(s) && is_limited(problem_.rank_of(s)) &&
            problem_.costs[s].activation > memory_size{};
 }
 
@@ -179,7 +179,7 @@ OPTPIPE_INLINE bool operation_table::exists(operation_id a) const {
 OPTPIPE_INLINE storage_option operation_table::stored(stage s, storage_index o) const {
     if (has_list(s)) return problem_.storage[s][o];
     const auto& c = problem_.costs[s];
-    return {"", c.activation, {}, {}, c.activation, c.transfer};
+    return {"", c.activation, {}, {}, c.activation, problem_.plain_transfer(s)};
 }
 
 OPTPIPE_INLINE memory_size operation_table::least_held(stage s) const {

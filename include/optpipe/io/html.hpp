@@ -86,7 +86,6 @@ public:
                                        {"bound", json_number(report_->bound)},
                                        {"options", option_names()},
                                        {"optionColours", list_of(option_colours, quoted)},
-                                       {"lists", which_have_lists()},
                                        {"effects", effects()},
                                        {"schedules", list(schedules)},
                                        {"strategies", strategies()},
@@ -153,15 +152,12 @@ private:
             return list(names);
         });
     }
-    [[nodiscard]] std::string which_have_lists() const {
-        return list_of(p_->graph.all_stages(), [&](stage s) { return p_->storage[s].empty() ? "false" : "true"; });
-    }
-    /// For each stage, storage option of its list and kind: the memory acquired and released on the device, and on the
+    /// For each stage, storage option and kind: the memory acquired and released on the device, and on the
     /// host.
     [[nodiscard]] std::string effects() const {
         return list_of(p_->graph.all_stages(), [&](stage s) {
             std::vector<std::string> by_option;
-            for (std::size_t o = 0; o < std::max<std::size_t>(1, p_->storage[s].size()); ++o)
+            for (std::size_t o = 0; o < p_->storage_options(s); ++o)
                 by_option.push_back(list_of(all_operation_kinds, [&](operation_kind kind) {
                     const auto e = memory_effect_of(*p_, operation{s, kind, {}, static_cast<storage_index>(o)});
                     return list({number(e.acquired_at_start.value()), number(e.released_at_end.value()),

@@ -70,11 +70,8 @@ function inputs(schedule, op) {
   return found.sort((a, b) => b.ready - a.ready);
 }
 
-// The storage option of a stage and microbatch; without a list, it is the transfer that says it.
-function optionOf(schedule, s, m) {
-  const listed = schedule.find(s, F, m)?.o ?? 0;
-  return data.options[s][data.lists[s] ? listed : schedule.find(s, OFFLOAD, m) ? 1 : 0];
-}
+// The storage option of a stage and microbatch.
+const optionOf = (schedule, s, m) => data.options[s][schedule.find(s, F, m)?.o ?? 0];
 
 function effectText(op) {
   const effect = data.effects[op.s][op.o][op.k];

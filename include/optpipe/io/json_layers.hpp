@@ -58,7 +58,7 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, violation_lis
                            "offload", "reload", "storage", "static_memory"});
         layer_costs layer;
         layer.costs = read_costs(at, found);
-        read_storage(at, layer.costs, layer.storage, found);
+        layer.storage = read_storage(at, layer.costs, found);
         layer.static_memory = memory_size{at.number_or("static_memory", 0.0)};
         const auto count = at.find("count") ? at.count("count", most_stages).value_or(1) : 1;
         if (count == 0) found.add(at.place("count"), "must be at least 1");

@@ -86,16 +86,18 @@ inline storage_option read_storage_option(const fields& at, const stage_costs& c
     return option;
 }
 
-inline void read_storage(const fields& at, stage_costs& costs, storage_list<false>& options, violation_list& found) {
-    if (!at.find("storage")) return;
-    const auto* list = at.list("storage");
-    if (!list) return;
-    if (list->empty()) return found.add(at.place("storage"), "must hold at least one option");
+/// The options of a stage or layer with these costs: those in its list or, without a list, those that the costs
+/// describe.
+inline storage_list<false> read_storage(const fields& at, const stage_costs& costs, violation_list& found) {
+    const auto* list = at.find("storage") ? at.list("storage") : nullptr;
+    if (!list) return described_storage(costs);
+    const auto refuse = [&](const std::string& reason) { found.add(at.place("storage"), reason); };
+    if (list->empty()) refuse("must hold at least one option");
     if (list->size() > most_storage_options)
-        return found.add(at.place("storage"), "holds " + std::to_string(list->size()) + " options, at most " +
-                                                  std::to_string(most_storage_options) + " are possible");
-    if (costs.transfer)
-        found.add(at.place("storage"), "excludes offload and reload of the stage, which are short for two options");
+        refuse("holds " + std::to_string(list->size()) + " options, at most " + std::to_string(most_storage_options) +
+               " are possible");
+    if (list->empty() || list->size() > most_storage_options) return described_storage(costs);
+    if (costs.transfer) refuse("excludes offload and reload of the stage, which are short for two options");
     storage_list<false> given;
     for (std::size_t i = 0; i < list->size(); ++i) {
         const auto place = element_of(at.place("storage"), i);
@@ -104,7 +106,7 @@ inline void read_storage(const fields& at, stage_costs& costs, storage_list<fals
         else
             given.push_back(read_storage_option(fields{(*list)[i], place + ".", found}, costs, found));
     }
-    set_storage(costs, options, given);
+    return given;
 }
 
 /// Reads the costs of a stage or layer.
@@ -128,8 +130,8 @@ inline stage_costs read_stage(const fields& at, bool has_storage_options, storag
         at.refuse_unknown(
             {"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash", "offload", "reload"},
             {{"storage", "storage options belong to optpipe.problem/2"}});
-    auto c = read_costs(at, found);
-    if (has_storage_options) read_storage(at, c, options, found);
+    const auto c = read_costs(at, found);
+    options = has_storage_options ? read_storage(at, c, found) : described_storage(c);
     return c;
 }
 
@@ -306,9 +308,9 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
         per_stage<stage_costs> costs(parts.costs.size());
         for (const stage s : costs.indices())
             costs[s] = parts.costs[s.position()];
-        p = problem{*graph, std::move(costs)};
+        p = problem{*graph, costs};
         for (const stage s : p.storage.indices())
-            p.storage[s] = parts.storage[s.position()];
+            p.set_storage(s, parts.storage[s.position()]);
     }
     if (parts.ranks) read_ranks(top, *parts.ranks, p, found);
     read_rest(top, default_name, p);

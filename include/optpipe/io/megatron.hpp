@@ -136,10 +136,8 @@ private:
     /// The problem with all activations kept and no limits, because Megatron's schedule doesn't wait for memory.
     [[nodiscard]] problem unlimited() const {
         auto p = p_;
-        for (const stage s : p.graph.all_stages()) {
-            p.storage[s] = {};
-            p.costs[s].transfer = {};
-        }
+        for (const stage s : p.graph.all_stages())
+            p.set_stage(s, p.costs[s]);
         for (const rank r : p.graph.all_ranks())
             p.memory_limit[r] = memory_size::unlimited();
         return p;
@@ -321,7 +319,7 @@ OPTPIPE_INLINE std::string to_text(const problem& p, const schedule& s, const me
     };
     auto kept = p;
     for (const stage each : kept.graph.all_stages())
-        kept.storage[each] = {};
+        kept.set_stage(each, kept.costs[each]);
     line("the plan", measure(p, s));
     line("Megatron's schedule by these costs, with everything kept", measure(kept, settings.runs));
     if (settings.differences.empty()) text += "# nothing of the plan is left out\n";

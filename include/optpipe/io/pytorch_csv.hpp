@@ -116,10 +116,9 @@ namespace detail {
 /// The problem as PyTorch sees it: without storage options and memory.
 [[nodiscard]] inline problem without_storage(problem p) {
     for (const stage s : p.graph.all_stages()) {
-        p.storage[s] = {};
-        p.costs[s].transfer = {};
-        p.costs[s].activation = {};
-        p.costs[s].weight_stash = {};
+        auto costs = p.costs[s];
+        costs.activation = costs.weight_stash = {};
+        p.set_stage(s, costs);
     }
     return p;
 }
@@ -302,7 +301,7 @@ OPTPIPE_INLINE outcome<order> order_of(const problem& p, const pytorch_schedule&
             const auto kept = std::find_if(options.begin(), options.end(), [&](const storage_option& each) {
                 return !each.offloads() && each.extra_work() == duration{} && each.held == keep.held;
             });
-            if (kept == options.end() && !options.empty())
+            if (kept == options.end())
                 return found.push_back({place, to_string(action) + ": its stage can't keep all its activations"});
             op.storage = static_cast<storage_index>(kept - options.begin());
             lanes[rank{r}].push_back(op);

@@ -77,13 +77,6 @@ struct claim_slacks {
 namespace optpipe {
 namespace detail {
 
-/// The storage option of a stage with this name, whether or not the stage has a list.
-inline std::optional<storage_index> option_named(const problem& p, stage s, std::string_view name) {
-    const auto found = find_storage_option(p, s, name);
-    if (!found) return std::nullopt;
-    return p.storage[s].empty() ? storage_index{} : static_cast<storage_index>(*found);
-}
-
 inline bool has_cell(const problem& p, const operation& op) {
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
 }
@@ -104,13 +97,13 @@ inline std::vector<std::string_view> storage_names(const problem& p, const sched
 OPTPIPE_INLINE schedule to_schedule(const problem& p, const schedule_document& document) {
     schedule result{p.graph, {}};
     result.operations.assign(document.operations.begin(), document.operations.end());
-    if (!p.has_storage_options()) return result;
     const auto names = detail::storage_names(p, document);
     const cell_numbering cell{p.graph};
     for (auto& timed : result.operations)
         if (detail::has_cell(p, timed.op))
-            timed.op.storage = detail::option_named(p, timed.op.stage, names[cell(timed.op)])
-                                   .value_or(std::numeric_limits<storage_index>::max());
+            timed.op.storage =
+                static_cast<storage_index>(find_storage_option(p, timed.op.stage, names[cell(timed.op)])
+                                               .value_or(std::numeric_limits<storage_index>::max()));
     return result;
 }
 
@@ -118,14 +111,12 @@ OPTPIPE_INLINE std::vector<violation> storage_violations(const problem& p, const
     std::vector<violation> found;
     const auto names = detail::storage_names(p, document);
     const cell_numbering cell{p.graph};
-    std::vector<unsigned char> offloaded(cell.size(), 0);
     std::vector<unsigned char> is_named(cell.size(), 0);
     std::vector<const operation*> first(cell.size(), nullptr);
     for (const auto& timed : document.operations) {
         if (!detail::has_cell(p, timed.op)) continue;
         auto& one = first[cell(timed.op)];
         if (!one || timed.op.kind == operation_kind::forward) one = &timed.op;
-        if (timed.op.kind == operation_kind::offload) offloaded[cell(timed.op)] = 1;
     }
     for (const auto& [op, name] : document.storage)
         if (detail::has_cell(p, op)) is_named[cell(op)] = 1;
@@ -133,15 +124,12 @@ OPTPIPE_INLINE std::vector<violation> storage_violations(const problem& p, const
         if (!first[c]) continue;
         const auto& op = *first[c];
         const std::string name{names[c]};
-        const auto known = detail::option_named(p, op.stage, name);
+        const auto known = find_storage_option(p, op.stage, name);
         if (!known && op.kind != operation_kind::forward)
             found.push_back({to_string(forward(op.stage, op.microbatch)), "is missing; it names the storage option"});
         else if (!known)
             found.push_back({to_string(op), std::string{is_named[c] ? "" : "names no storage option, and "} +
                                                 "its stage has no storage option \"" + printable(name, 60) + "\""});
-        else if (is_named[c] && p.storage[op.stage].empty() && (name == "offload") != (offloaded[c] != 0))
-            found.push_back({to_string(op), "is " + name + " by its storage option, but has " +
-                                                (offloaded[c] ? "an" : "no") + " OFFLOAD"});
     }
     return found;
 }

@@ -56,7 +56,7 @@ struct baseline {
                                   const std::vector<baseline>& others = {});
 
 /// Writes a table of methods, in the given order. Peak memory is that of the rank that comes closest to its limit. The
-/// rate of recomputation is shown if stages have storage options.
+/// rate of recomputation is shown if stages do more than keep or offload whole stashes.
 void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows);
 
 } // namespace optpipe
@@ -207,7 +207,7 @@ inline table_row result_cells(const comparison_row& row, const problem& p, durat
                     percent(m.bubble_rate),
                     format_number(peak, digits),
                     std::to_string(m.offloads)};
-    if (p.has_storage_options()) cells.push_back(percent(m.recompute_rate));
+    if (!is_described_by_costs(p)) cells.push_back(percent(m.recompute_rate));
     cells.push_back(row.planning_seconds ? decimal(*row.planning_seconds, 2) : "-");
     return cells;
 }
@@ -219,7 +219,7 @@ OPTPIPE_INLINE void write_comparison(std::ostream& out, const problem& p, const 
     std::vector<table_row> lines{{"method", "objective" + detail::in_brackets(printable(p.time_unit)), "above best",
                                   "bubble rate", "peak memory" + detail::in_brackets(printable(p.memory_unit)),
                                   "offloads"}};
-    if (p.has_storage_options()) lines.front().push_back("recompute rate");
+    if (!is_described_by_costs(p)) lines.front().push_back("recompute rate");
     lines.front().push_back("planning [s]");
     for (const auto& row : rows)
         lines.push_back(row.result ? detail::result_cells(row, p, best)

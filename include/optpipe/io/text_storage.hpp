@@ -18,8 +18,8 @@ struct storage_use {
     per_stage<std::size_t> by_stage{};
 };
 
-/// The use of all storage options in the order in which the stages list them, without unused ones. Empty if the problem
-/// has no storage options.
+/// The use of all storage options in the order in which the stages list them, without unused ones. Empty if stashes
+/// can only be kept, or offloaded as a whole.
 [[nodiscard]] std::vector<storage_use> storage_uses(const problem& p, const schedule& s);
 
 /// Writes a table of the storage options in use, with a column per stage if there are few. Writes nothing if the
@@ -40,7 +40,7 @@ namespace optpipe {
 
 OPTPIPE_INLINE std::vector<storage_use> storage_uses(const problem& p, const schedule& s) {
     std::vector<storage_use> uses;
-    if (!p.has_storage_options()) return uses;
+    if (is_described_by_costs(p)) return uses;
     per_stage<std::vector<std::size_t>> position(p.graph.stages());
     for (const stage at : p.graph.all_stages())
         for (std::size_t i = 0; i < p.storage_options(at); ++i) {
@@ -52,19 +52,12 @@ OPTPIPE_INLINE std::vector<storage_use> storage_uses(const problem& p, const sch
             }
             position[at].push_back(static_cast<std::size_t>(found - uses.begin()));
         }
-    const auto add = [&](stage at, std::size_t option, bool more) {
-        auto& use = uses[position[at][option]];
-        more ? ++use.count : --use.count;
-        more ? ++use.by_stage[at] : --use.by_stage[at];
-    };
-    for (const auto& timed : s.operations)
-        if (timed.op.kind == operation_kind::forward) add(timed.op.stage, timed.op.storage, true);
-    // Without a list of options, the transfers determine the option.
-    for (const auto& timed : s.operations)
-        if (timed.op.kind == operation_kind::offload && p.storage[timed.op.stage].empty()) {
-            add(timed.op.stage, 0, false);
-            add(timed.op.stage, 1, true);
-        }
+    for (const auto& [op, start, end] : s.operations) {
+        if (op.kind != operation_kind::forward) continue;
+        auto& use = uses[position[op.stage][op.storage]];
+        ++use.count;
+        ++use.by_stage[op.stage];
+    }
     std::erase_if(uses, [](const storage_use& u) { return u.count == 0; });
     return uses;
 }

@@ -81,7 +81,8 @@ inline std::string json_storage(const storage_list<false>& options) {
     return "[\n        " + joined(texts, ",\n        ") + " ]";
 }
 
-/// The costs of a stage or layer; `first` is a field before them.
+/// The costs of a stage or layer, with transfer times instead of a list of options where these say as much; `first` is
+/// a field before them.
 inline std::string json_costs(const std::string& first, const stage_costs& c, const storage_list<false>& options) {
     const auto field = [](const char* name, const std::string& value) {
         return ", \"" + std::string{name} + "\": " + value;
@@ -91,7 +92,9 @@ inline std::string json_costs(const std::string& first, const stage_costs& c, co
            field("backward_weight", json_number(c.backward_weight.value())) +
            field("activation", json_number(c.activation.value())) +
            field("weight_stash", json_number(c.weight_stash.value())) +
-           (options.empty() ? json_transfer(c.transfer) : field("storage", json_storage(options))) + " }";
+           (is_described_by_costs(c, options) ? json_transfer(options.back().transfer)
+                                              : field("storage", json_storage(options))) +
+           " }";
 }
 
 inline std::string json_stages(const problem& p) {
@@ -108,7 +111,7 @@ inline std::string json_layers(const std::vector<layer_costs>& layers) {
         const auto next = std::find_if(first, layers.end(), [&](const layer_costs& l) { return !(l == *first); });
         texts.push_back(json_costs("\"count\": " + std::to_string(next - first) +
                                        ", \"static_memory\": " + json_number(first->static_memory.value()),
-                                   first->costs, first->storage));
+                                   first->costs, listed_storage(*first)));
         first = next;
     }
     return "[\n    " + joined(texts, ",\n    ") + " ]";
@@ -218,7 +221,8 @@ inline std::string json_operations(const problem& p, const schedule& s) {
         // The written schedule need not be valid.
         const auto& op = timed.op;
         const bool is_stored = op.kind == operation_kind::forward && op.stage.position() < p.graph.stages() &&
-                               op.storage < p.storage[op.stage].size();
+                               op.storage < p.storage_options(op.stage) &&
+                               !is_described_by_costs(p.costs[op.stage], p.storage[op.stage]);
         if (is_stored) text += ", \"storage\": " + json_quoted(storage_of(p, timed.op).name.view());
         text += " }";
     }
@@ -228,7 +232,7 @@ inline std::string json_operations(const problem& p, const schedule& s) {
 } // namespace detail
 
 OPTPIPE_INLINE std::string problem_to_json(const problem& p) {
-    const auto* format = p.has_storage_options() ? "optpipe.problem/2" : "optpipe.problem/1";
+    const auto* format = is_described_by_costs(p) ? "optpipe.problem/1" : "optpipe.problem/2";
     return detail::json_pipeline(p, format, {{"stages", detail::json_stages(p)}});
 }
 
@@ -241,7 +245,7 @@ OPTPIPE_INLINE std::string layers_to_json(const partition_problem& p) {
 
 OPTPIPE_INLINE std::string schedule_to_json(const problem& p, const schedule_report& report) {
     const auto gap = report.gap();
-    const bool is_second = p.has_storage_options() || report.forward_only;
+    const bool is_second = !is_described_by_costs(p) || report.forward_only;
     detail::json_fields fields{{"format", is_second ? "\"optpipe.schedule/2\"" : "\"optpipe.schedule/1\""},
                                {"problem", json_quoted(p.name)},
                                {"method", json_quoted(report.method)}};

@@ -98,9 +98,8 @@ inline transfer_times planned_times(const problem& p, const operation& offload) 
 template <class Visit> void for_each_transfer(const problem& p, const Visit& visit) {
     for (const stage s : p.graph.all_stages())
         for (std::size_t o = 0; o < p.storage_options(s); ++o)
-            if (const auto option = p.storage_of(s, o); option.offloads())
-                visit(planned_probe{{s, operation_kind::offload, microbatch{0},
-                                     p.storage[s].empty() ? storage_index{} : static_cast<storage_index>(o)},
+            if (const auto& option = p.storage_of(s, o); option.offloads())
+                visit(planned_probe{{s, operation_kind::offload, microbatch{0}, static_cast<storage_index>(o)},
                                     option.transfer_size});
 }
 

@@ -24,7 +24,7 @@ struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.
     memory_size static_memory{};
-    /// If empty, the options are `keep` and, given transfer times, `offload`. A stage has the options, matched by name,
+    /// If empty, the options that the costs describe. A stage has the options, matched by name,
     /// that all its layers have, provided that either all of them recompute ahead of the backward, or all inside it.
     storage_list<false> storage{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
@@ -85,7 +85,7 @@ namespace detail {
     return options;
 }
 
-/// The layer's storage list, or the equivalent list for a layer without one.
+/// The layer's storage list, or the list that its costs describe.
 [[nodiscard]] storage_list<false> listed_storage(const layer_costs& layer);
 
 } // namespace detail
@@ -110,11 +110,7 @@ namespace detail {
 namespace optpipe {
 
 OPTPIPE_INLINE storage_list<false> detail::listed_storage(const layer_costs& layer) {
-    if (!layer.storage.empty()) return layer.storage;
-    storage_list<false> options;
-    options.push_back(keep_stash(layer.costs));
-    if (layer.costs.can_offload()) options.push_back(offload_stash(layer.costs));
-    return options;
+    return layer.storage.empty() ? described_storage(layer.costs) : layer.storage;
 }
 
 OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layers,
@@ -127,21 +123,19 @@ OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layer
         OPTPIPE_EXPECT(counts[s.position()] > 0, "with_layers: a stage without layers");
         const auto here = layers.subspan(next, counts[s.position()]);
         next += here.size();
-        p.costs[s] = here.front().costs;
+        auto costs = here.front().costs;
         for (const auto& layer : here.subspan(1))
-            p.costs[s] = detail::both(p.costs[s], layer.costs);
+            costs = detail::both(costs, layer.costs);
         auto& limit = p.memory_limit[p.rank_of(s)];
         const auto slack = tolerance{}.at(limit);
         for (const auto& layer : here)
             limit -= layer.static_memory;
         if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // rounding
-        p.storage[s].clear();
-        if (std::all_of(here.begin(), here.end(), [](const layer_costs& l) { return l.storage.empty(); })) continue;
         auto options = detail::listed_storage(here.front());
         for (const auto& layer : here.subspan(1))
             options = detail::both(options, detail::listed_storage(layer));
         OPTPIPE_EXPECT(!options.empty(), "with_layers: layers of a stage have no storage option in common");
-        detail::set_storage(p.costs[s], p.storage[s], options);
+        p.set_stage(s, costs, options);
     }
     return p;
 }

@@ -87,11 +87,11 @@ private:
             next.push_back({from[k].on_host, peak, k, false});
             const auto on_host = from[k].on_host + costs.activation;
             // Offloading the stash of a rank's last stage never lowers the peak.
-            if (costs.can_offload() && i + 1 < stages_.size() && on_host <= host_limit)
+            if (p_.plain_transfer(stages_[i]) && i + 1 < stages_.size() && on_host <= host_limit)
                 next.push_back({on_host, peak, k, true});
         }
         before_ += costs.activation;
-        if (costs.can_offload()) could_leave_ += costs.activation;
+        if (p_.plain_transfer(stages_[i])) could_leave_ += costs.activation;
         keep_best(next);
         layers_.push_back(std::move(next));
     }

@@ -23,38 +23,35 @@ template <pipeline_graph Graph, class Policy>
     const auto places = lifespan_places(p, paths);
     const auto stages = stages_by_rank(p.graph);
     for (const stage s : p.graph.all_stages()) {
-        const auto& costs = p.costs[s];
-        if (!costs.transfer) continue;
-        decisions[s] = policy.decide({s, paths.lifespan[s], costs.transfer->offload + costs.transfer->reload,
-                                      costs.activation, places[s], stages[p.rank_of(s)].size()});
+        const auto offload = p.whole_offload(s);
+        if (!offload) continue;
+        decisions[s] = policy.decide({s, paths.lifespan[s], p.storage_of(s, *offload).extra_time(),
+                                      p.costs[s].activation, places[s], stages[p.rank_of(s)].size()});
     }
     return decisions;
 }
 
-/// Removes the transfers that the policy forbids.
+/// Removes the offloads of whole stashes that the policy forbids.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr basic_problem<Graph> restrict_offloading(basic_problem<Graph> p, const Policy& policy) {
     const auto decisions = decisions_of(p, policy);
-    for (const stage s : p.graph.all_stages())
-        // Not reset(): with clang 14, a reset optional can't be copied in a constant expression.
-        if (decisions[s] == offload_decision::forbid) p.costs[s].transfer = std::optional<transfer_times>{};
+    for (const stage s : p.graph.all_stages()) {
+        if (decisions[s] != offload_decision::forbid) continue;
+        storage_list<false> allowed;
+        for (const auto& option : p.storage[s])
+            if (!offloads_whole(option)) allowed.push_back(option);
+        if (allowed.empty()) allowed.push_back(keep_stash(p.costs[s]));
+        p.set_storage(s, allowed);
+    }
     return p;
 }
 
 namespace detail {
 
-template <pipeline_graph Graph>
-constexpr storage_list<false> storage_options_of(const basic_problem<Graph>& p, stage s) {
-    storage_list<false> options;
-    for (std::size_t i = 0; i < p.storage_options(s); ++i)
-        options.push_back(p.storage_of(s, i));
-    return options;
-}
-
 /// Gives the stage those of `options` that the policy allows; if it allows none, the stage keeps its stashes.
-template <pipeline_graph Graph, class Policy>
+template <pipeline_graph Graph, class Policy, class List>
 constexpr void choose_storage(basic_problem<Graph>& p, const Policy& policy, storage_candidate about,
-                              const storage_list<false>& options) {
+                              const List& options) {
     about.costs = p.costs[about.stage];
     storage_list<false> allowed;
     for (const auto& option : options) {
@@ -62,7 +59,7 @@ constexpr void choose_storage(basic_problem<Graph>& p, const Policy& policy, sto
         if (policy.allows(about)) allowed.push_back(option);
     }
     if (allowed.empty()) allowed.push_back(keep_stash(about.costs));
-    set_storage(p.costs[about.stage], p.storage[about.stage], allowed);
+    p.set_storage(about.stage, allowed);
 }
 
 /// Gives every stage those of `options_of(stage)` that the policy allows.
@@ -80,11 +77,11 @@ constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, cons
 
 } // namespace detail
 
-/// Removes the storage options that the policy doesn't allow, from stages with and without a list.
+/// Removes the storage options that the policy doesn't allow.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr basic_problem<Graph> restrict_storage(const basic_problem<Graph>& p, const Policy& policy) {
     static_assert(check_storage_policy<Policy>());
-    return detail::with_allowed_storage(p, policy, [&](stage s) { return detail::storage_options_of(p, s); });
+    return detail::with_allowed_storage(p, policy, [&](stage s) { return p.storage[s]; });
 }
 
 /// Makes a problem from three descriptions: its shape, the costs of a microbatch, and a policy for storing stashes. A

@@ -23,12 +23,12 @@ struct partition_problem {
     std::vector<problem> pipelines{};
 };
 
-/// The pipeline `p` with another placement. Costs and storage options of its stages are empty afterwards, and must be
-/// set.
+/// The pipeline `p` with another placement. The costs of its stages are 0 afterwards, and must be set with
+/// `set_stage`.
 template <placement_policy Placement> [[nodiscard]] problem with_placement(problem p, const Placement& where) {
     p.graph = to_any_graph(graph<dynamic, dynamic, Placement>{p.graph.ranks(), p.graph.microbatches(), where});
     p.costs = per_stage<stage_costs>(p.graph.stages());
-    p.storage = per_stage<storage_list<false>>(p.graph.stages());
+    p.storage = per_stage<storage_list<false>>(p.graph.stages(), described_storage({}));
     return p;
 }
 
@@ -74,8 +74,8 @@ OPTPIPE_INLINE std::vector<problem> usual_placements(const problem& p, std::size
 OPTPIPE_INLINE std::vector<violation> detail::validate_layers(std::span<const layer_costs> layers) {
     problem apart{to_any_graph(graph<dynamic, dynamic>{layers.size(), 1}), per_stage<stage_costs>(layers.size())};
     for (const stage s : apart.graph.all_stages()) {
-        apart.costs[s] = layers[s.position()].costs;
-        apart.storage[s] = layers[s.position()].storage;
+        const auto& layer = layers[s.position()];
+        apart.set_stage(s, layer.costs, listed_storage(layer));
     }
     auto found = validate(apart);
     constexpr std::string_view stages = "stages";
@@ -112,10 +112,8 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_sums(std::span<const laye
 }
 
 OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) {
-    for (auto& costs : p.costs)
-        costs = {duration{1.0}, duration{1.0}, duration{1.0}, {}, {}, {}};
-    for (auto& options : p.storage)
-        options.clear();
+    for (const stage s : p.graph.all_stages())
+        p.set_stage(s, {duration{1.0}, duration{1.0}, duration{1.0}, {}, {}, {}});
     return validate(p);
 }
 

@@ -10,6 +10,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -93,6 +94,15 @@ template <auto Ranks> struct basic_transfer_rules {
 };
 template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rules<named_extent<Ranks>()>;
 
+template <pipeline_graph Graph> struct basic_problem;
+
+/// Whether stashes can only be kept, or offloaded as a whole: the options of every stage are what costs describe.
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_described_by_costs(const basic_problem<Graph>& p) {
+    for (const stage s : p.graph.all_stages())
+        if (!is_described_by_costs(p.costs[s], p.storage[s])) return false;
+    return true;
+}
+
 /// A pipeline with its costs and limits (io/README.md). Times and sizes are in the units that it names.
 template <pipeline_graph Graph> struct basic_problem {
     using graph_type = Graph;
@@ -101,8 +111,9 @@ template <pipeline_graph Graph> struct basic_problem {
     using label = std::conditional_t<Graph::is_static, std::string_view, std::string>;
 
     Graph graph{};
+    /// Without transfer times: those are in `storage`. `set_stage` changes both.
     per_stage<stage_costs, stages_extent> costs{};
-    /// The list of options of each stage; if it isn't empty, the stage's `costs` have no transfer times.
+    /// The options of each stage; never empty.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
@@ -120,11 +131,44 @@ template <pipeline_graph Graph> struct basic_problem {
 
     constexpr basic_problem() = default;
     /// Starts with unlimited memory, no communication time, and a host link per rank.
-    constexpr basic_problem(Graph shape, per_stage<stage_costs, stages_extent> stage_costs)
-        : graph{std::move(shape)}, costs{std::move(stage_costs)}, storage(graph.stages()),
+    constexpr basic_problem(Graph shape, const per_stage<stage_costs, stages_extent>& described)
+        : graph{std::move(shape)}, costs{described}, storage(graph.stages()),
           memory_limit(graph.ranks(), memory_size::unlimited()),
           host_memory_limit(graph.ranks(), memory_size::unlimited()), transfer(graph.ranks()) {
         OPTPIPE_EXPECT(costs.size() == graph.stages(), "problem: one entry of costs per stage");
+        for (const stage s : graph.all_stages())
+            set_stage(s, described[s]);
+    }
+
+    /// Gives the stage these costs, and the options that they describe: `keep`, and `offload` if they have transfer times.
+    constexpr void set_stage(stage s, const stage_costs& described) {
+        set_stage(s, described, described_storage(described));
+    }
+    /// Gives the stage these costs and options; transfer times of the costs are ignored.
+    template <class List> constexpr void set_stage(stage s, const stage_costs& of, const List& options) {
+        costs[s] = of;
+        // Not reset(): with clang 14, a reset optional can't be copied in a constant expression.
+        costs[s].transfer = std::optional<transfer_times>{};
+        set_storage(s, options);
+    }
+    /// Changes the costs of a stage: `change(stage_costs&)` finds and leaves transfer times, where these describe the
+    /// stage's options, and the options follow. Other options stay as they are.
+    template <class Change> constexpr void change_stage(stage s, const Change& change) {
+        const bool is_described = is_described_by_costs(costs[s], storage[s]);
+        auto changed = costs[s];
+        if (is_described) changed.transfer = storage[s].back().transfer;
+        change(changed);
+        is_described ? set_stage(s, changed) : set_stage(s, changed, storage[s]);
+    }
+    template <class Change> constexpr void change_stages(const Change& change) {
+        for (const stage s : graph.all_stages())
+            change_stage(s, change);
+    }
+    template <class List> constexpr void set_storage(stage s, const List& options) {
+        storage_list<Graph::is_static> own;
+        for (const storage_option& each : options)
+            own.push_back(each);
+        storage[s] = own;
     }
 
     [[nodiscard]] constexpr rank rank_of(stage s) const { return graph.rank_of(s); }
@@ -132,19 +176,27 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr duration hop(stage from, stage to) const { return p2p(rank_of(from), rank_of(to)); }
     [[nodiscard]] constexpr bool is_first(stage s) const { return s.value() == 0; }
     [[nodiscard]] constexpr bool is_last(stage s) const { return s.position() + 1 == graph.stages(); }
-    /// Whether some stage has a list of storage options.
-    [[nodiscard]] constexpr bool has_storage_options() const {
-        return std::any_of(storage.begin(), storage.end(), [](const auto& list) { return !list.empty(); });
-    }
-    /// Number of storage options of a stage; without a list, these are `keep` and perhaps `offload`.
-    [[nodiscard]] constexpr std::size_t storage_options(stage s) const {
-        return storage[s].empty() ? (costs[s].can_offload() ? 2 : 1) : storage[s].size();
-    }
+    [[nodiscard]] constexpr std::size_t storage_options(stage s) const { return storage[s].size(); }
     /// One of the stage's storage options. Contract: `option` is below `storage_options(s)`.
-    [[nodiscard]] constexpr storage_option storage_of(stage s, std::size_t option) const {
+    [[nodiscard]] constexpr const storage_option& storage_of(stage s, std::size_t option) const {
         OPTPIPE_EXPECT(option < storage_options(s), "no such storage option");
-        if (!storage[s].empty()) return storage[s][option];
-        return option == 0 ? keep_stash(costs[s]) : offload_stash(costs[s]);
+        return storage[s][option];
+    }
+    /// The stage's first option that moves the whole stash to the host and recomputes nothing: the option of a stash
+    /// whose transfers don't name one.
+    [[nodiscard]] constexpr std::optional<storage_index> whole_offload(stage s) const {
+        for (std::size_t i = 0; i < storage[s].size(); ++i)
+            if (offloads_whole(storage[s][i])) return static_cast<storage_index>(i);
+        return std::nullopt;
+    }
+    // To be deleted with the branches of builders and searches that ask for it: whether the stage has no more than
+    // `keep` and `offload` of the whole stash.
+    [[nodiscard]] constexpr bool is_plain(stage s) const { return is_described_by_costs(costs[s], storage[s]); }
+    // To be deleted likewise: whether some stage isn't plain.
+    [[nodiscard]] constexpr bool has_storage_options() const { return !is_described_by_costs(*this); }
+    // To be deleted likewise: the times of the transfers of a plain stage.
+    [[nodiscard]] constexpr std::optional<transfer_times> plain_transfer(stage s) const {
+        return storage[s].size() == 2 && is_plain(s) ? storage[s][1].transfer : std::optional<transfer_times>{};
     }
     /// The most device memory of a stage during a backward that finds `restored`, if a split backward has its W at
     /// once. A full backward never holds more than it finds.
@@ -225,8 +277,7 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
         result.p2p = hop_times<>{p.graph.ranks(), std::move(matrix)};
     }
     for (const stage s : p.graph.all_stages())
-        for (const auto& option : p.storage[s])
-            result.storage[s].push_back(option);
+        result.set_storage(s, p.storage[s]);
     result.split_backward = p.split_backward;
     result.full_backward = p.full_backward;
     for (const rank r : p.graph.all_ranks()) {

@@ -65,29 +65,29 @@ struct storage_option {
     return {"offload", costs.activation, {}, {}, costs.activation, costs.transfer};
 }
 
-/// The storage options of a stage. If empty, `keep`, and `offload` if the stage has transfer times.
+/// Whether the option moves the whole stash to the host and recomputes nothing.
+[[nodiscard]] constexpr bool offloads_whole(const storage_option& option) {
+    return option.offloads() && option.transfer_size == option.held && option.extra_work() <= duration{};
+}
+
+/// The storage options of a stage.
 template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
-namespace detail {
-
-/// Sets the storage options of a stage with these costs. If they are just `keep`, or `keep` and `offload`, it sets
-/// plain transfer times instead of a list, so that both forms give the same problem.
-template <class List> constexpr void set_storage(stage_costs& costs, List& own, const storage_list<false>& options) {
-    own.clear();
-    costs.transfer = std::optional<transfer_times>{};
-    auto plain = costs;
-    if (options.size() == 2) plain.transfer = options[1].transfer;
-    const bool is_kept = options.size() > 0 && options[0] == keep_stash(costs);
-    if (is_kept && options.size() == 1) return;
-    if (is_kept && options.size() == 2 && plain.can_offload() && options[1] == offload_stash(plain)) {
-        costs = plain;
-        return;
-    }
-    for (const auto& option : options)
-        own.push_back(option);
+/// The options that these costs describe: `keep`, and `offload` if they have transfer times.
+template <bool IsStatic = false> [[nodiscard]] constexpr storage_list<IsStatic> described_storage(const stage_costs& costs) {
+    storage_list<IsStatic> options;
+    options.push_back(keep_stash(costs));
+    if (costs.can_offload()) options.push_back(offload_stash(costs));
+    return options;
 }
 
-} // namespace detail
+/// Whether the list is what costs with or without transfer times describe.
+template <class List> [[nodiscard]] constexpr bool is_described_by_costs(stage_costs costs, const List& options) {
+    if (options.size() == 0 || options.size() > 2 || !(options[0] == keep_stash(costs))) return false;
+    if (options.size() == 1) return true;
+    costs.transfer = options[1].transfer;
+    return costs.can_offload() && options[1] == offload_stash(costs);
+}
 
 } // namespace optpipe

@@ -54,13 +54,21 @@ void validate_storage(const basic_problem<Graph>& p, stage s, std::vector<violat
     const auto& list = p.storage[s];
     const auto& costs = p.costs[s];
     const auto at_stage = place("stages", s.position(), "storage");
-    if (list.empty()) return;
+    if (list.empty()) found.push_back({at_stage, "must hold at least one option"});
     if (list.size() > most_storage_options)
         found.push_back({at_stage, "holds " + std::to_string(list.size()) + " options, at most " +
                                        std::to_string(most_storage_options) + " are possible"});
     if (costs.transfer)
-        found.push_back({at_stage, "excludes offload and reload of the stage, which are short for two options"});
+        found.push_back({place("stages", s.position(), "transfer"),
+                         "must be empty in a problem: set_stage turns transfer times into storage options"});
     number_checks numbers{found};
+    if (is_described_by_costs(costs, list)) {
+        if (const auto& transfer = list.back().transfer) {
+            numbers.not_negative(place("stages", s.position(), "offload"), transfer->offload.value());
+            numbers.not_negative(place("stages", s.position(), "reload"), transfer->reload.value());
+        }
+        return;
+    }
     for (std::size_t i = 0; i < list.size(); ++i) {
         const auto& option = list[i];
         const auto field = [&](const char* name) { return place(at_stage.c_str(), i, name); };
@@ -110,10 +118,6 @@ template <pipeline_graph Graph> void validate_costs(const basic_problem<Graph>& 
         numbers.positive(place("stages", at, "backward_weight"), c.backward_weight.value());
         numbers.not_negative(place("stages", at, "activation"), c.activation.value());
         numbers.not_negative(place("stages", at, "weight_stash"), c.weight_stash.value());
-        if (c.transfer) {
-            numbers.not_negative(place("stages", at, "offload"), c.transfer->offload.value());
-            numbers.not_negative(place("stages", at, "reload"), c.transfer->reload.value());
-        }
         validate_storage(p, s, found);
     }
     if (p.p2p.is_uniform()) {

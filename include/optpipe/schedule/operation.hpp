@@ -80,7 +80,7 @@ struct operation {
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
     /// The storage option of this stage and microbatch: its position in the stage's list, the same in all their
-    /// operations. Without a list it is 0, and the stash is offloaded if there is a transfer among them.
+    /// operations.
     storage_index storage = 0;
     friend constexpr auto operator<=>(const operation&, const operation&) = default;
     friend constexpr bool operator==(const operation&,
@@ -139,25 +139,21 @@ constexpr operation sibling(operation op, operation_kind kind) {
     return std::nullopt;
 }
 
-/// How the stash of an operation's stage and microbatch is stored. Without a list of options, it doesn't tell whether
-/// the stash is offloaded: that follows from other operations.
+/// How the stash of an operation's stage and microbatch is stored.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr storage_option storage_of(const basic_problem<Graph>& p, const operation& op) {
-    if (!p.storage[op.stage].empty()) return p.storage_of(op.stage, op.storage);
-    const auto& c = p.costs[op.stage];
-    return is_transfer(op.kind) && c.can_offload() ? offload_stash(c) : keep_stash(c);
+[[nodiscard]] constexpr const storage_option& storage_of(const basic_problem<Graph>& p, const operation& op) {
+    const auto& option = p.storage_of(op.stage, op.storage);
+    // To be deleted once builders and searches give their transfers the option: in a plain stage there is but one.
+    if (is_transfer(op.kind) && !option.offloads() && p.plain_transfer(op.stage)) return p.storage[op.stage][1];
+    return option;
 }
 
 /// Whether the problem allows the operation. Contract: its stage exists.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool is_possible(const basic_problem<Graph>& p, const operation& op) {
-    const auto& list = p.storage[op.stage];
-    if (list.empty())
-        return op.storage == 0 && op.kind != operation_kind::recompute &&
-               (!is_transfer(op.kind) || p.costs[op.stage].can_offload());
-    if (op.storage >= list.size()) return false;
-    if (op.kind == operation_kind::recompute) return list[op.storage].recomputes();
-    return !is_transfer(op.kind) || list[op.storage].offloads();
+    if (op.storage >= p.storage_options(op.stage)) return false;
+    if (op.kind == operation_kind::recompute) return storage_of(p, op).recomputes();
+    return !is_transfer(op.kind) || storage_of(p, op).offloads();
 }
 
 /// Whether the operation is a B in a problem without full backwards, where it stands for I and then W.
@@ -170,24 +166,21 @@ template <pipeline_graph Graph>
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
-    const auto& list = p.storage[op.stage];
-    const storage_option* stored = list.empty() ? nullptr : &list[op.storage];
-    const auto extra = stored ? stored->backward_extra : duration{};
-    const auto& transfer = stored ? stored->transfer : c.transfer;
+    const auto& stored = storage_of(p, op);
     switch (op.kind) {
     case operation_kind::forward: return c.forward;
-    case operation_kind::backward_input: return c.backward_input + extra;
+    case operation_kind::backward_input: return c.backward_input + stored.backward_extra;
     case operation_kind::backward_weight: return c.backward_weight;
-    case operation_kind::backward: return c.backward() + extra;
+    case operation_kind::backward: return c.backward() + stored.backward_extra;
     case operation_kind::offload:
-        OPTPIPE_EXPECT(transfer.has_value(), "this stage can't be offloaded");
-        return transfer->offload;
+        OPTPIPE_EXPECT(stored.offloads(), "this storage option has no transfers");
+        return stored.transfer->offload;
     case operation_kind::reload:
-        OPTPIPE_EXPECT(transfer.has_value(), "this stage can't be offloaded");
-        return transfer->reload;
+        OPTPIPE_EXPECT(stored.offloads(), "this storage option has no transfers");
+        return stored.transfer->reload;
     case operation_kind::recompute:
-        OPTPIPE_EXPECT(stored && stored->recomputes(), "this stage isn't recomputed");
-        return stored->recompute;
+        OPTPIPE_EXPECT(stored.recomputes(), "this stage isn't recomputed");
+        return stored.recompute;
     }
     return {};
 }
@@ -207,9 +200,6 @@ struct stash_sizes {
     memory_size restored{};
     memory_size moved{};
 
-    /// For a stage without a list of storage options. Nothing is moved if the stage can't be offloaded.
-    constexpr explicit stash_sizes(const stage_costs& c)
-        : held{c.activation}, restored{held}, moved{c.can_offload() ? held : memory_size{}} {}
     constexpr stash_sizes(const stage_costs& c, const storage_option& stored)
         : held{stored.held}, restored{stored.restored(c)}, moved{stored.transfer_size} {}
 };
@@ -231,20 +221,11 @@ struct stash_sizes {
     return {};
 }
 
-/// For a stage without a list of storage options. Contract: for a transfer, the stage can be offloaded.
-[[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, operation_kind kind) {
-    OPTPIPE_EXPECT(!is_transfer(kind) || c.can_offload(), "this stage can't be offloaded");
-    return memory_effect_of(c, stash_sizes{c}, kind);
-}
-
 /// Contract: the stage has the storage option of the operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
-    const auto& list = p.storage[op.stage];
-    if (list.empty()) return memory_effect_of(c, stash_sizes{c}, op.kind);
-    OPTPIPE_EXPECT(op.storage < list.size(), "no such storage option");
-    return memory_effect_of(c, stash_sizes{c, list[op.storage]}, op.kind);
+    return memory_effect_of(c, stash_sizes{c, storage_of(p, op)}, op.kind);
 }
 
 } // namespace optpipe

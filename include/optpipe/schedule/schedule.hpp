@@ -11,10 +11,12 @@
 
 namespace optpipe {
 
-/// The largest number of operations in a schedule of this graph: F, I, W, RECOMPUTE and two transfers per stage and
-/// microbatch.
+/// The largest number of operations of a stage and microbatch: F, I, W, RECOMPUTE and two transfers.
+inline constexpr std::size_t most_operations_per_cell = 6;
+
+/// The largest number of operations in a schedule of this graph.
 template <pipeline_graph Graph>
-inline constexpr std::size_t operation_extent = extent_product(std::size_t{6}, Graph::stage_extent,
+inline constexpr std::size_t operation_extent = extent_product(most_operations_per_cell, Graph::stage_extent,
                                                                Graph::microbatch_extent);
 
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;

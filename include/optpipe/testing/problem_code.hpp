@@ -28,11 +28,15 @@ inline std::string code_of(const stage_costs& c) {
 }
 inline std::string code_of_storage(const problem& p) {
     std::string text;
-    for (const stage s : p.graph.all_stages())
+    for (const stage s : p.graph.all_stages()) {
+        if (is_described_by_costs(p.costs[s], p.storage[s])) continue;
+        const auto list = "p.storage[stage{" + std::to_string(s.value()) + "}]";
+        text += list + ".clear();\n";
         for (const auto& o : p.storage[s])
-            text += "p.storage[stage{" + std::to_string(s.value()) + "}].push_back({\"" + std::string{o.name.view()} +
-                    "\", " + code_of(o.held) + ", " + code_of(o.recompute) + ", " + code_of(o.backward_extra) + ", " +
-                    code_of(o.transfer_size) + ", " + code_of(o.transfer) + "});\n";
+            text += list + ".push_back({\"" + std::string{o.name.view()} + "\", " + code_of(o.held) + ", " +
+                    code_of(o.recompute) + ", " + code_of(o.backward_extra) + ", " + code_of(o.transfer_size) + ", " +
+                    code_of(o.transfer) + "});\n";
+    }
     return text;
 }
 inline std::string code_of_hops(const problem& p) {
@@ -78,11 +82,16 @@ inline std::string code_of_transfer(const problem& p) {
         if (p.rank_of(s).value() != 0)
             text += "placed[stage{" + std::to_string(s.value()) + "}] = rank{" + std::to_string(p.rank_of(s).value()) +
                     "};\n";
-    const auto& first = p.costs[stage{0}];
+    const auto described = [&](stage s) {
+        auto costs = p.costs[s];
+        if (is_described_by_costs(costs, p.storage[s])) costs.transfer = p.storage[s].back().transfer;
+        return costs;
+    };
+    const auto first = described(stage{0});
     text += "per_stage<stage_costs> costs(" + stages + ", " + detail::code_of(first) + ");\n";
     for (const stage s : p.graph.all_stages())
-        if (!(p.costs[s] == first))
-            text += "costs[stage{" + std::to_string(s.value()) + "}] = " + detail::code_of(p.costs[s]) + ";\n";
+        if (!(described(s) == first))
+            text += "costs[stage{" + std::to_string(s.value()) + "}] = " + detail::code_of(described(s)) + ";\n";
     text += "problem p{any_graph{" + std::to_string(p.graph.ranks()) + ", " + std::to_string(p.graph.microbatches()) +
             ", placement::map<>{placed}}, costs};\n";
     text += detail::code_of_storage(p);

@@ -146,9 +146,12 @@ private:
         // the two transfers can express. So this is excluded with host limits.
         const std::size_t shortest = host_limited || random_->chance(85) ? 1 : 0;
         const bool all = random_->chance(60);
-        for (auto& c : p.costs)
-            if (all || random_->chance(50))
-                c.transfer = optpipe::transfer_times{steps(shortest, ranges_.steps), steps(shortest, ranges_.steps)};
+        for (const optpipe::stage s : p.graph.all_stages()) {
+            if (!all && !random_->chance(50)) continue;
+            auto c = p.costs[s];
+            c.transfer = optpipe::transfer_times{steps(shortest, ranges_.steps), steps(shortest, ranges_.steps)};
+            p.set_stage(s, c);
+        }
         p.transfer.engines = random_->chance(50) ? 2 : 1;
         p.transfer.duplex = random_->chance(50) ? optpipe::duplex_kind::half : optpipe::duplex_kind::full;
         for (std::size_t r = 1; r < p.graph.ranks(); ++r)
@@ -172,16 +175,14 @@ private:
         o.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
         return o;
     }
-    /// Draws the options that exist without a list, and up to four more, in random order; stages often have the same
-    /// ones.
+    /// Draws from the options that a stage has, and up to four more, in random order; stages often have the same ones.
     void set_storage(optpipe::problem& p) {
         const bool transfers = random_->chance(70);
         for (const optpipe::stage s : p.graph.all_stages()) {
-            auto& c = p.costs[s];
+            const auto& c = p.costs[s];
             if (random_->chance(10)) continue;
-            std::vector<optpipe::storage_option> options;
-            if (random_->chance(85)) options.push_back(optpipe::keep_stash(c));
-            if (c.can_offload()) options.push_back(optpipe::offload_stash(c));
+            std::vector<optpipe::storage_option> options(p.storage[s].begin(), p.storage[s].end());
+            if (!random_->chance(85)) options.erase(options.begin()); // keep
             for (std::size_t i = random_->between(options.empty() ? 1 : 0, 4); i > 0; --i) {
                 options.push_back(some_option(c, transfers));
                 options.back().name = optpipe::bounded_text<32>{"option-", i};
@@ -196,9 +197,7 @@ private:
             }
             for (std::size_t i = options.size(); i > 1; --i)
                 std::swap(options[i - 1], options[random_->below(i)]);
-            for (const auto& o : options)
-                p.storage[s].push_back(o);
-            c.transfer = std::nullopt;
+            p.set_storage(s, options);
         }
         for (const optpipe::rank r : p.graph.all_ranks())
             if (least_memory(p, r).needed.is_unlimited()) p.host_memory_limit[r] = optpipe::memory_size::unlimited();

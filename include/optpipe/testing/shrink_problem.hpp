@@ -137,23 +137,25 @@ private:
     void simplify_costs() {
         constexpr stage_costs unit{duration{1}, duration{1}, duration{1}, memory_size{1}, memory_size{0.5}, {}};
         for (const stage s : p_.graph.all_stages()) {
-            const auto& own = p_.costs[s];
-            auto still_offloads = unit;
-            if (own.transfer) still_offloads.transfer = transfer_times{duration{1}, duration{1}};
-            if (!p_.storage[s].empty()) {
+            if (!is_described_by_costs(p_.costs[s], p_.storage[s])) {
                 simplify_storage(s);
                 continue;
             }
-            if (own == unit) continue;
-            changed([&](problem& p) { p.costs[s] = unit; });
-            if (own.transfer && !(own == still_offloads)) changed([&](problem& p) { p.costs[s] = still_offloads; });
+            const bool offloads = p_.storage_options(s) > 1;
+            if (p_.costs[s] == unit && !offloads) continue;
+            changed([&](problem& p) { p.set_stage(s, unit); });
+            if (!offloads) continue;
+            auto still_offloads = unit;
+            still_offloads.transfer = transfer_times{duration{1}, duration{1}};
+            if (!(p_.costs[s] == unit && p_.storage[s] == described_storage(still_offloads)))
+                changed([&](problem& p) { p.set_stage(s, still_offloads); });
         }
     }
 
-    /// Simplifies the storage of a stage: no list, or one option less. Its costs stay, because they must match the
+    /// Simplifies the storage of a stage: only keep, or one option less. Its costs stay, because they must match the
     /// memory that the options hold.
     void simplify_storage(stage s) {
-        changed([&](problem& p) { p.storage[s].clear(); });
+        changed([&](problem& p) { p.set_stage(s, p.costs[s]); });
         for (std::size_t gone = 0; p_.storage[s].size() > 1 && gone < p_.storage[s].size(); ++gone)
             changed([&](problem& p) {
                 p.storage[s].clear();

@@ -54,8 +54,9 @@ struct option_difference {
         for (const auto& option : from[s])
             position[s].push_back(static_cast<storage_index>(most_similar(to[s], option)));
     for (auto& op : all)
-        if (op.stage.position() < from.size() && !from[op.stage.position()].empty())
-            op.storage = position[op.stage.position()][op.storage];
+        op.storage = op.stage.position() < from.size() && !from[op.stage.position()].empty()
+                         ? position[op.stage.position()][op.storage]
+                         : storage_index{};
     return all;
 }
 
@@ -82,7 +83,7 @@ public:
 private:
     void append(operation op) {
         const auto& list = p_.storage[op.stage];
-        if (list.empty()) return result_.push_back(op);
+        if (p_.is_plain(op.stage)) return result_.push_back(op);
         op.storage = used_[cell_(op)];
         const auto& stored = list[op.storage];
         if (is_transfer(op.kind) && !stored.offloads()) return;
@@ -116,7 +117,7 @@ private:
     if (!p.has_storage_options()) return all;
     const operation_numbering number{p.graph};
     const bool is_known = std::all_of(all.begin(), all.end(), [&](const operation& op) {
-        return number.contains(op) && (p.storage[op.stage].empty() || op.storage < p.storage[op.stage].size());
+        return number.contains(op) && (p.is_plain(op.stage) || op.storage < p.storage[op.stage].size());
     });
     if (!is_known) return all;
     return detail::storage_follower{p, all}.run(all);

@@ -135,6 +135,7 @@ public:
         if (!p_.has_storage_options()) return result;
         for (const stage s : p_.graph.all_stages()) {
             auto& options = result.emplace_back();
+            if (p_.is_plain(s)) continue;
             for (const auto& option : p_.storage[s])
                 options.push_back(canonical(option));
         }
@@ -152,12 +153,12 @@ private:
         if (p_.has_storage_options()) {
             text += ", storage";
             for (const stage s : p_.graph.all_stages())
-                if (!p_.storage[s].empty()) text += " " + std::to_string(s.value());
+                if (!p_.is_plain(s)) text += " " + std::to_string(s.value());
         }
         if (!can_offload_) return text;
         text += ", offload";
         for (const stage s : p_.graph.all_stages())
-            if (p_.costs[s].can_offload()) text += " " + std::to_string(s.value());
+            if (p_.plain_transfer(s)) text += " " + std::to_string(s.value());
         text += p_.transfer.engines == 2 ? ", 2 engines" : ", 1 engine";
         text += p_.transfer.duplex == duplex_kind::half ? ", half duplex, links" : ", full duplex, links";
         std::vector<std::uint32_t> seen;
@@ -182,9 +183,9 @@ private:
         const auto& c = p_.costs[s];
         for (const auto time : {c.forward, c.backward_input, c.backward_weight})
             form.times.push_back(time / units_.time);
-        if (c.transfer) {
-            form.times.push_back(c.transfer->offload / units_.time);
-            form.times.push_back(c.transfer->reload / units_.time);
+        if (const auto transfer = p_.plain_transfer(s)) {
+            form.times.push_back(transfer->offload / units_.time);
+            form.times.push_back(transfer->reload / units_.time);
         }
         if (!p_.is_last(s)) {
             form.times.push_back(p_.hop(s, s.next()) / units_.time);

@@ -184,7 +184,7 @@ public:
                 return std::nullopt;
             }
         }
-        return std::move(result_);
+        return with_plain_storage(p, std::move(result_));
     }
 
 private:

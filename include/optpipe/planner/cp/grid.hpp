@@ -63,10 +63,8 @@ private:
 /// cycles that visit each rank once). So the grid is refined by the least common multiple if that is small.
 [[nodiscard]] inline grid time_grid(const problem& p) {
     std::vector<double> times;
-    for (const auto& c : p.costs) {
+    for (const auto& c : p.costs)
         times.insert(times.end(), {c.forward.value(), c.backward_input.value(), c.backward_weight.value()});
-        if (c.transfer) times.insert(times.end(), {c.transfer->offload.value(), c.transfer->reload.value()});
-    }
     for (const auto& list : p.storage)
         for (const auto& o : list) {
             times.insert(times.end(), {o.recompute.value(), o.backward_extra.value()});

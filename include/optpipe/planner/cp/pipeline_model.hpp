@@ -133,7 +133,7 @@ private:
                 own.full.push_back(model_.add_variable());
                 if (!problem_->full_backward) model_.add_clause({!own.full[k]});
             }
-        if (limited && c.can_offload()) add_transfer_pairs(s);
+        if (limited && problem_->plain_transfer(s)) add_transfer_pairs(s);
     }
     /// Whether the memory of the stage's rank can't hold all stashes at once.
     [[nodiscard]] bool is_tight(stage s) const {
@@ -145,8 +145,8 @@ private:
         return all > problem_->memory_limit[problem_->rank_of(s)];
     }
     void add_transfer_pairs(stage s) {
-        const auto& c = problem_->costs[s];
-        if (c.activation <= memory_size{}) return;
+        if (problem_->costs[s].activation <= memory_size{}) return;
+        const auto transfer = problem_->plain_transfer(s);
         offloads_ = true;
         auto& own = stages_[s];
         literal before = always;
@@ -154,8 +154,8 @@ private:
             const auto present = model_.add_variable();
             if (sorted() && k > 0) model_.add_implication(present, before);
             before = present;
-            own.offload.push_back(model_.add_task(length(c.transfer->offload), present));
-            own.reload.push_back(model_.add_task(length(c.transfer->reload), present));
+            own.offload.push_back(model_.add_task(length(transfer->offload), present));
+            own.reload.push_back(model_.add_task(length(transfer->reload), present));
         }
     }
 

@@ -81,8 +81,8 @@ private:
     [[nodiscard]] std::size_t option_of(std::size_t b) const {
         const auto& options = own_->storage.options;
         const auto& p = model_->source();
-        const std::size_t o = p.storage[stage_].empty() ? (of(b, operation_kind::offload) ? 1 : 0)
-                                                        : of(b, operation_kind::forward)->op.storage;
+        const std::size_t o = p.is_plain(stage_) ? (of(b, operation_kind::offload) ? 1 : 0)
+                                                 : of(b, operation_kind::forward)->op.storage;
         return std::find(options.begin(), options.end(), o) != options.end() ? o : options.front();
     }
     [[nodiscard]] ticks time(duration d) const { return model_->time().nearest(d.value()); }
@@ -228,7 +228,7 @@ private:
             std::find_if(stash.begin(), stash.end(), [&](const auto& each) { return from_->is_true(each.chosen); });
         const auto o = static_cast<std::size_t>(chosen - stash.begin());
         operation op = forward(stage_, name);
-        if (!model_->source().storage[stage_].empty()) op.storage = static_cast<storage_index>(o);
+        op.storage = static_cast<storage_index>(o);
         add(op, own_->forward[j]);
         const std::pair<operation_kind, task_index> others[] = {{operation_kind::offload, chosen->offload},
                                                                 {operation_kind::reload, chosen->reload},

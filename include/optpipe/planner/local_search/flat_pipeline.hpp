@@ -180,10 +180,10 @@ private:
         }
     }
     void add_storage(const problem& p, stage s) {
-        const bool has_list = !p.storage[s].empty();
+        const bool has_list = !p.is_plain(s);
         first_option_.push_back(static_cast<id>(offloads_with_.size()));
         options_.push_back(has_list ? static_cast<id>(p.storage[s].size()) : 1);
-        bool offloads = p.costs[s].can_offload();
+        bool offloads = p.plain_transfer(s).has_value();
         bool recomputes = false;
         bool full_may_pay = !has_list && p.costs[s].weight_stash > p.costs[s].activation;
         if (!has_list) {
@@ -192,6 +192,7 @@ private:
             left_on_device_.push_back(p.costs[s].activation.value());
         }
         for (const auto& option : p.storage[s]) {
+            if (!has_list) break;
             offloads_with_.push_back(option.offloads());
             recomputes_with_.push_back(option.recomputes());
             left_on_device_.push_back(option.left_on_device().value());

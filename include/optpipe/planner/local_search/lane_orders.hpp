@@ -53,7 +53,9 @@ public:
         std::fill(active_.begin(), active_.end(), char{0});
         for (const auto& op : sorted.operations) {
             active_[at(p_->number(op))] = 1;
-            if (!storage_.empty() && op.kind == operation_kind::forward) note_storage(p_->number(op), op.storage);
+            const bool has_list = p_->has_list(static_cast<id>(op.stage.value()));
+            if (!storage_.empty() && op.kind == operation_kind::forward)
+                note_storage(p_->number(op), has_list ? op.storage : storage_index{});
         }
         split_full();
         load_lanes(sorted);
@@ -95,7 +97,7 @@ public:
     }
     [[nodiscard]] operation operation_of(id i) const {
         auto op = p_->operation_of(i);
-        op.storage = storage(i);
+        op.storage = p_->has_list(p_->stage_of(i)) ? storage(i) : is_offloaded(i) ? 1 : 0;
         return op;
     }
     [[nodiscard]] id begin(id lane) const { return begin_[at(lane)]; }

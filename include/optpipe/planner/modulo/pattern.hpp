@@ -121,7 +121,7 @@ inline void append_memory_intervals(std::vector<memory_interval>& all, const sta
             const auto shift = static_cast<double>(m.position() / pattern.periodicity) * pattern.length() - first;
             const auto stored = p.storage_of(s, at.storage);
             const auto put = [&](operation op, duration start) {
-                if (!p.storage[s].empty()) op.storage = at.storage;
+                op.storage = at.storage;
                 result.operations.push_back({op, shift + start, shift + start + duration_of(p, op)});
             };
             put(forward(s, m), at.forward);

@@ -114,14 +114,13 @@ public:
     }
 
 private:
-    /// Finds the parts for every storage option of a stage. Without a list of options, an offload moves the whole
-    /// stash.
+    /// Finds the parts for every storage option of a stage.
     void find(const problem& p, const lowering_options& options, stage at) {
         const auto rounded = [&](memory_size size) {
             return options.aligned(
                 static_cast<std::size_t>(std::llround(std::max(0.0, size.value() * options.bytes_per_unit))));
         };
-        const auto count = p.storage[at].empty() ? 1 : p.storage[at].size();
+        const auto count = p.storage_options(at);
         if (options.forward_only) return of_[at].resize(count);
         for (std::size_t i = 0; i < count; ++i) {
             auto most_kept = memory_size::unlimited();

@@ -104,10 +104,10 @@ template <pipeline_graph Graph> chain_system chain_system::of(const basic_proble
             held.weight = held.gradient + 1;
             held.kept = std::min(costs.activation, costs.weight_stash).value();
         }
-        if (costs.transfer) {
+        if (const auto transfer = p.plain_transfer(s)) {
             held.offloads = true;
-            held.offload = costs.transfer->offload.value();
-            held.reload = costs.transfer->reload.value();
+            held.offload = transfer->offload.value();
+            held.reload = transfer->reload.value();
         }
         auto& on = c.devices[r.position()];
         on.offloads = on.offloads || (held.offloads && held.activation > 0.0);

@@ -248,11 +248,12 @@ private:
             until_gradient += a.count * c.activation.value() * paths_.lifespan[s].value();
             weight_time += a.count * c.backward_weight.value();
             if (p.split_backward) weight_area += a.count * kept.value() * c.backward_weight.value();
-            if (!c.transfer) continue;
-            const auto present = c.forward + c.transfer->offload + c.transfer->reload + gradient;
+            const auto transfer = p.plain_transfer(s);
+            if (!transfer) continue;
+            const auto present = c.forward + transfer->offload + transfer->reload + gradient;
             if (const auto won = paths_.lifespan[s] - present; won > duration{} && c.activation > memory_size{})
                 a.ways.push_back(
-                    {c.activation.value() * won.value(), c.transfer->offload.value(), c.transfer->reload.value()});
+                    {c.activation.value() * won.value(), transfer->offload.value(), transfer->reload.value()});
             a.transfer_head = std::min(a.transfer_head, windows.forward(s).head[0] + c.forward);
             a.transfer_tail = std::min(a.transfer_tail, gradient + windows.gradient(s).tail[last]);
             a.link_head = std::min(a.link_head, outer.forward(s).head[0] + c.forward);

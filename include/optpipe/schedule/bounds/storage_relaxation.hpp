@@ -62,15 +62,15 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {
     auto q = p;
     for (const stage s : p.graph.all_stages()) {
-        if (p.storage[s].empty()) continue;
+        if (p.is_plain(s)) continue;
         const auto least = detail::least_storage_of(p, s);
-        auto& c = q.costs[s];
-        q.storage[s].clear();
+        auto c = q.costs[s];
         c.backward_input += least.backward_extra;
         c.activation = kind == storage_relaxation::smallest_rest ? least.left_on_device : least.held;
         c.transfer = kind == storage_relaxation::smallest_rest ? std::nullopt : least.transfer;
         if (c.transfer && least.transfer_size < c.activation)
             q.host_memory_limit[p.rank_of(s)] = memory_size::unlimited();
+        q.set_stage(s, c);
     }
     // Keeps the tolerance that schedules of p have.
     if (q.memory_scale() < p.memory_scale())

@@ -128,7 +128,7 @@ constexpr duration warm_up_bound(const basic_problem<Graph>& p, rank r, const ti
         last_tail = p.split_backward ? duration{} : windows.gradient(s).tail[p.graph.microbatches() - 1];
         longest_forward = std::max(longest_forward, c.forward);
         smallest_stash = std::min(smallest_stash, c.activation);
-        if (c.transfer) shortest_way_out = std::min(shortest_way_out, c.transfer->offload);
+        if (const auto transfer = p.plain_transfer(s)) shortest_way_out = std::min(shortest_way_out, transfer->offload);
     }
     const auto slack = tolerance{}.at(p.memory_scale());
     if (smallest_stash <= slack || longest_forward > shortest_way_out) return {};
@@ -152,7 +152,7 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
         const auto& c = p.costs[s];
         if (p.rank_of(s) != placement::v{}.rank_of(s, ranks) || c != unit) return {};
         if (c.forward != c.backward_input || c.forward != c.backward_weight || c.weight_stash != c.activation ||
-            c.transfer)
+            p.plain_transfer(s))
             return {};
         if (!p.is_last(s) && (p.hop(s, s.next()) > duration{} || p.hop(s.next(), s) > duration{})) return {};
     }

@@ -27,7 +27,7 @@ public:
     storage_choice(const problem& p, order given)
         : p_{&p}, order_{std::move(given)}, cell_{p.graph}, used_(cell_.size(), 0) {
         for (const auto& op : order_.operations)
-            if (!p.storage[op.stage].empty())
+            if (!p.is_plain(op.stage))
                 used_[cell_(op)] = op.storage;
             else if (op.kind == operation_kind::offload)
                 used_[cell_(op)] = 1;
@@ -57,7 +57,7 @@ public:
                 const auto option = p_->storage_of(op.stage, now);
                 if (is_transfer(op.kind) && !option.offloads()) continue;
                 if (op.kind == operation_kind::recompute && !option.recomputes()) continue;
-                if (!p_->storage[op.stage].empty()) op.storage = static_cast<storage_index>(now);
+                op.storage = static_cast<storage_index>(now);
                 if (is_gradient(op.kind) && option.recomputes() && !p_->storage_of(op.stage, before).recomputes())
                     result.operations.push_back(sibling(op, operation_kind::recompute));
             }

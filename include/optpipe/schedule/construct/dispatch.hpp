@@ -175,7 +175,7 @@ private:
         if (!e.is_end) return;
         const auto& op = e.op;
         auto& r = ranks_[e.where];
-        r.used -= memory_effect_of(costs(op.stage), op.kind).released_at_end;
+        r.used -= memory_effect_of(*p_, op).released_at_end;
         if (is_transfer(op.kind)) {
             end_transfer(op, e.where);
             return;
@@ -217,7 +217,7 @@ private:
 
     constexpr void start(const operation& op, rank where) {
         started_.push_back(op);
-        ranks_[where].used += memory_effect_of(costs(op.stage), op.kind).acquired_at_start;
+        ranks_[where].used += memory_effect_of(*p_, op).acquired_at_start;
         const auto end = now_ + duration_of(*p_, op);
         if (op.kind == operation_kind::forward) at(op).forward_end = end;
         if (is_gradient(op.kind)) at(op).gradient_end = end;
@@ -380,8 +380,9 @@ private:
             wants =
                 ranks_[r].held_in_all + c.activation > ranks_[r].limit - options_.staging * facts_->largest_stash[r];
         if (!wants) return false;
-        const auto queue = static_cast<double>(ranks_[r].leaving.size()) * c.transfer->offload;
-        return expected_gradient(s, m) - now_ > queue + c.forward + c.transfer->offload + c.transfer->reload;
+        const auto& transfer = p_->storage_of(s, 1).transfer;
+        const auto queue = static_cast<double>(ranks_[r].leaving.size()) * transfer->offload;
+        return expected_gradient(s, m) - now_ > queue + c.forward + transfer->offload + transfer->reload;
     }
     constexpr bool host_has_room(rank r, stage s, std::size_t m) const {
         auto reserve = facts_->host_for_must[r];
@@ -532,7 +533,7 @@ private:
         auto& offloaded = ranks_[r].offloaded;
         const auto op = offloaded[i];
         const auto m = op.microbatch.position();
-        const auto ahead = (1.0 + options_.lead) * costs(op.stage).transfer->reload;
+        const auto ahead = (1.0 + options_.lead) * p_->storage_of(op.stage, 1).transfer->reload;
         if (expected_gradient(op.stage, m) - ahead > now_ + time_share * now_) {
             // Reloads that wait for other gradients are reconsidered when these end.
             const auto gate = reachable_gradient(op.stage, m) - ahead;

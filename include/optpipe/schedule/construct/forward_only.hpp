@@ -73,12 +73,11 @@ OPTPIPE_INLINE schedule forward_schedule(const problem& p, forward_priority prio
 }
 
 OPTPIPE_INLINE problem forward_problem(problem p) {
-    for (auto& each : p.costs) {
-        each.activation = each.weight_stash = memory_size{};
-        each.transfer.reset();
+    for (const stage s : p.graph.all_stages()) {
+        auto costs = p.costs[s];
+        costs.activation = costs.weight_stash = memory_size{};
+        p.set_stage(s, costs);
     }
-    for (auto& options : p.storage)
-        options.clear();
     return p;
 }
 

@@ -64,7 +64,7 @@ private:
                     moved = true;
                 }
             }
-            const auto effect = memory_effect_of(p_.costs[own[i].op.stage], own[i].op.kind);
+            const auto effect = memory_effect_of(p_, own[i].op);
             held += effect.acquired_at_start;
             held -= effect.released_at_end;
             free = own[i].end;
@@ -84,7 +84,7 @@ private:
         auto most = held;
         for (std::size_t j = i; j < last && passed.size() < kinds_[r]; ++j) {
             const auto& op = own[j].op;
-            const auto effect = memory_effect_of(p_.costs[op.stage], op.kind);
+            const auto effect = memory_effect_of(p_, op);
             const bool first_of_its_kind = std::none_of(passed.begin(), passed.end(), [&](const operation& other) {
                 return other.stage == op.stage && other.kind == op.kind;
             });

@@ -35,7 +35,7 @@ struct lane_builder {
         if (has_started) idle += start - clock;
         has_started = true;
         clock = start + duration_of(p, op);
-        const auto effect = memory_effect_of(p.costs[op.stage], op.kind);
+        const auto effect = memory_effect_of(p, op);
         held += effect.acquired_at_start;
         held -= effect.released_at_end;
         if (op.kind == operation_kind::backward_input) weights.push_back(backward_weight(op.stage, op.microbatch));

@@ -109,7 +109,7 @@ private:
         waiting_.insert(std::find_if(waiting_.begin(), waiting_.end(), is_due_later), op);
     }
     constexpr void append(const operation& op) {
-        const auto effect = memory_effect_of(p_.costs[op.stage], op.kind);
+        const auto effect = memory_effect_of(p_, op);
         level_ += effect.acquired_at_start - effect.released_at_end;
         host_ += effect.host_acquired_at_start - effect.host_released_at_end;
         done_.push_back({op});
@@ -154,7 +154,7 @@ private:
     constexpr void backward(operation op) {
         const bool is_two = is_two_operations(p_, op);
         if (is_two) op.kind = operation_kind::backward_input;
-        const auto more = memory_effect_of(p_.costs[op.stage], op.kind).acquired_at_start;
+        const auto more = memory_effect_of(p_, op).acquired_at_start;
         if (more <= memory_size{} || make_room(more, op) || !p_.full_backward) {
             append(op);
             if (is_two) append(sibling(op, operation_kind::backward_weight));

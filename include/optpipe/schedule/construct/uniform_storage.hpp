@@ -104,13 +104,13 @@ template <pipeline_graph Graph>
     for (const stage s : p.graph.all_stages()) {
         const auto how = uniform_storage_of(p, s, options[s]);
         const auto stored = p.storage_of(s, options[s]);
-        auto& costs = classic.costs[s];
-        classic.storage[s].clear();
+        auto costs = p.costs[s];
         costs.activation = how.always_transfers ? stored.left_on_device() : stored.held;
         costs.backward_input += stored.extra_work();
         costs.transfer = how.may_offload ? p.storage_of(s, how.offloaded).transfer : std::nullopt;
         auto& most = transient[p.rank_of(s)];
         most = std::max(most, std::max(stored.held, stored.restored(p.costs[s])) - costs.activation);
+        classic.set_stage(s, costs);
     }
     for (const rank r : p.graph.all_ranks())
         if (!p.memory_limit[r].is_unlimited()) classic.memory_limit[r] -= transient[r];
@@ -156,8 +156,7 @@ template <pipeline_graph Graph>
     for (auto op : classic.operations) {
         const auto& own = how[op.stage];
         const auto used = offloaded[cell(op)] ? own.offloaded : own.kept;
-        // Without a list, the transfers alone identify the option.
-        if (!p.storage[op.stage].empty()) op.storage = static_cast<storage_index>(used);
+        op.storage = static_cast<storage_index>(used);
         if (is_gradient(op.kind)) {
             if (own.always_transfers) result.operations.push_back(sibling(op, operation_kind::reload));
             if (p.storage_of(op.stage, used).recomputes())

@@ -87,7 +87,7 @@ private:
             if (gap < how_.share * length || (gap < length && gap <= spare(own)) || gap <= duration{}) break;
             put_weight(r);
         }
-        const auto effect = memory_effect_of(p_.costs[op.stage], op.kind);
+        const auto effect = memory_effect_of(p_, op);
         while (own.held + effect.acquired_at_start > budget_[r] + slack_) {
             if (!own.has_weight()) return false;
             put_weight(r);
@@ -108,7 +108,7 @@ private:
         refusal why;
         why.reason = refusal_reason::over_memory;
         why.rank = r;
-        why.needed = own_[r].held + memory_effect_of(p_.costs[op.stage], op.kind).acquired_at_start;
+        why.needed = own_[r].held + memory_effect_of(p_, op).acquired_at_start;
         why.limit = budget_[r];
         return why;
     }

@@ -196,7 +196,7 @@ template <pipeline_graph Graph>
         }
     }
     for (auto& op : operations)
-        if (!p.storage[op.stage].empty()) op.storage = static_cast<storage_index>(option[op.stage]);
+        op.storage = static_cast<storage_index>(option[op.stage]);
     return result;
 }
 template <pipeline_graph Graph>

@@ -179,7 +179,7 @@ namespace optpipe {
 
 OPTPIPE_INLINE std::string to_string(const problem& p, const cost_key& key) {
     std::string text = std::to_string(key.stage.value()).append(spelling(key.kind));
-    if (key.storage && !p.storage[key.stage].empty())
+    if (key.storage && p.storage_options(key.stage) > 1)
         text += " (" + std::string{p.storage_of(key.stage, *key.storage).name.view()} + ")";
     return text + (key.shared ? ", link shared" : "");
 }
@@ -191,15 +191,13 @@ OPTPIPE_INLINE std::string to_string(const problem&, const rank_pair& pair) {
 namespace detail {
 
 OPTPIPE_INLINE cost_key key_of(const problem& p, const operation& op) {
-    const auto& list = p.storage[op.stage];
-    const bool recomputes = !list.empty() && is_gradient(op.kind) && list[op.storage].backward_extra > duration{};
+    const bool recomputes = is_gradient(op.kind) && storage_of(p, op).backward_extra > duration{};
     const bool depends = is_transfer(op.kind) || op.kind == operation_kind::recompute || recomputes;
     return {op.stage, op.kind, depends ? std::optional{op.storage} : std::nullopt, false};
 }
 
 OPTPIPE_INLINE bool is_key_of_some(const problem& p, const cost_key& key) {
-    const auto options = std::max<std::size_t>(1, p.storage[key.stage].size());
-    for (std::size_t o = 0; o < options; ++o) {
+    for (std::size_t o = 0; o < p.storage_options(key.stage); ++o) {
         const operation op{key.stage, key.kind, {}, static_cast<storage_index>(o)};
         if (is_possible(p, op) && key_of(p, op).storage == key.storage) return true;
     }
@@ -246,8 +244,7 @@ inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const s
             std::optional<rank> from;
             duration sent{};
             duration here = free;
-            const bool is_offloaded = !end_of[number(offload_of(op.stage, op.microbatch))].is_unlimited();
-            for_each_input(p.graph.stages(), op, stash_way_of(p, op, is_offloaded), [&](const operation& before) {
+            for_each_input(p.graph.stages(), op, stash_way_of(p, op), [&](const operation& before) {
                 auto ended = end_of[number(before)];
                 if (before.stage != op.stage && is_gradient(before.kind))
                     ended = std::min(ended, end_of[number(backward(before.stage, before.microbatch))]);

@@ -121,11 +121,6 @@ OPTPIPE_INLINE problem with_measured_costs(problem p, const cost_profile& profil
         costs.forward = measured(s, operation_kind::forward).value_or(planned_forward);
         const double forward_factor = planned_forward > duration{} ? costs.forward / planned_forward : 1.0;
         detail::measure_backwards(costs, measured, s);
-        if (costs.transfer) {
-            auto& [offload, reload] = *costs.transfer;
-            offload = measured(s, operation_kind::offload, 0).value_or(offload);
-            reload = measured(s, operation_kind::reload, 0).value_or(reload);
-        }
         detail::measure_transfers(p.storage[s], measured, s, operation_kind::offload, &transfer_times::offload);
         detail::measure_transfers(p.storage[s], measured, s, operation_kind::reload, &transfer_times::reload);
         bool base_is_known = measured(s, operation_kind::backward_input) || measured(s, operation_kind::backward);

@@ -184,16 +184,14 @@ template <pipeline_graph Graph>
     const cell_numbering cell{p.graph};
     std::vector<duration> ends(number.size(), duration::unlimited());
     std::vector<storage_index> stored(cell.size(), storage_index{});
-    std::vector<bool> offloaded(cell.size(), false);
     for (const auto& timed : s.operations) {
         ends[number(timed.op)] = timed.end;
         if (timed.op.kind == operation_kind::forward) stored[cell(timed.op)] = timed.op.storage;
-        if (timed.op.kind == operation_kind::offload) offloaded[cell(timed.op)] = true;
     }
     const auto end_of = [&](const operation& op) { return ends[number(op)]; };
     const auto way_of = [&](operation op) {
         op.storage = stored[cell(op)];
-        return waits_for_stash(op.kind) ? stash_way_of(p, op, offloaded[cell(op)]) : stash_way{};
+        return waits_for_stash(op.kind) ? stash_way_of(p, op) : stash_way{};
     };
     const auto slack = time_slack(p, s, t);
     const auto memory_slack = t.at(p.memory_scale());

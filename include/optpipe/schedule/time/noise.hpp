@@ -190,10 +190,9 @@ OPTPIPE_INLINE noisy_order::noisy_order(const problem& p, const order& given) : 
     const operation_numbering<any_graph> number{p.graph};
     constexpr auto none = std::numeric_limits<std::size_t>::max();
     std::vector<std::size_t> at(number.size(), none);
-    for (const auto& op : given.operations) {
-        const bool is_offloaded = at[number(offload_of(op.stage, op.microbatch))] != none;
+    for (const auto& op : with_storage_of_transfers(p, given).operations) {
         prepared next{op, p.rank_of(op.stage), memory_effect_of(p, op), {}};
-        for_each_input(p.graph.stages(), op, stash_way_of(p, op, is_offloaded), [&](const operation& before) {
+        for_each_input(p.graph.stages(), op, stash_way_of(p, op), [&](const operation& before) {
             auto found = at[number(before)];
             if (found == none && before.kind == operation_kind::backward_input)
                 found = at[number(backward(before.stage, before.microbatch))];

@@ -7,6 +7,7 @@
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/rank_resources.hpp"
@@ -25,9 +26,9 @@ template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
         : problem_{&p}, number_{p.graph}, ends_(number_.size(), duration::unlimited()), cell_{p.graph},
-          storage_(p.has_storage_options() ? cell_.size() : 0, storage_index{}), resources_{p, t} {
+          storage_(cell_.size(), storage_index{}), resources_{p, t} {
         result_.graph = p.graph;
-        result_.operations.reserve((p.has_storage_options() ? 6 : 5) * p.graph.cells());
+        result_.operations.reserve(most_operations_per_cell * p.graph.cells());
     }
 
     /// The reason why the operation can't come next; `none` if it can. After a lack of memory, the placer must not be
@@ -88,7 +89,7 @@ public:
         first.storage = storage_used(first);
         const auto way = way_of(first);
         lack(first);
-        if (way.is_offloaded && !problem_->storage[s].empty()) lack(offload_of(s, m));
+        if (way.is_offloaded) lack(offload_of(s, m));
         if (way.is_offloaded) lack(reload_of(s, m));
         if (way.is_recomputed) lack(recompute_of(s, m));
         lack(gradient_of(s, m));
@@ -114,12 +115,8 @@ private:
     }
 
     /// The storage option of the stage and microbatch, as given by their forward, once that has been placed.
-    constexpr storage_index storage_used(const operation& op) const {
-        return storage_.empty() ? storage_index{} : storage_[cell_(op)];
-    }
-    constexpr stash_way way_of(const operation& op) const {
-        return stash_way_of(*problem_, op, done(offload_of(op.stage, op.microbatch)));
-    }
+    constexpr storage_index storage_used(const operation& op) const { return storage_[cell_(op)]; }
+    constexpr stash_way way_of(const operation& op) const { return stash_way_of(*problem_, op); }
     static constexpr bool comes_before_gradient(operation_kind kind) {
         return is_gradient(kind) || kind == operation_kind::offload || kind == operation_kind::recompute;
     }
@@ -138,7 +135,7 @@ private:
     constexpr void commit(const operation& op, rank r, const memory_effect& effect, duration start) {
         const auto end = start + duration_of(*problem_, op);
         ends_[number_(op)] = end;
-        if (op.kind == operation_kind::forward && !storage_.empty()) storage_[cell_(op)] = op.storage;
+        if (op.kind == operation_kind::forward) storage_[cell_(op)] = op.storage;
         resources_.occupy(op.kind, r, effect, start, end);
         result_.operations.push_back({op, start, end});
     }
@@ -147,7 +144,7 @@ private:
     operation_numbering<Graph> number_;
     std::vector<duration> ends_;
     cell_numbering cell_;
-    /// The storage option of each cell whose forward has been placed; empty if the problem has no storage options.
+    /// The storage option of each cell whose forward has been placed.
     std::vector<storage_index> storage_;
     detail::rank_resources<Graph> resources_;
     basic_schedule<Graph> result_{};
@@ -283,10 +280,12 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 ///
 /// The result is never later than any valid schedule that starts its operations in this order. An order with missing or
 /// repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of an order
-/// that needs too much memory names the rank, and the memory that it lacks. O(number of operations).
+/// that needs too much memory names the rank, and the memory that it lacks. Transfers need not name their storage
+/// option (`with_storage_of_transfers`). O(number of operations).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p,
-                                                                const basic_order<Graph>& given) {
+                                                                const basic_order<Graph>& sequence) {
+    const auto given = with_plain_storage(p, with_storage_of_transfers(p, sequence)); // the former alone, later
     using obstacle = typename placer<Graph>::obstacle;
     placer<Graph> place{p};
     std::size_t begun = 0;

@@ -111,12 +111,12 @@ private:
             }
             entry = i;
             if (start < -slack_) report(broken_rule::before_zero, op, start.value());
-            if (op.storage >= std::max<std::size_t>(p_.storage[op.stage].size(), 1)) {
+            if (op.storage >= p_.storage[op.stage].size()) {
                 report(broken_rule::unknown_storage, op);
                 sound = false;
                 continue;
             }
-            if (is_transfer(op.kind) && !may_offload(op)) {
+            if (is_transfer(op.kind) && !stored(op).offloads()) {
                 report(broken_rule::cannot_offload, op);
                 continue;
             }
@@ -132,17 +132,11 @@ private:
         return sound;
     }
 
-    constexpr storage_option stored(const operation& op) const { return storage_of(p_, op); }
-    constexpr bool may_offload(const operation& op) const {
-        const auto& list = p_.storage[op.stage];
-        return list.empty() ? p_.costs[op.stage].can_offload() : list[op.storage].offloads();
-    }
+    constexpr const storage_option& stored(const operation& op) const { return p_.storage[op.stage][op.storage]; }
 
     /// Rules 5 and 6: the operations that a storage option requires exist. Other operations were excluded before.
     constexpr void check_storage(const timed_operation& f) {
-        const auto& list = p_.storage[f.op.stage];
-        if (list.empty()) return;
-        const auto& option = list[f.op.storage];
+        const auto& option = stored(f.op);
         for (const auto kind : all_operation_kinds) {
             const bool is_asked_for =
                 (is_transfer(kind) && option.offloads()) || (kind == operation_kind::recompute && option.recomputes());

@@ -24,7 +24,7 @@ template <pipeline_graph Graph>
     for (const auto& [op, start, end] : s.operations) {
         if (!is_possible(p, op)) continue;
         if (is_transfer(op.kind) || op.kind == operation_kind::recompute) all += duration_of(p, op);
-        if (is_gradient(op.kind) && !p.storage[op.stage].empty()) all += p.storage[op.stage][op.storage].backward_extra;
+        if (is_gradient(op.kind)) all += storage_of(p, op).backward_extra;
     }
     return all;
 }

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+constexpr operation& operation_in(operation& op) { return op; }
+constexpr operation& operation_in(timed_operation& timed) { return timed.op; }
+
+/// Whether the operation is a transfer that doesn't name its storage option, though its stage has one for it. Contract:
+/// the problem has its stage.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr bool lacks_storage(const basic_problem<Graph>& p, const operation& op) {
+    return is_transfer(op.kind) && op.storage == 0 && !p.storage_of(op.stage, 0).offloads() &&
+           p.whole_offload(op.stage);
+}
+
+template <pipeline_graph Graph, class Operations>
+constexpr void set_storage_of_transfers(const basic_problem<Graph>& p, Operations& operations) {
+    const cell_numbering cell{p.graph};
+    const operation_numbering<Graph> number{p.graph};
+    std::vector<unsigned char> lacks;
+    for (auto& each : operations) {
+        const auto& op = operation_in(each);
+        if (!number.contains(op) || !lacks_storage(p, op)) continue;
+        lacks.resize(cell.size(), 0);
+        lacks[cell(op)] = 1;
+    }
+    if (lacks.empty()) return;
+    for (auto& each : operations)
+        if (auto& op = operation_in(each); number.contains(op) && op.storage == 0 && lacks[cell(op)])
+            op.storage = *p.whole_offload(op.stage);
+}
+
+// To be deleted once builders and searches give their operations the options: gives the operations of plain stages the
+// option that the transfers of their stage and microbatch tell.
+template <pipeline_graph Graph, class Operations>
+constexpr void set_plain_storage(const basic_problem<Graph>& p, Operations& operations) {
+    const cell_numbering cell{p.graph};
+    const operation_numbering<Graph> number{p.graph};
+    std::vector<unsigned char> offloaded(cell.size(), 0);
+    for (auto& each : operations)
+        if (const auto& op = operation_in(each); is_transfer(op.kind) && number.contains(op)) offloaded[cell(op)] = 1;
+    per_stage<unsigned char> plain(p.graph.stages(), 0);
+    for (const stage s : p.graph.all_stages())
+        plain[s] = p.is_plain(s) && p.storage_options(s) > 1;
+    for (auto& each : operations)
+        if (auto& op = operation_in(each); number.contains(op) && plain[op.stage] && op.storage < 2)
+            op.storage = offloaded[cell(op)] ? 1 : 0;
+}
+
+} // namespace detail
+
+// To be deleted likewise.
+template <pipeline_graph Graph, class Sequence>
+[[nodiscard]] constexpr Sequence with_plain_storage(const basic_problem<Graph>& p, Sequence given) {
+    detail::set_plain_storage(p, given.operations);
+    return given;
+}
+
+/// The order or schedule with the storage options that its transfers imply. Orders from text, from files of other
+/// programs, and of builders need not name options: their operations have the first one. Where such a stage and
+/// microbatch has transfers, but the first option has none, it gets the stage's first option that offloads the whole
+/// stash. Everything else stays.
+template <pipeline_graph Graph, class Sequence>
+[[nodiscard]] constexpr Sequence with_storage_of_transfers(const basic_problem<Graph>& p, Sequence given) {
+    detail::set_storage_of_transfers(p, given.operations);
+    return given;
+}
+
+} // namespace optpipe
