@@ -1,6 +1,5 @@
 #pragma once
 
-#include "optpipe/core/bounded_text.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner/lns/rescheduling_search.hpp"
@@ -16,6 +15,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -42,10 +42,8 @@ struct v_pattern_strategy {
     static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
-        bool offloads = false;
-        for (const stage s : p.graph.all_stages())
-            offloads = offloads || p.plain_transfer(s);
-        return {.applicable = is_v_placed(p.graph) && p.split_backward && !offloads &&
+        const bool only_offloads = is_described_by_costs(p) && offloads_anything(p);
+        return {.applicable = is_v_placed(p.graph) && p.split_backward && !only_offloads &&
                               p.graph.microbatches() >= 2 * p.graph.ranks(),
                 .knows_storage_options = true,
                 .randomized = true,
@@ -53,12 +51,20 @@ struct v_pattern_strategy {
                 .share = share,
                 .least_passes = least_passes};
     }
+    /// Searches with the first option, starting at `first_option`, that may lead to an improvement.
     void operator()(search_state& state, const strategy_options& options) const {
         const auto& p = state.problem();
-        if (!p.has_storage_options())
-            search(state, p, options, [](order found) { return found; });
-        else
-            search_option(state, options);
+        const auto choices = uniform_choices(p);
+        const auto first = choices.empty() ? 0 : first_option(state, options, choices);
+        for (std::size_t i = 0; i < choices.size() && !state.done(); ++i) {
+            const auto& stored = choices[(first + i) % choices.size()].options;
+            auto uniform = uniform_problem(p, stored);
+            for (const stage s : uniform.graph.all_stages())
+                uniform.set_stage(s, uniform.costs[s]); // without transfers
+            if (!validate(uniform).empty() || !(bounds_of(uniform).best() < state.target())) continue;
+            if (const auto found = search(state, uniform, options)) state.offer(with_storage(p, stored, *found), name);
+            return;
+        }
     }
 
 private:
@@ -67,35 +73,18 @@ private:
     }
     /// For odd seeds, the most common option among the incumbent's stashes; for even seeds, one after the other.
     [[nodiscard]] static std::size_t first_option(const search_state& state, const strategy_options& options,
-                                                  const std::vector<bounded_text<32>>& names) {
+                                                  const std::vector<uniform_choice<dynamic>>& choices) {
         const auto best = state.incumbent();
         if (!best || options.seed % 2 == 0) return options.seed / 2;
-        std::vector<std::size_t> count(names.size() + 1, 0);
-        for (const auto& timed : best->operations)
-            if (timed.op.kind == operation_kind::forward) {
-                const auto own = storage_of(state.problem(), timed.op).name;
-                ++count[static_cast<std::size_t>(std::find(names.begin(), names.end(), own) - names.begin())];
-            }
-        return static_cast<std::size_t>(std::max_element(count.begin(), count.end() - 1) - count.begin());
+        std::vector<std::size_t> count(choices.size(), 0);
+        for (const auto& [op, start, end] : best->operations)
+            for (std::size_t i = 0; i < choices.size() && op.kind == operation_kind::forward; ++i)
+                if (choices[i].options[op.stage] == op.storage) ++count[i];
+        return static_cast<std::size_t>(std::max_element(count.begin(), count.end()) - count.begin());
     }
-    /// Searches with the first option, starting at `first_option`, that may lead to an improvement.
-    static void search_option(search_state& state, const strategy_options& options) {
-        const auto& p = state.problem();
-        const auto names = common_option_names(p);
-        const auto first = names.empty() ? 0 : first_option(state, options, names);
-        for (std::size_t i = 0; i < names.size() && !state.done(); ++i) {
-            const auto stored = *find_common_option(p, names[(first + i) % names.size()].view());
-            auto uniform = uniform_problem(p, stored);
-            for (const stage s : uniform.graph.all_stages())
-                uniform.set_stage(s, uniform.costs[s]);
-            if (!validate(uniform).empty() || !(bounds_of(uniform).best() < state.target())) continue;
-            search(state, uniform, options, [&](const order& found) { return with_storage(p, stored, found); });
-            return;
-        }
-    }
-    /// Searches a problem without storage options; `convert` turns its orders into those of the original problem.
-    template <class Convert>
-    static void search(search_state& state, const problem& plain, const strategy_options& options, Convert convert) {
+    /// The best order found of a problem whose stashes are kept.
+    static std::optional<order> search(const search_state& state, const problem& plain,
+                                       const strategy_options& options) {
         const auto slowest = std::min(plain.serial_time(), state.target());
         const auto longest_period = slowest / static_cast<double>(plain.graph.microbatches());
         search_state own{plain, state.limits()};
@@ -110,10 +99,11 @@ private:
                                  [&](const periodic_pattern& found) { run.offer(found); },
                                  [&] { return own.done(); }}
             .run();
-        if (own.objective() > most_gain * state.objective()) return;
+        if (own.objective() > most_gain * state.objective()) return std::nullopt;
         run.finish(reschedule);
         if (!run.is_reduced()) reschedule(own);
-        if (const auto found = own.incumbent()) state.offer(convert(order_of(*found)), name);
+        const auto found = own.incumbent();
+        return found ? std::optional{order_of(*found)} : std::nullopt;
     }
 };
 static_assert(check_search_strategy<v_pattern_strategy>());

@@ -86,7 +86,7 @@ template <pipeline_graph Graph>
     for (const rank r : p.graph.all_ranks()) {
         memory_size level{};
         for (const auto& op : lanes[r]) {
-            const auto effect = memory_effect_of(p.costs[op.stage], op.kind);
+            const auto effect = memory_effect_of(p, op);
             level += effect.acquired_at_start;
             peaks[r] = std::max(peaks[r], level);
             level -= effect.released_at_end;
