@@ -17,8 +17,7 @@ using namespace optpipe;
 template <class Placement> problem make(std::size_t ranks, std::size_t microbatches, Placement placement) {
     auto p =
         to_problem(make_problem(graph<dynamic, dynamic, Placement>{ranks, microbatches, placement}, unit_memory{}));
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{duration{0.75}, duration{0.75}};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{duration{0.75}, duration{0.75}}; });
     p.objective = objective_kind::span;
     return p;
 }

@@ -17,8 +17,7 @@ problem make(std::size_t ranks, std::size_t microbatches, bool offloading) {
     for (auto& limit : p.memory_limit)
         limit = memory_size{static_cast<double>(ranks)};
     if (offloading)
-        for (auto& c : p.costs)
-            c.transfer = transfer_times{duration{0.75}, duration{0.75}};
+        p.change_stages([&](auto& c) { c.transfer = transfer_times{duration{0.75}, duration{0.75}}; });
     return p;
 }
 

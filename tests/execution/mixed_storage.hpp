@@ -111,7 +111,7 @@ inline tight_schedule make(optpipe::problem p, const optpipe::schedule& plain, o
 inline optpipe::problem without_options(optpipe::problem p) {
     for (const optpipe::stage s : p.graph.all_stages()) {
         p.storage[s].clear();
-        p.costs[s].transfer.reset();
+        p.change_stage(s, [&](auto& c) { c.transfer = {}; });
     }
     for (const optpipe::rank r : p.graph.all_ranks())
         p.memory_limit[r] = p.host_memory_limit[r] = optpipe::memory_size::unlimited();

@@ -72,7 +72,6 @@ problem two_ranks() {
     const stage_costs c{duration{1}, duration{2}, duration{1}, memory_size{3}, memory_size{1}, {}};
     auto p = to_problem(make_problem(graph<2, 4>{}, uniform_memory{c}));
     for (const stage s : p.graph.all_stages()) {
-        p.storage[s].push_back(keep_stash(c));
         p.storage[s].push_back({"ahead", memory_size{1}, duration{1}, {}, {}, {}});
         p.storage[s].push_back({"inside", memory_size{0.5}, {}, duration{1}, {}, {}});
     }

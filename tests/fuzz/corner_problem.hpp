@@ -53,44 +53,44 @@ private:
 
     void zero_memory(optpipe::problem& p) {
         const bool all = chance(30);
-        for (auto& c : p.costs) {
+        p.change_stages([&](auto& c) {
             if (all || chance(30)) c.activation = optpipe::memory_size{};
             if (all || chance(30)) c.weight_stash = optpipe::memory_size{};
-        }
+        });
     }
     void instant_transfers(optpipe::problem& p) {
         const bool both = chance(70);
-        for (auto& c : p.costs) {
-            if (chance(20)) continue;
+        p.change_stages([&](auto& c) {
+            if (chance(20)) return;
             if (!c.transfer) c.transfer = optpipe::transfer_times{optpipe::duration{1.0}, optpipe::duration{1.0}};
             if (both || chance(50)) c.transfer->offload = optpipe::duration{};
             if (both || chance(50)) c.transfer->reload = optpipe::duration{};
-        }
+        });
     }
     void equal_times(optpipe::problem& p) {
         const optpipe::duration one{some_scale()};
-        for (auto& c : p.costs) {
+        p.change_stages([&](auto& c) {
             c.forward = c.backward_input = c.backward_weight = one;
             if (c.transfer) *c.transfer = {one, one};
-        }
+        });
     }
     void scale_times(optpipe::problem& p) {
         const bool by_stage = chance(50);
         const std::vector<double> scales{some_scale(), some_scale() / 3.0, some_scale()};
-        for (auto& c : p.costs) {
+        p.change_stages([&](auto& c) {
             const auto pick = random_.below(scales.size());
             const auto scale = [&] { return scales[by_stage ? pick : random_.below(scales.size())]; };
             c.forward = scale() * c.forward;
             c.backward_input = scale() * c.backward_input;
             c.backward_weight = scale() * c.backward_weight;
             if (c.transfer) *c.transfer = {scale() * c.transfer->offload, scale() * c.transfer->reload};
-        }
+        });
     }
     void scale_memory(optpipe::problem& p) {
-        for (auto& c : p.costs) {
+        p.change_stages([&](auto& c) {
             c.activation = some_scale() * c.activation;
             c.weight_stash = (chance(50) ? 1.0 : some_scale()) * c.weight_stash;
-        }
+        });
     }
     /// A factor of the need: 1, slightly less or more, or a part.
     double around() {

@@ -185,7 +185,7 @@ TEST_CASE("a problem reads back as it was, bit by bit") {
     p.transfer.share_link(rank{0}, rank{1});
     for (const double value : {0.1, 1.0 / 3.0, 1e-60, 123456789.123456789, 1e22, 9007199254740993.0, 1e60}) {
         p.costs[stage{1}].forward = duration{value};
-        p.costs[stage{0}].transfer = transfer_times{duration{value}, duration{}};
+        p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{duration{value}, duration{}}; });
         const auto q = parse_problem(problem_to_json(p), "x");
         CHECK(q.costs[stage{1}].forward == duration{value});
         CHECK(same(p, q));

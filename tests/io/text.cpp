@@ -328,7 +328,7 @@ TEST_CASE("recomputation in the grid, the verdict and the tables") {
 TEST_CASE("on a stage without a list the transfers say what is offloaded") {
     auto p = sample::two_ranks();
     p.storage[stage{1}].push_back(keep_stash(p.costs[stage{1}]));
-    p.costs[stage{1}].transfer = std::nullopt;
+    p.change_stage(stage{1}, [&](auto& c) { c.transfer = std::nullopt; });
     const auto uses = storage_uses(p, sample::by_hand(p));
     REQUIRE(uses.size() == 2);
     CHECK(uses[0].name == "keep");

@@ -173,7 +173,7 @@ TEST_CASE("a full backward that takes other than the sum of split ones is planne
 TEST_CASE("a transfer that the plan hardly has is found to be faster") {
     const auto with_transfers = [](double time) {
         auto p = four_ranks();
-        p.costs[stage{0}].transfer = transfer_times{duration{time}, duration{time}};
+        p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{duration{time}, duration{time}}; });
         p.memory_limit[rank{0}] = memory_size{3.5};
         return p;
     };
@@ -208,8 +208,7 @@ TEST_CASE("a transfer that the plan hardly has is found to be faster") {
 
 TEST_CASE("a probed transfer is planned with where it has changed by more than noise") {
     auto p = four_ranks();
-    for (auto& costs : p.costs)
-        costs.transfer = transfer_times{duration{20}, duration{20}};
+    p.change_stages([&](auto& costs) { costs.transfer = transfer_times{duration{20}, duration{20}}; });
     online_controller controller{p, *build_schedule(p, zero_bubble_h1), quick()};
     const auto submitted = controller.planner().poll().submission;
     const operation offload{stage{1}, operation_kind::offload, microbatch{0}};
@@ -231,8 +230,7 @@ TEST_CASE("a probed transfer is planned with where it has changed by more than n
 
 TEST_CASE("what is too short to matter may change as it likes") {
     auto p = four_ranks();
-    for (auto& costs : p.costs)
-        costs.transfer = transfer_times{duration{1e-3}, duration{1e-3}};
+    p.change_stages([&](auto& costs) { costs.transfer = transfer_times{duration{1e-3}, duration{1e-3}}; });
     online_controller controller{p, *build_schedule(p, zero_bubble_h1), quick()};
     const operation offload{stage{1}, operation_kind::offload, microbatch{0}};
     for (std::uint64_t step = 0; step < 20; ++step)

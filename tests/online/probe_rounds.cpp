@@ -58,8 +58,7 @@ TEST_CASE("transfers that a program doesn't have are probed, and no others") {
         CHECK(probed_steps(never, programs[r], 1000).empty());
     }
     auto fixed = p;
-    for (auto& costs : fixed.costs)
-        costs.transfer.reset();
+    fixed.change_stages([&](auto& costs) { costs.transfer = {}; });
     probe_rounds nothing{fixed, without, rank{0}, 0.01, 0.25};
     CHECK(probed_steps(nothing, programs[rank{0}], 1000).empty());
 }

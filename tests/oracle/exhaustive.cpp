@@ -69,14 +69,14 @@ TEST_CASE("optima that are known") {
 
 TEST_CASE("offloading buys what memory lacks") {
     auto p = unit(1, 2, 1_gb);
-    p.costs[stage{0}] = {2_ms, 1_ms, 1_ms, 1_gb, 0.5_gb, {}};
+    p.set_stage(stage{0}, {2_ms, 1_ms, 1_ms, 1_gb, 0.5_gb, {}});
     CHECK(optimum_of(p) == doctest::Approx(8.0));
     // Stage 1 of the same rank takes a while: the stash of stage 0 can be away meanwhile.
     auto q = unit(1, 1, 2_gb, optpipe::placement::v{});
     CHECK(optimum_of(q) == doctest::Approx(6.0));
     q.memory_limit[rank{0}] = 1_gb;
     CHECK_FALSE(exhaustive_optimum(q, 1.0).objective.has_value());
-    q.costs[stage{0}].transfer = transfer_times{2_ms, 3_ms};
+    q.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{2_ms, 3_ms}; });
     // F, out, F, I, W, and in, I, W.
     CHECK(optimum_of(q) == doctest::Approx(11.0));
     q.host_memory_limit[rank{0}] = 0.5_gb;
@@ -88,22 +88,22 @@ TEST_CASE("recomputation buys what memory lacks, ahead or inside the backward") 
     auto p = unit(2, 2, 1.25_gb);
     CHECK(optimum_of(p) == doctest::Approx(10.0));
     for (auto& list : p.storage) {
-        list.push_back({"keep", 1_gb, {}, {}, {}, {}});
         list.push_back({"inside", 0.25_gb, {}, 1_ms, {}, {}});
     }
     CHECK(optimum_of(p) == doctest::Approx(8.0));
-    p.storage[stage{0}].clear();
-    p.storage[stage{1}].clear();
+    for (const stage s : p.graph.all_stages())
+        p.set_stage(s, p.costs[s]);
     CHECK(optimum_of(p) == doctest::Approx(10.0));
     // Ahead, on the first rank: the second one is busy meanwhile, which has 8 of work after 1, and 2 follow.
     for (auto& list : p.storage)
-        list.push_back({"ahead", 0.25_gb, 1_ms, {}, {}, {}});
+        list = {{"ahead", 0.25_gb, 1_ms, {}, {}, {}}};
     auto whole = p;
     whole.split_backward = false;
     CHECK(optimum_of(whole) == doctest::Approx(11.0));
     // A part of the stash goes to the host, also if it is recomputed.
     auto q = unit(1, 1, 1.5_gb, optpipe::placement::v{});
     CHECK_FALSE(exhaustive_optimum(q, 1.0).objective.has_value());
+    q.storage[stage{0}].clear();
     q.storage[stage{0}].push_back({"half", 1_gb, {}, {}, 0.5_gb, transfer_times{1_ms, 1_ms}});
     CHECK(optimum_of(q) == doctest::Approx(8.0));
     q.storage[stage{0}].clear();
@@ -174,8 +174,10 @@ TEST_CASE("what is drawn is a problem, of every kind") {
             if (!p.host_memory_limit[r].is_unlimited()) kinds.insert("limited host");
             if (p.transfer.link[r] != r.value()) kinds.insert("shared link");
         }
+        for (const auto& options : p.storage)
+            if (const auto& last = options.back().transfer)
+                kinds.insert(last->offload == 0_ms ? "transfer in no time" : "transfer");
         for (const auto& c : p.costs) {
-            if (c.transfer) kinds.insert(c.transfer->offload == 0_ms ? "transfer in no time" : "transfer");
             if (c.weight_stash > c.activation) kinds.insert("weight stash above activation");
             if (c.activation == 0_gb) kinds.insert("no activation");
         }
@@ -185,8 +187,7 @@ TEST_CASE("what is drawn is a problem, of every kind") {
 
 TEST_CASE("the reference checker refuses what it should") {
     auto p = unit(2, 2, 2_gb);
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{1_ms, 1_ms};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{1_ms, 1_ms}; });
     const auto broken = [&](const std::string& text) { return judge(p, spelled_schedule(p, text)).broken.size(); };
     CHECK(broken("0F0@0 0F1@1 1F0@1 1F1@2 1B0@3 1B1@5 0B0@5 0B1@7") == 0);
     CHECK(broken("0F0@0 0F1@1 1F0@1 1F1@2 1B0@3 1B1@5 0B0@5") == 1);

@@ -50,20 +50,18 @@ private:
         using optpipe::operation_kind;
         auto& c = at(s, m);
         const auto& options = p_->storage[s];
-        if (!c.begun && !options.empty())
-            c.storage = static_cast<optpipe::storage_index>(random_->below(options.size()));
+        if (!c.begun) c.storage = static_cast<optpipe::storage_index>(random_->below(options.size()));
         const auto offer = [&](optpipe::operation_kind k) {
             if (fits({s, k, m, c.storage})) list.push_back({s, k, m, c.storage});
         };
         if (!c.begun && (p_->is_first(s) || at(s.previous(), m).begun)) offer(operation_kind::forward);
         if (c.gradient && !c.done) offer(operation_kind::backward_weight);
         if (!c.begun || c.gradient) return;
-        const bool has_list = !options.empty();
-        const bool can_leave = has_list ? options[c.storage].offloads() : p_->costs[s].can_offload();
-        if (!c.left && !c.restored && can_leave && (has_list || random_->chance(50))) offer(operation_kind::offload);
+        const auto& stored = options[c.storage];
+        if (!c.left && stored.offloads()) offer(operation_kind::offload);
         if (c.left && !c.back) offer(operation_kind::reload);
-        if (c.left != c.back || (has_list && can_leave && !c.left)) return;
-        if (has_list && options[c.storage].recomputes() && !c.restored) return offer(operation_kind::recompute);
+        if (c.left != c.back || (stored.offloads() && !c.left)) return;
+        if (stored.recomputes() && !c.restored) return offer(operation_kind::recompute);
         if (!p_->is_last(s) && !at(s.next(), m).gradient) return;
         offer(operation_kind::backward);
         if (p_->split_backward) offer(operation_kind::backward_input);
@@ -127,9 +125,10 @@ inline void loosen(random_numbers& random, optpipe::schedule& s, double grid) {
 inline optpipe::schedule random_schedule(random_numbers& random, const random_problem& given) {
     const auto& p = given.problem;
     const optpipe::adaptive_builder<> quick{{}, 1};
-    // Builders know no storage options.
-    auto order = random.chance(30) && !p.has_storage_options() ? *quick(p) : random_order(random, p);
-    if (random.chance(10) && !p.has_storage_options() && simulate(p, optpipe::gpipe(p.graph)))
+    // Builders only keep and offload.
+    const bool is_classic = is_described_by_costs(p);
+    auto order = random.chance(30) && is_classic ? *quick(p) : random_order(random, p);
+    if (random.chance(10) && is_classic && simulate(p, optpipe::gpipe(p.graph)))
         order = optpipe::gpipe(p.graph);
     auto s = *simulate(p, order);
     if (random.chance(50)) loosen(random, s, given.grid);

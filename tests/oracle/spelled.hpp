@@ -2,6 +2,7 @@
 
 #include "optpipe/core/format.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace oracle {
 
@@ -31,7 +33,8 @@ inline optpipe::order spelled_order(const optpipe::problem& p, const std::string
     return result;
 }
 
-/// A schedule, written "0F0@0 0B0@1.5" with the starts; each operation has its full duration.
+/// A schedule, written "0F0@0 0B0@1.5" with the starts; each operation has its full duration. Transfers need not name
+/// their storage option.
 inline optpipe::schedule spelled_schedule(const optpipe::problem& p, const std::string& text) {
     optpipe::schedule result{p.graph, {}};
     std::istringstream words{text};
@@ -39,8 +42,11 @@ inline optpipe::schedule spelled_schedule(const optpipe::problem& p, const std::
         const auto at = word.find('@');
         const auto op = spelled(word.substr(0, at));
         const optpipe::duration start{std::strtod(word.c_str() + at + 1, nullptr)};
-        result.operations.push_back({op, start, start + duration_of(p, op)});
+        result.operations.push_back({op, start, {}});
     }
+    result = with_storage_of_transfers(p, std::move(result));
+    for (auto& timed : result.operations)
+        timed.end = timed.start + duration_of(p, timed.op);
     return result;
 }
 
@@ -56,6 +62,16 @@ inline std::string spell(optpipe::schedule s) {
                 (timed.op.storage > 0 ? ":" + std::to_string(timed.op.storage) : "") + "@" +
                 optpipe::format_number(timed.start);
     return text;
+}
+/// The same, without the storage options that transfers imply.
+inline std::string spell(const optpipe::problem& p, optpipe::schedule s) {
+    auto bare = s;
+    for (auto& timed : bare.operations)
+        timed.op.storage = 0;
+    bare = with_storage_of_transfers(p, std::move(bare));
+    for (std::size_t i = 0; i < s.operations.size(); ++i)
+        if (s.operations[i].op == bare.operations[i].op) s.operations[i].op.storage = 0;
+    return spell(std::move(s));
 }
 
 } // namespace oracle

@@ -43,13 +43,13 @@ inline optpipe::problem random_v_problem(optpipe::random_numbers& random) {
     const auto ranks = random.between(1, 16);
     const auto quarters = [&](std::size_t most) { return 0.25 * static_cast<double>(random.between(1, most)); };
     auto p = v_problem(ranks, random.between(1, 64), {1, 1, 1, 0}, 1.0, 1.0);
-    for (auto& c : p.costs) {
+    p.change_stages([&](auto& c) {
         c.forward = duration{quarters(12)};
         c.backward_input = duration{quarters(12)};
         c.backward_weight = duration{quarters(12)};
         c.activation = memory_size{quarters(8)};
         c.weight_stash = memory_size{quarters(9) - 0.25};
-    }
+    });
     if (random.chance(50)) {
         bounded_vector<duration, dynamic> hops;
         for (std::size_t i = 0; i < ranks * ranks; ++i)

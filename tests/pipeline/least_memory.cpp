@@ -25,9 +25,11 @@ optpipe::problem on_one_rank(const std::vector<double>& activations) {
     const optpipe::any_graph g{1, 1, optpipe::placement::map<>{per_stage<rank>(activations.size())}};
     auto p = make_problem(g, optpipe::unit_memory{});
     for (const stage s : g.all_stages()) {
-        p.costs[s].activation = memory_size{activations[s.position()]};
-        p.costs[s].weight_stash = memory_size{};
-        p.costs[s].transfer = transfer_times{duration{1}, duration{1}};
+        p.change_stage(s, [&](auto& c) {
+            c.activation = memory_size{activations[s.position()]};
+            c.weight_stash = memory_size{};
+            c.transfer = transfer_times{duration{1}, duration{1}};
+        });
     }
     return p;
 }
@@ -72,7 +74,7 @@ struct best_subset {
 best_subset best_of_all_subsets(const optpipe::problem& p, rank r) {
     std::vector<stage> candidates;
     for (const stage s : p.graph.all_stages())
-        if (p.rank_of(s) == r && p.costs[s].can_offload()) candidates.push_back(s);
+        if (p.rank_of(s) == r && p.whole_offload(s).has_value()) candidates.push_back(s);
     best_subset best;
     for (std::uint32_t mask = 0; mask < (1U << candidates.size()); ++mask) {
         std::vector<stage> offloaded;
@@ -99,11 +101,11 @@ public:
             r = rank{between(0, static_cast<int>(ranks) - 1)};
         const optpipe::any_graph g{ranks, 1, optpipe::placement::map<>{where}};
         auto p = make_problem(g, optpipe::unit_memory{});
-        for (auto& c : p.costs) {
+        p.change_stages([&](auto& c) {
             c.activation = memory_size{static_cast<double>(between(0, 20))};
             c.weight_stash = memory_size{static_cast<double>(between(0, 20))};
             if (between(0, 3) > 0) c.transfer = transfer_times{duration{1}, duration{1}};
-        }
+        });
         for (const rank r : g.all_ranks()) {
             if (between(0, 3) > 0) p.host_memory_limit[r] = memory_size{static_cast<double>(between(0, 60))};
             if (between(0, 3) > 0) p.memory_limit[r] = memory_size{static_cast<double>(between(1, 60))};
@@ -121,11 +123,10 @@ private:
 TEST_CASE("stashes pile up on a rank, unless they leave") {
     auto p = on_one_rank({4, 3, 2});
     CHECK(least_memory(p, rank{0}).needed == memory_size{4});
-    for (auto& c : p.costs)
-        c.transfer.reset();
+    p.change_stages([&](auto& c) { c.transfer = {}; });
     CHECK(least_memory(p, rank{0}).needed == memory_size{9});
     CHECK(offloaded(p, rank{0}).empty());
-    p.costs[stage{0}].transfer = transfer_times{};
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{}; });
     CHECK(least_memory(p, rank{0}).needed == memory_size{5});
     CHECK(offloaded(p, rank{0}).empty());
     p.memory_limit[rank{0}] = memory_size{5};
@@ -187,7 +188,7 @@ TEST_CASE("the best of all subsets") {
             CHECK(found.needed == best.needed);
             CHECK(on_host(p, leaving) <= p.host_memory_limit[r]);
             for (const stage s : leaving)
-                CHECK((p.rank_of(s) == r && p.costs[s].can_offload()));
+                CHECK((p.rank_of(s) == r && p.whole_offload(s).has_value()));
 
             const bool fits = best.needed <= p.memory_limit[r];
             all_fit = all_fit && fits;
@@ -253,8 +254,8 @@ void add_options(std::mt19937& random, optpipe::problem& p) {
     const auto between = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
     for (const stage s : p.graph.all_stages()) {
         if (between(0, 4) == 0) continue;
-        auto& c = p.costs[s];
-        c.transfer = std::nullopt;
+        const auto& c = p.costs[s];
+        std::vector<optpipe::storage_option> options;
         for (int i = between(1, 3); i > 0; --i) {
             optpipe::storage_option o{optpipe::bounded_text<32>{"option-", i}, c.activation, {}, {}, {}, {}};
             o.held = memory_size{static_cast<double>(between(0, static_cast<int>(c.activation.value())))};
@@ -263,8 +264,9 @@ void add_options(std::mt19937& random, optpipe::problem& p) {
                 o.transfer = transfer_times{duration{1}, duration{1}};
                 o.transfer_size = memory_size{static_cast<double>(between(0, static_cast<int>(o.held.value())))};
             }
-            p.storage[s].push_back(o);
+            options.push_back(o);
         }
+        p.set_storage(s, options);
     }
 }
 
@@ -272,9 +274,6 @@ void add_options(std::mt19937& random, optpipe::problem& p) {
 
 TEST_CASE("an option that the host has no room for doesn't lower the bound") {
     auto p = on_one_rank({4, 3});
-    auto& c = p.costs[stage{0}];
-    p.storage[stage{0}] = {keep_stash(c), offload_stash(c)};
-    c.transfer.reset();
     CHECK(least_memory(p, rank{0}).lower_bound == memory_size{4});
     p.host_memory_limit[rank{0}] = memory_size{3};
     CHECK(least_memory(p, rank{0}).lower_bound == memory_size{7});

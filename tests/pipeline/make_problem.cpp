@@ -64,8 +64,12 @@ TEST_CASE("a problem has the shape, the costs and the limit it is made from, and
     const auto p = make_problem(graph<optpipe::dynamic, 8, placement::v>{2, 8}, numbered{}, memory_size{9});
     CHECK(p.graph.ranks() == 2);
     CHECK(p.graph.microbatches() == 8);
-    for (const stage s : p.graph.all_stages())
-        CHECK(p.costs[s] == numbered::costs(s, 4));
+    for (const stage s : p.graph.all_stages()) {
+        auto costs = numbered::costs(s, 4);
+        CHECK(p.storage_of(s, 1).transfer == costs.transfer);
+        costs.transfer = {};
+        CHECK(p.costs[s] == costs);
+    }
     for (const rank r : p.graph.all_ranks()) {
         CHECK(p.memory_limit[r] == memory_size{9});
         CHECK(p.host_memory_limit[r].is_unlimited());
@@ -108,7 +112,7 @@ TEST_CASE("a policy sees each stage that can be offloaded, and its place by life
 
 TEST_CASE("stages without transfer times are forbidden and not asked about, and still count as stages of their rank") {
     auto p = make_problem(graph<2, 1, placement::v>{}, numbered{});
-    p.costs[stage{0}].transfer.reset();
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = {}; });
     std::vector<offload_candidate> asked;
     CHECK(listed(decisions_of(p, note_taking{&asked})) == "forbid permit permit permit");
     REQUIRE(asked.size() == 3);
@@ -151,32 +155,34 @@ TEST_CASE("what a policy forbids is taken away, and nothing else") {
     const auto after = restrict_offloading(before, only_large{});
     for (const stage s : before.graph.all_stages()) {
         CAPTURE(s.value());
-        CHECK(after.costs[s].can_offload() == (s.value() >= 2));
-        auto costs = after.costs[s];
-        costs.transfer = before.costs[s].transfer;
-        CHECK(costs == before.costs[s]);
-        if (s.value() >= 2) CHECK(after.costs[s] == before.costs[s]);
+        CHECK(after.costs[s] == before.costs[s]);
+        CHECK(after.storage_options(s) == (s.value() >= 2 ? 2 : 1));
+        CHECK(after.storage_of(s, 0) == before.storage_of(s, 0));
+        if (s.value() >= 2) CHECK(after.storage_of(s, 1) == before.storage_of(s, 1));
     }
     CHECK(after.memory_limit == before.memory_limit);
-    CHECK(restrict_offloading(after, only_large{}).costs == after.costs);
-    CHECK(restrict_offloading(before, offload::always{}).costs == before.costs);
-    CHECK(restrict_offloading(before, offload::solver_decides{}).costs == before.costs);
+    CHECK(restrict_offloading(after, only_large{}).storage == after.storage);
+    CHECK(restrict_offloading(before, offload::always{}).storage == before.storage);
+    CHECK(restrict_offloading(before, offload::solver_decides{}).storage == before.storage);
 }
 
 TEST_CASE("making a problem with a policy is restricting one without") {
     const graph<2, 1, placement::v> shape;
-    CHECK(make_problem(shape, numbered{}, memory_size{9}, only_large{}).costs ==
-          restrict_offloading(make_problem(shape, numbered{}), only_large{}).costs);
-    for (const auto& c : make_problem(shape, numbered{}, memory_size{9}, offload::never{}).costs)
-        CHECK_FALSE(c.can_offload());
+    CHECK(make_problem(shape, numbered{}, memory_size{9}, only_large{}).storage ==
+          restrict_offloading(make_problem(shape, numbered{}), only_large{}).storage);
+    for (const auto& options : make_problem(shape, numbered{}, memory_size{9}, offload::never{}).storage)
+        CHECK(options.size() == 1);
 }
 
 TEST_CASE("measured costs, stage by stage") {
     optpipe::memory_per_stage<> measured{optpipe::per_stage<optpipe::stage_costs>(2, numbered::costs(stage{0}, 2))};
     measured.each[stage{1}] = numbered::costs(stage{5}, 2);
     const auto p = make_problem(graph<2, 1>{}, measured);
-    CHECK(p.costs[stage{0}] == numbered::costs(stage{0}, 2));
-    CHECK(p.costs[stage{1}] == numbered::costs(stage{5}, 2));
+    for (const stage s : p.graph.all_stages()) {
+        auto costs = p.costs[s];
+        costs.transfer = p.storage_of(s, 1).transfer;
+        CHECK(costs == numbered::costs(stage{5 * s.value()}, 2));
+    }
 }
 
 namespace {
@@ -217,14 +223,13 @@ TEST_CASE("storage policies choose from the options of a model") {
 
 TEST_CASE("restricting the storage of a problem keeps all else") {
     auto p = to_problem(make_problem(optpipe::graph<2, 2>{}, optpipe::unit_memory{}));
-    for (auto& c : p.costs)
-        c.transfer = optpipe::transfer_times{optpipe::duration{1}, optpipe::duration{2}};
+    p.change_stages([&](auto& c) { c.transfer = optpipe::transfer_times{optpipe::duration{1}, optpipe::duration{2}}; });
     const auto same = restrict_storage(p, optpipe::storage::solver_decides{});
     CHECK(same.costs == p.costs);
-    CHECK_FALSE(same.has_storage_options());
+    CHECK(same.storage == p.storage);
     const auto kept = restrict_storage(p, optpipe::storage::keep);
-    CHECK_FALSE(kept.costs[stage{0}].can_offload());
-    CHECK(kept.costs[stage{0}].activation == p.costs[stage{0}].activation);
+    CHECK(kept.storage_options(stage{0}) == 1);
+    CHECK(kept.costs == p.costs);
     const auto again = restrict_storage(kept, optpipe::storage::solver_decides{});
-    CHECK(again.costs == kept.costs);
+    CHECK(again.storage == kept.storage);
 }

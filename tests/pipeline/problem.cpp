@@ -21,10 +21,10 @@ auto unlike_the_default() {
     auto p = make_problem(graph<3, 5, placement::v>{}, optpipe::unit_memory{});
     for (const stage s : p.graph.all_stages()) {
         const double at = s.value();
-        p.costs[s] = {duration{1 + at},     duration{10 + at},    duration{20 + at},
-                      memory_size{30 + at}, memory_size{40 + at}, {}};
+        p.set_stage(s, {duration{1 + at}, duration{10 + at}, duration{20 + at}, memory_size{30 + at},
+                        memory_size{40 + at}, {}});
         if (s.value() % 2 == 1)
-            p.costs[s].transfer = transfer_times{duration{50 + at}, duration{60 + at}};
+            p.change_stage(s, [&](auto& c) { c.transfer = transfer_times{duration{50 + at}, duration{60 + at}}; });
         else
             p.storage[s].push_back({"some",
                                     memory_size{25 + at},
@@ -182,4 +182,32 @@ TEST_CASE("ranks share a link with all that any of them shares it with") {
     for (std::size_t r = 0; r < 4; ++r)
         CHECK(rules.link[rank{r}] == rules.link[rank{0}]);
     CHECK(rules.link[rank{4}] != rules.link[rank{0}]);
+}
+
+TEST_CASE("costs with transfer times describe two options, and others stay as they were given") {
+    const optpipe::stage_costs costs{duration{1},    duration{2},    duration{3},
+                                     memory_size{4}, memory_size{5}, transfer_times{duration{6}, duration{7}}};
+    auto p = to_problem(make_problem(graph<2, 1>{}, optpipe::uniform_memory{costs}));
+    CHECK(p.storage[stage{1}] == optpipe::described_storage(costs));
+    CHECK_FALSE(p.costs[stage{1}].can_offload());
+    CHECK(is_described_by_costs(p));
+    CHECK(p.whole_offload(stage{1}) == 1);
+
+    p.change_stage(stage{0}, [](optpipe::stage_costs& c) {
+        c.activation = memory_size{8};
+        c.transfer->reload = duration{9};
+    });
+    CHECK(p.storage_of(stage{0}, 0).held == memory_size{8});
+    CHECK(p.storage_of(stage{0}, 1).transfer_size == memory_size{8});
+    CHECK(p.storage_of(stage{0}, 1).transfer == transfer_times{duration{6}, duration{9}});
+
+    p.storage[stage{1}].push_back({"full", memory_size{1}, duration{1}, {}, {}, {}});
+    CHECK_FALSE(is_described_by_costs(p));
+    const auto before = p.storage[stage{1}];
+    p.change_stage(stage{1}, [](optpipe::stage_costs& c) { c.forward = duration{9}; });
+    CHECK(p.costs[stage{1}].forward == duration{9});
+    CHECK(p.storage[stage{1}] == before);
+    p.set_stage(stage{1}, p.costs[stage{1}]);
+    CHECK(p.storage_options(stage{1}) == 1);
+    CHECK_FALSE(p.whole_offload(stage{1}));
 }

@@ -23,8 +23,7 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 /// Three ranks with a stage each, which needs 1 of memory.
 optpipe::problem valid_problem() {
     auto p = to_problem(make_problem(optpipe::graph<3, 2>{}, optpipe::unit_memory{}, memory_size{2}));
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{duration{1}, duration{1}};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{duration{1}, duration{1}}; });
     return p;
 }
 
@@ -59,9 +58,9 @@ TEST_CASE("a valid problem") {
 
 TEST_CASE("what is allowed at its limit") {
     auto p = valid_problem();
-    p.costs[stage{0}].activation = memory_size{0};
+    p.change_stage(stage{0}, [&](auto& c) { c.activation = memory_size{0}; });
     p.costs[stage{0}].weight_stash = memory_size{5};
-    p.costs[stage{0}].transfer = transfer_times{duration{0}, duration{0}};
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{duration{0}, duration{0}}; });
     p.memory_limit[rank{0}] = memory_size{0};
     p.memory_limit[rank{1}] = memory_size{1};
     p.memory_limit[rank{2}] = memory_size::unlimited();
@@ -82,9 +81,9 @@ TEST_CASE("durations are above 0") {
 
 TEST_CASE("sizes and transfers are not negative") {
     auto p = valid_problem();
-    p.costs[stage{0}].activation = memory_size{-1};
+    p.change_stage(stage{0}, [&](auto& c) { c.activation = memory_size{-1}; });
     p.costs[stage{0}].weight_stash = memory_size{not_a_number};
-    p.costs[stage{1}].transfer = transfer_times{duration{-2}, duration{-infinity}};
+    p.change_stage(stage{1}, [&](auto& c) { c.transfer = transfer_times{duration{-2}, duration{-infinity}}; });
     CHECK(texts(p) ==
           lines({"stages[0].activation: must not be negative, is -1", "stages[0].weight_stash: is not a finite number",
                  "stages[1].offload: must not be negative, is -2", "stages[1].reload: is not a finite number"}));
@@ -134,9 +133,9 @@ TEST_CASE("a single microbatch needs less where stashes may leave, and a full ho
     auto p = with_ranks(1, 1, {0, 0, 0});
     p.memory_limit[rank{0}] = memory_size{1};
     CHECK(texts(p) == lines({"memory_limit[0]: 1 is below 3, what a single microbatch needs on rank 0"}));
-    p.costs[stage{0}].transfer = transfer_times{duration{1}, duration{1}};
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{duration{1}, duration{1}}; });
     CHECK(texts(p) == lines({"memory_limit[0]: 1 is below 2, what a single microbatch needs on rank 0"}));
-    p.costs[stage{1}].transfer = transfer_times{duration{1}, duration{1}};
+    p.change_stage(stage{1}, [&](auto& c) { c.transfer = transfer_times{duration{1}, duration{1}}; });
     CHECK(texts(p) == lines({}));
     p.host_memory_limit[rank{0}] = memory_size{1};
     CHECK(texts(p) == lines({}));
@@ -182,7 +181,7 @@ TEST_CASE("all violations at once") {
     auto p = valid_problem();
     p.transfer.engines = 5;
     p.costs[stage{1}].forward = duration{-1};
-    p.costs[stage{2}].activation = memory_size{-1};
+    p.change_stage(stage{2}, [&](auto& c) { c.activation = memory_size{-1}; });
     p.p2p = optpipe::hop_times<>{duration{-1}};
     p.memory_limit[rank{1}] = memory_size{-1};
     p.host_memory_limit[rank{0}] = memory_size{-1};
@@ -205,9 +204,7 @@ namespace {
 /// The valid problem with two options at stage 1 in addition to a kept stash.
 optpipe::problem with_storage_options() {
     auto p = valid_problem();
-    auto& c = p.costs[stage{1}];
-    c.transfer.reset();
-    p.storage[stage{1}].push_back(keep_stash(c));
+    p.change_stage(stage{1}, [](auto& c) { c.transfer = {}; });
     p.storage[stage{1}].push_back({"ahead", memory_size{0.5}, duration{1}, {}, {}, {}});
     p.storage[stage{1}].push_back(
         {"half", memory_size{1}, {}, {}, memory_size{0.5}, transfer_times{duration{1}, duration{1}}});
@@ -237,10 +234,24 @@ TEST_CASE("storage options that contradict") {
           lines({"stages[1].storage[2].name: is that of storage[0], too"}));
     CHECK(texts_with([](option& a, option&) { a.name = ""; }) ==
           lines({"stages[1].storage[1].name: must not be empty"}));
-    auto p = with_storage_options();
+}
+
+TEST_CASE("storage is stated in the lists alone") {
+    auto p = valid_problem();
     p.costs[stage{1}].transfer = transfer_times{duration{1}, duration{1}};
     CHECK(texts(p) ==
-          lines({"stages[1].storage: excludes offload and reload of the stage, which are short for two options"}));
+          lines({"stages[1].transfer: must be empty in a problem: set_stage turns transfer times into storage options"}));
+    p = valid_problem();
+    p.storage[stage{2}].clear();
+    CHECK(texts(p) == lines({"stages[2].storage: must hold at least one option"}));
+    p = valid_problem();
+    p.costs[stage{0}].activation = memory_size{2};
+    CHECK(texts(p) == lines({"stages[0].storage[0].held: 1 is less than the stage's activation, 2, and nothing restores "
+                             "the rest: recompute or backward_extra",
+                             "stages[0].storage[1].held: 1 is less than the stage's activation, 2, and nothing restores "
+                             "the rest: recompute or backward_extra"}));
+    p.set_stage(stage{0}, p.costs[stage{0}]);
+    CHECK(texts(p) == lines({}));
 }
 
 TEST_CASE("an option that holds less restores the rest") {

@@ -47,10 +47,10 @@ TEST_CASE("the second time a plan comes from the cache, in whatever units and na
     calls = 0;
 
     p.name = "another";
-    for (auto& c : p.costs) {
+    p.change_stages([&](auto& c) {
         c.forward = c.backward_input = c.backward_weight = duration{0.3};
         c.transfer = transfer_times{duration{0.39}, duration{0.39}};
-    }
+    });
     const auto second = plan(p, options, strategies);
     REQUIRE(second);
     CHECK(second->cached == cache_use::exact);

@@ -205,10 +205,10 @@ TEST_CASE("why it ended") {
 
 TEST_CASE("where no schedule exists, the refusal names rank and memory") {
     auto p = unit_problem(2, 4);
-    for (auto& c : p.costs) {
+    p.change_stages([&](auto& c) {
         c.activation = memory_size{4.0};
         c.transfer = transfer_times{duration{1.0}, duration{1.0}};
-    }
+    });
     const placement::map<> both{per_stage<rank>(2, rank{0})};
     problem crowded{any_graph{1, 4, both}, p.costs};
     crowded.memory_limit[rank{0}] = memory_size{5.0};

@@ -60,8 +60,7 @@ TEST_CASE("a plan begins with the start") {
 
 TEST_CASE("a plan doesn't move what it needn't") {
     auto p = unit_problem(2, 4);
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{duration{0.125}, duration{0.125}};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{duration{0.125}, duration{0.125}}; });
     order moved{p.graph, {}};
     for (const auto& op : one_forward_one_backward(p.graph).operations) {
         const bool first = op.stage == stage{0};

@@ -22,11 +22,14 @@ static_assert(optpipe::is_gradient(operation_kind::backward) && optpipe::is_grad
 static_assert(!optpipe::is_gradient(operation_kind::backward_weight) && !optpipe::is_gradient(operation_kind::reload));
 
 constexpr optpipe::stage_costs costs{1_ms, 2_ms, 4_ms, 10_gb, 3_gb, optpipe::transfer_times{8_ms, 16_ms}};
-constexpr auto problem = [] {
-    optpipe::per_stage<optpipe::stage_costs, 1> each(1, costs);
+constexpr auto problem_with(const optpipe::stage_costs& c) {
+    optpipe::per_stage<optpipe::stage_costs, 1> each(1, c);
     return optpipe::basic_problem{optpipe::graph<1, 1>{}, each};
-}();
-constexpr auto lasts(operation_kind kind) { return duration_of(problem, {stage{0}, kind, microbatch{0}}); }
+}
+constexpr auto problem = problem_with(costs);
+/// The operation of a stash that is offloaded.
+constexpr operation of(operation_kind kind) { return {stage{0}, kind, microbatch{0}, 1}; }
+constexpr auto lasts(operation_kind kind) { return duration_of(problem, of(kind)); }
 static_assert(lasts(operation_kind::forward) == 1_ms && lasts(operation_kind::backward_input) == 2_ms);
 static_assert(lasts(operation_kind::backward_weight) == 4_ms && lasts(operation_kind::backward) == 6_ms);
 static_assert(lasts(operation_kind::offload) == 8_ms && lasts(operation_kind::reload) == 16_ms);
@@ -91,7 +94,9 @@ TEST_CASE("what isn't an operation is refused") {
 }
 
 TEST_CASE("what operations do to memory") {
-    using optpipe::memory_effect_of;
+    const auto memory_effect_of = [](const optpipe::stage_costs& c, operation_kind kind) {
+        return optpipe::memory_effect_of(problem_with(c), of(kind));
+    };
     const auto net = [&](const optpipe::stage_costs& c, operation_kind kind) {
         const auto e = memory_effect_of(c, kind);
         for (const auto amount :

@@ -66,7 +66,7 @@ static_assert(offload::longest_lifespan_first{}.decide({.position = 0, .stages_o
 
 // A forbidden offload is removed from the problem.
 constexpr auto never_offloaded = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, offload::never{});
-static_assert(!never_offloaded.costs[stage{0}].can_offload() && problem.costs[stage{0}].can_offload());
+static_assert(never_offloaded.storage_options(stage{0}) == 1 && problem.storage_options(stage{0}) == 2);
 
 // The policy isn't asked about stages that can't be offloaded.
 static_assert(decisions_of(never_offloaded, offload::always{})[stage{0}] == offload_decision::forbid);
@@ -101,9 +101,9 @@ static_assert(uniform(rank{0}, rank{1}) == 3_ms && uniform(rank{1}, rank{1}) == 
 // A storage option that the policy doesn't allow is removed from the problem.
 namespace storage = optpipe::storage;
 constexpr auto both_ways = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, storage::solver_decides{});
-static_assert(!both_ways.has_storage_options() && both_ways.costs[stage{0}].can_offload());
+static_assert(is_described_by_costs(both_ways) && both_ways.storage_options(stage{0}) == 2);
 constexpr auto all_kept = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, storage::keep);
-static_assert(!all_kept.has_storage_options() && !all_kept.costs[stage{0}].can_offload());
+static_assert(is_described_by_costs(all_kept) && all_kept.storage_options(stage{0}) == 1);
 constexpr auto all_offloaded = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, storage::offload);
 static_assert(all_offloaded.storage_options(stage{1}) == 1 && all_offloaded.storage_of(stage{1}, 0).offloads());
 static_assert((storage::keep | storage::offload) == storage::kinds{.keeps = true, .offloads = true});
@@ -112,14 +112,13 @@ static_assert((storage::keep | storage::offload) == storage::kinds{.keeps = true
 constexpr auto with_storage_options() {
     auto p = make_problem(graph<2, 2>{}, optpipe::uniform_memory{stage_costs{2_ms, 3_ms, 1_ms, 4_gb, 1_gb, {}}}, 5_gb);
     for (auto& list : p.storage) {
-        list.push_back(keep_stash(p.costs[stage{0}]));
         list.push_back({"full", 1_gb, 2_ms, {}, {}, {}});
         list.push_back({"half", 4_gb, {}, {}, 2_gb, transfer_times{5_ms, 6_ms}});
     }
     return p;
 }
 constexpr auto stored = with_storage_options();
-static_assert(stored.has_storage_options() && !problem.has_storage_options());
+static_assert(!is_described_by_costs(stored) && is_described_by_costs(problem));
 static_assert(stored.storage_options(stage{1}) == 3 && problem.storage_options(stage{1}) == 2);
 static_assert(stored.storage_of(stage{0}, 1).name == "full" && problem.storage_of(stage{0}, 1).name == "offload");
 static_assert(stored.storage_of(stage{0}, 1).recomputes() && !stored.storage_of(stage{0}, 1).offloads());
@@ -134,7 +133,7 @@ static_assert(restrict_storage(stored, storage::uniform{"none"}).storage_of(stag
 
 constexpr auto as_full = *find_common_option(stored, "full");
 constexpr auto classic = uniform_problem(stored, as_full);
-static_assert(!classic.has_storage_options() && classic.costs[stage{1}].backward_input == 5_ms);
+static_assert(is_described_by_costs(classic) && classic.costs[stage{1}].backward_input == 5_ms);
 static_assert(classic.costs[stage{1}].activation == 1_gb && classic.memory_limit[rank{0}] == 2_gb);
 constexpr auto recomputed =
     *simulate(stored, with_storage(stored, as_full, optpipe::one_forward_one_backward(classic.graph)));

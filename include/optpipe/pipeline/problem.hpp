@@ -152,6 +152,19 @@ template <pipeline_graph Graph> struct basic_problem {
         costs[s].transfer = std::optional<transfer_times>{};
         set_storage(s, options);
     }
+    /// Changes the costs of a stage: `change(stage_costs&)` finds and leaves transfer times, where these describe the
+    /// stage's options, and the options follow. Other options stay as they are.
+    template <class Change> constexpr void change_stage(stage s, const Change& change) {
+        const bool is_described = is_described_by_costs(costs[s], storage[s]);
+        auto changed = costs[s];
+        if (is_described) changed.transfer = storage[s].back().transfer;
+        change(changed);
+        is_described ? set_stage(s, changed) : set_stage(s, changed, storage[s]);
+    }
+    template <class Change> constexpr void change_stages(const Change& change) {
+        for (const stage s : graph.all_stages())
+            change_stage(s, change);
+    }
     template <class List> constexpr void set_storage(stage s, const List& options) {
         storage_list<Graph::is_static> own;
         for (const storage_option& each : options)

@@ -98,7 +98,7 @@ struct builder_verdict {
 /// The obstacle that prevents the simulation of an order.
 inline int obstacle_of(const problem& p, const order& given) {
     placer<any_graph> place{p};
-    for (const auto& op : given.operations)
+    for (const auto& op : with_storage_of_transfers(p, given).operations)
         if (const auto met = place.place(op); met != placer<any_graph>::obstacle::none) return static_cast<int>(met);
     return -1; // operations are missing
 }

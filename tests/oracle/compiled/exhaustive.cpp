@@ -1,5 +1,7 @@
 #include "oracle/exhaustive.hpp"
 
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
+
 #include <algorithm>
 #include <array>
 #include <bitset>
@@ -55,7 +57,7 @@ public:
             rank_.push_back(p.rank_of(optpipe::stage{s}).position());
         for (const optpipe::stage s : p.graph.all_stages()) {
             options_.emplace_back();
-            for (std::size_t o = 0; o < std::max<std::size_t>(1, p.storage[s].size()); ++o)
+            for (std::size_t o = 0; o < (decides_later(s) ? 1 : p.storage[s].size()); ++o)
                 options_.back().push_back(stored_as(s, o));
         }
         for (const auto& c : p.costs)
@@ -111,7 +113,7 @@ private:
     struct stored {
         std::array<ticks, kinds> lengths{};
         double held = 0.0, restored = 0.0, moved = 0.0;
-        /// Without a list of options, the offload is decided later.
+        /// If there is nothing but `keep` and `offload`, the offload is decided later.
         bool may_leave = false, must_leave = false;
     };
     struct state {
@@ -148,9 +150,9 @@ private:
     }
     [[nodiscard]] stored stored_as(optpipe::stage s, std::size_t option) const {
         const auto& c = p_.costs[s];
-        const bool has_list = !p_.storage[s].empty();
-        const auto extra = has_list ? p_.storage[s][option].backward_extra : optpipe::duration{};
-        const auto& times = has_list ? p_.storage[s][option].transfer : c.transfer;
+        const auto& listed = decides_later(s) ? p_.storage[s].back() : p_.storage[s][option];
+        const auto extra = listed.backward_extra;
+        const auto& times = listed.transfer;
         stored o;
         o.lengths[forward] = in_ticks(c.forward);
         o.lengths[input] = in_ticks(c.backward_input + extra);
@@ -159,14 +161,16 @@ private:
         if (times) o.lengths[offload] = in_ticks(times->offload);
         if (times) o.lengths[reload] = in_ticks(times->reload);
         o.may_leave = times.has_value();
-        o.must_leave = has_list && times;
-        o.held = o.restored = o.moved = c.activation.value();
-        if (!has_list) return o;
-        o.lengths[recompute] = in_ticks(p_.storage[s][option].recompute);
-        o.held = p_.storage[s][option].held.value();
-        if (o.lengths[recompute] == 0) o.restored = o.held;
-        o.moved = p_.storage[s][option].transfer_size.value();
+        o.must_leave = !decides_later(s) && times;
+        o.lengths[recompute] = in_ticks(listed.recompute);
+        o.held = listed.held.value();
+        o.restored = o.lengths[recompute] == 0 ? o.held : c.activation.value();
+        o.moved = listed.transfer_size.value();
         return o;
+    }
+    /// Whether the two options differ by the transfers alone, so that one node can stand for both until the OFFLOAD.
+    [[nodiscard]] bool decides_later(optpipe::stage s) const {
+        return optpipe::is_described_by_costs(p_.costs[s], p_.storage[s]);
     }
     [[nodiscard]] static ticks work(const stored& o) {
         return o.lengths[forward] + o.lengths[full] + o.lengths[recompute];
@@ -512,7 +516,7 @@ private:
                                      optpipe::microbatch{microbatch_of(op.id)}, n.option[op.id % (stages_ * count_)]},
                                     optpipe::duration{tick_ * op.start},
                                     optpipe::duration{tick_ * op.end}});
-        return s;
+        return with_storage_of_transfers(p_, std::move(s));
     }
 
     const optpipe::problem& p_;

@@ -12,11 +12,13 @@ class reference_checker {
 public:
     reference_checker(const optpipe::problem& p, const optpipe::schedule& s) : p_{p}, ops_{s.operations} {
         for (const auto& c : p.costs) {
-            const double out = c.transfer ? c.transfer->offload.value() : 0.0;
-            const double in = c.transfer ? c.transfer->reload.value() : 0.0;
-            time_slack_ = std::max({time_slack_, c.forward.value(), c.backward().value(), out, in});
+            time_slack_ = std::max({time_slack_, c.forward.value(), c.backward().value()});
             memory_slack_ = std::max({memory_slack_, c.activation.value(), c.weight_stash.value()});
         }
+        for (const auto& options : p.storage)
+            for (const auto& o : options)
+                if (o.transfer)
+                    time_slack_ = std::max({time_slack_, o.transfer->offload.value(), o.transfer->reload.value()});
         read_storage();
         for (const auto limit : p.memory_limit)
             if (!limit.is_unlimited()) memory_slack_ = std::max(memory_slack_, limit.value());
@@ -56,7 +58,7 @@ private:
         return n;
     }
 
-    /// The storage that a forward states for its stash; without a list, whether there is an OFFLOAD.
+    /// The storage that a forward states for its stash.
     struct stored {
         double held = 0.0, recompute = 0.0, extra = 0.0, moved = 0.0, out = -1.0, in = -1.0;
         std::size_t option = 0;
@@ -66,17 +68,10 @@ private:
         stored_.resize(cells);
         for (std::size_t i = 0; i < cells; ++i) {
             const optpipe::stage s{i / p_.graph.microbatches()};
-            auto& cell = stored_[i];
-            cell.held = p_.costs[s].activation.value();
-            if (!p_.storage[s].empty()) continue;
-            for (const auto& t : ops_)
-                if (is(t, kind::offload, s.position(), i % p_.graph.microbatches())) cell.moved = cell.held;
-            if (!p_.costs[s].transfer) continue;
-            cell.out = p_.costs[s].transfer->offload.value();
-            cell.in = p_.costs[s].transfer->reload.value();
+            stored_[i].held = p_.costs[s].activation.value();
         }
         for (const auto& t : ops_) {
-            if (t.op.kind != kind::forward || !is_known(t) || p_.storage[t.op.stage].empty()) continue;
+            if (t.op.kind != kind::forward || !is_known(t)) continue;
             if (t.op.storage >= p_.storage[t.op.stage].size()) continue;
             const auto& option = p_.storage[t.op.stage][t.op.storage];
             auto& cell = stored_[t.op.stage.position() * p_.graph.microbatches() + t.op.microbatch.position()];
@@ -143,8 +138,7 @@ private:
                 if (!split && !whole) broken("rule 1, B or I and W:", cell);
                 const auto away = count(kind::offload, s, m);
                 if (away > 1 || away != count(kind::reload, s, m)) broken("rule 5, both or neither:", cell);
-                const bool has_list = !p_.storage[cell.stage].empty();
-                if (has_list && away != (stored_as(cell).out < 0.0 ? 0U : 1U)) broken("rule 5, as stored:", cell);
+                if (away != (stored_as(cell).out < 0.0 ? 0U : 1U)) broken("rule 5, as stored:", cell);
                 const auto again = count(kind::recompute, s, m);
                 if (again != (stored_as(cell).recompute > 0.0 ? 1U : 0U)) broken("rule 6, RECOMPUTE:", cell);
             }

@@ -241,7 +241,6 @@ TEST_CASE("operations that another option lacks are left out, and those that it 
     auto p = unit_problem(1, 1);
     const auto one = memory_size{1.0};
     const transfer_times times{duration{1.0}, duration{1.0}};
-    p.storage[stage{0}].push_back({"keep", one, {}, {}, {}, {}});
     p.storage[stage{0}].push_back({"both", one, duration{0.5}, {}, one, times});
     const auto adapted = [&](std::string_view spelled, storage_index option) {
         operation_sequence all;

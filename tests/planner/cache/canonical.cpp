@@ -30,14 +30,14 @@ problem some_problem(std::uint64_t seed) {
 
 /// The same problem with other units.
 problem scaled(problem p, double time, double memory) {
-    for (auto& c : p.costs) {
+    p.change_stages([&](auto& c) {
         c.forward = time * c.forward;
         c.backward_input = time * c.backward_input;
         c.backward_weight = time * c.backward_weight;
         c.activation = memory * c.activation;
         c.weight_stash = memory * c.weight_stash;
         if (c.transfer) c.transfer = transfer_times{time * c.transfer->offload, time * c.transfer->reload};
-    }
+    });
     for (auto& list : p.storage)
         for (auto& o : list) {
             o.held = memory * o.held;
@@ -137,9 +137,9 @@ TEST_CASE("what counts makes another problem") {
         {"objective", [](problem& p) { p.objective = objective_kind::span; }},
         {"reload",
          [](problem& p) {
-             p.costs[stage{0}].transfer = transfer_times{duration{1.0}, duration{3.0}};
+             p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{duration{1.0}, duration{3.0}}; });
          }},
-        {"no offload", [](problem& p) { p.costs[stage{0}].transfer.reset(); }},
+        {"no offload", [](problem& p) { p.change_stage(stage{0}, [&](auto& c) { c.transfer = {}; }); }},
         {"host", [](problem& p) { p.host_memory_limit[rank{0}] = memory_size{1.5}; }},
         {"engines", [](problem& p) { p.transfer.engines = 2; }},
         {"duplex", [](problem& p) { p.transfer.duplex = duplex_kind::half; }},
@@ -228,12 +228,12 @@ TEST_CASE("a carried bound is one: against exhaustive search") {
         const auto& known = made.problem;
         auto asked = known;
         // Longer, tighter, or with more microbatches; all on the grid.
-        for (auto& c : asked.costs) {
+        asked.change_stages([&](auto& c) {
             if (random.chance(30)) c.forward = c.forward + duration{made.grid};
             if (random.chance(30) && c.backward_weight > duration{1.5 * made.grid})
                 c.backward_weight = c.backward_weight - duration{made.grid};
             if (random.chance(20)) c.activation = c.activation + memory_size{0.25};
-        }
+        });
         if (random.chance(40))
             for (auto& limit : asked.memory_limit)
                 limit = limit - memory_size{0.25};

@@ -304,14 +304,14 @@ TEST_CASE("operations that are too short for the grid of times don't wait for ea
         CAPTURE(i);
         auto p =
             testing::make_random_problem(random, {.ranks = 3, .stages = 5, .microbatches = 4, .cells = 16}).problem;
-        for (auto& c : p.costs) {
+        p.change_stages([&](auto& c) {
             // Beyond any exact grid, from 1e-6 to 1e9.
             const double scale = random.chance(60) ? 1e-6 / 3.0 : random.chance(50) ? 1e9 / 7.0 : 1.0;
             c.forward = scale * c.forward;
             c.backward_input = scale * c.backward_input;
             c.backward_weight = scale * c.backward_weight;
             if (c.transfer) *c.transfer = {scale * c.transfer->offload, scale * c.transfer->reload};
-        }
+        });
         const auto current = some_schedule(p);
         if (current.operations.empty()) continue;
         const auto objective = objective_of(p, current);

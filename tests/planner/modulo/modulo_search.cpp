@@ -80,7 +80,6 @@ TEST_CASE("slots of a period are stored in different ways where memory is short 
     // 1F1B needs four stashes on the first rank.
     auto p = linear_problem(4, 100, 3.2);
     for (const stage s : p.graph.all_stages()) {
-        p.storage[s].push_back({.name = "keep", .held = memory_size{1.0}});
         p.storage[s].push_back({.name = "again", .held = memory_size{0.4}, .recompute = duration{12.0}});
         p.storage[s].push_back({.name = "inside", .held = memory_size{0.4}, .backward_extra = duration{12.0}});
     }

@@ -35,7 +35,7 @@ storage_option offloaded(storage_option o, const std::string& name) {
 
 TEST_CASE("without a list a stash is kept or offloaded") {
     auto p = one_stage({});
-    p.costs[stage{0}].transfer = transfer_times{duration{1.0}, duration{1.0}};
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{duration{1.0}, duration{1.0}}; });
     const detail::slot_storage storage{p, stage{0}, 3};
     REQUIRE(storage.choices().size() == 1);
     CHECK(storage.choices().front().levels == std::vector<std::size_t>{0, 0, 0});

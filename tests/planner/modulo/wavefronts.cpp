@@ -56,7 +56,7 @@ TEST_CASE("the least spacing follows from memory and load") {
         limit = memory_size::unlimited();
     CHECK(detail::least_spacing(p) >= 1.0);
     CHECK(detail::applies_wavefronts(p));
-    p.costs[stage{3}].transfer = transfer_times{duration{1.0}, duration{1.0}};
+    p.change_stage(stage{3}, [&](auto& c) { c.transfer = transfer_times{duration{1.0}, duration{1.0}}; });
     CHECK(!detail::applies_wavefronts(p));
 }
 

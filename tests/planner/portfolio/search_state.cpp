@@ -31,7 +31,7 @@ problem busy_behind() {
     auto p = unit_problem(2, 3);
     auto& slow = p.costs[stage{1}];
     slow.forward = slow.backward_input = slow.backward_weight = duration{5.0};
-    p.costs[stage{0}].transfer = transfer_times{duration{1.0}, duration{1.0}};
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{duration{1.0}, duration{1.0}}; });
     p.memory_limit[rank{0}] = memory_size{2.0};
     return p;
 }
@@ -116,7 +116,7 @@ TEST_CASE("bounds only rise, and end the search when they meet the objective") {
 
 TEST_CASE("what takes long and isn't used says nothing of the tolerance") {
     auto p = unit_problem(2, 4);
-    p.costs[stage{0}].transfer = transfer_times{duration{1e8}, duration{1e8}};
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{duration{1e8}, duration{1e8}}; });
     search_state state{p};
     const auto best = state.offer(*one_forward_one_backward(p), "1f1b");
     CHECK(state.slack() <= 1e-6 * best);

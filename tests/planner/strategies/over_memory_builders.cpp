@@ -90,8 +90,7 @@ TEST_CASE("only with offloading and limited memory") {
         limit = memory_size::unlimited();
     CHECK_FALSE(over_memory_strategy::traits(p).applicable);
     p = v_problem(2, 4, 3.0, 1.0);
-    for (auto& c : p.costs)
-        c.transfer.reset();
+    p.change_stages([&](auto& c) { c.transfer = {}; });
     CHECK_FALSE(over_memory_strategy::traits(p).applicable);
 }
 

@@ -33,7 +33,6 @@ problem v_problem(std::size_t ranks, std::size_t microbatches, double memory = 2
 problem with_options(problem p) {
     for (const stage s : p.graph.all_stages()) {
         const auto& c = p.costs[s];
-        p.storage[s].push_back({.name = "keep", .held = c.activation});
         p.storage[s].push_back({.name = "norms", .held = 0.8 * c.activation, .backward_extra = 0.02 * c.forward});
         p.storage[s].push_back({.name = "again", .held = 0.1 * c.activation, .recompute = c.forward});
     }
@@ -82,7 +81,7 @@ TEST_CASE("it applies to v placement with split backwards, and long steps withou
     CHECK(applies(p));
     CHECK(applies(with_options(p)));
     CHECK(!applies(v_problem(3, 5)));
-    p.costs[stage{1}].transfer = transfer_times{duration{1.0}, duration{1.0}};
+    p.change_stage(stage{1}, [&](auto& c) { c.transfer = transfer_times{duration{1.0}, duration{1.0}}; });
     CHECK(!applies(p));
     p = v_problem(3, 6);
     p.split_backward = false;

@@ -79,10 +79,10 @@ TEST_CASE("what validate objects to is refused, but for backwards and memory") {
     problem p{to_any_graph(graph<2, 3>{}), per_stage<stage_costs>(2)};
     CHECK_THROWS_WITH_AS(static_cast<void>(plan_forwards(p)), doctest::Contains("stages[0].forward: must be above 0"),
                          input_error);
-    for (auto& each : p.costs) {
+    p.change_stages([&](auto& each) {
         each.forward = duration{1};
         each.activation = memory_size{2};
-    }
+    });
     p.memory_limit[rank{0}] = memory_size{1};
     CHECK(plan_forwards(p).measures.objective == duration{4});
     const per_stage<rank> where(2, rank{2});

@@ -112,7 +112,7 @@ TEST_CASE("alone the best, and met by a schedule") {
         if (!alone(bounds)) continue;
         const bool met = meets(given.problem, given.grid);
         spans += met && given.problem.objective == objective_kind::span ? 1 : 0;
-        offloads += met && given.problem.costs[optpipe::stage{0}].transfer ? 1 : 0;
+        offloads += met && given.problem.whole_offload(optpipe::stage{0}) ? 1 : 0;
     }
     CHECK(spans > 0);
     CHECK(offloads > 0);
@@ -150,8 +150,7 @@ TEST_CASE("a problem without any schedule is refuted at last") {
         2, 4, optpipe::placement::loop<>{3}};
     auto p = make_problem(to_any_graph(g), optpipe::uniform_memory{unit}, 2_gb);
     CHECK(propagation_bound(p, 1_ms).is_unlimited());
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{1_ms, 1_ms};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{1_ms, 1_ms}; });
     CHECK(propagation_bound(p, 1_ms) < p.serial_time());
 }
 

@@ -83,8 +83,9 @@ optpipe::problem in_need_of_transfers(oracle::random_numbers& random, std::size_
         return duration{static_cast<double>(random.between(low, high))};
     };
     auto p = unit(ranks, microbatches);
-    for (auto& c : p.costs)
+    p.change_stages([&](auto& c) {
         c = {steps(1, 3), steps(1, 3), steps(1, 3), 1_gb, 0.25_gb, transfer_times{steps(1, 4), steps(1, 4)}};
+    });
     p.p2p = optpipe::hop_times<>{steps(0, 6)};
     p.split_backward = random.chance(70);
     for (auto& limit : p.memory_limit)
@@ -218,7 +219,7 @@ TEST_CASE("v placements with unit passes") {
         other.p2p = optpipe::hop_times<>{1_ms};
         CHECK(bounds_of(other).v_placement == 0_ms);
         other = p;
-        other.costs[stage{0}].transfer = transfer_times{1_ms, 1_ms};
+        other.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{1_ms, 1_ms}; });
         CHECK(bounds_of(other).v_placement == 0_ms);
         other = p;
         other.split_backward = false;
@@ -269,7 +270,7 @@ TEST_CASE("as many microbatches as fit, round after round") {
     whole.split_backward = false;
     CHECK(bounds_of(whole).stash_rounds.value() == doctest::Approx(2 * 12 + 3));
     // An offloaded stash makes room for another.
-    p.costs[stage{0}].transfer = transfer_times{1_ms, 1_ms};
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{1_ms, 1_ms}; });
     CHECK(bounds_of(p).stash_rounds < bounds_of(roomy).stash_rounds);
 }
 
@@ -280,8 +281,7 @@ TEST_CASE("memory × lifetime with offloading") {
     const auto bounds = bounds_of(p);
     CHECK(bounds.best() == bounds.memory_area);
     CHECK(bounds.best().value() == doctest::Approx(404.4).epsilon(0.001));
-    for (auto& c : p.costs)
-        c.transfer.reset();
+    p.change_stages([&](auto& c) { c.transfer = {}; });
     CHECK(bounds_of(p).memory_area > bounds.memory_area);
 }
 

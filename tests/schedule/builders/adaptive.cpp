@@ -143,10 +143,11 @@ TEST_CASE("a refusal is right") {
 
 TEST_CASE("where every option moves more than the host takes, the refusal says so") {
     problem p{to_any_graph(optpipe::graph<2, 3>{}), optpipe::per_stage<optpipe::stage_costs>(2)};
-    for (auto& each : p.costs)
+    p.change_stages([&](auto& each) {
         each = {duration{1}, duration{1}, duration{1}, memory_size{2}, memory_size{1}, {}};
+    });
     for (auto& options : p.storage)
-        options.push_back({"out", memory_size{2}, {}, {}, memory_size{1.5}, transfer_times{duration{1}, duration{1}}});
+        options = {{"out", memory_size{2}, {}, {}, memory_size{1.5}, transfer_times{duration{1}, duration{1}}}};
     p.host_memory_limit[rank{1}] = memory_size{1};
     const auto built = optpipe::adaptive(p);
     REQUIRE_FALSE(built);
@@ -176,8 +177,7 @@ TEST_CASE("problems in which stashes alternate on a small host are never called 
 
 TEST_CASE("what the policy says is done") {
     auto p = to_problem(make_problem(optpipe::graph<2, 4>{}, optpipe::unit_memory{}));
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{0.25_ms, 0.25_ms};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{0.25_ms, 0.25_ms}; });
     const auto offloads = [&]<class Policy>(const Policy& policy) {
         const auto built = optpipe::adaptive_builder<Policy>{policy, 20'000}(p);
         REQUIRE(built.has_value());

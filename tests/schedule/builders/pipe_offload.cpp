@@ -35,8 +35,7 @@ static_assert(pipe_offload.name == "po" && pipe_offload_half.name == "po-h" && p
 
 constexpr auto small_problem(memory_size limit) {
     auto p = make_problem(graph<2, 4, placement::loop<2>>{}, unit_memory{});
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{1_ms, 1_ms};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{1_ms, 1_ms}; });
     p.transfer.share_link(rank{0}, rank{1});
     for (auto& l : p.memory_limit)
         l = limit;
@@ -49,8 +48,7 @@ static_assert(!build_schedule(small, gis).has_value());
 
 /// One-way transfers of `share` of a chunk's work; neighbours share a link.
 problem offloading_problem(problem p, double share) {
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{share * c.work(), share * c.work()};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{share * c.work(), share * c.work()}; });
     for (std::size_t i = 0; i + 1 < p.graph.ranks(); i += 2)
         p.transfer.share_link(rank{i}, rank{i + 1});
     return p;
@@ -69,7 +67,7 @@ std::vector<microbatch> travelling(const problem& p, const order& built, stage s
     std::vector<microbatch> result;
     for (const auto& op : built.operations)
         if (op.kind == operation_kind::offload && op.stage == s) result.push_back(op.microbatch);
-    CHECK(p.costs[s].can_offload());
+    CHECK(p.whole_offload(s));
     return result;
 }
 
@@ -92,7 +90,7 @@ TEST_CASE("the stages of a rank with the longest lifespans are offloaded, as man
 
 TEST_CASE("instead of stages that can't be offloaded the next ones are") {
     auto p = unit_problem(4, 8, 3, 0.25);
-    p.costs[stage{1}].transfer.reset();
+    p.change_stage(stage{1}, [&](auto& c) { c.transfer = {}; });
     const auto built = *pipe_offload_builder{1}(p);
     std::set<std::size_t> stages;
     for (const auto& op : built.operations)
@@ -249,9 +247,9 @@ TEST_CASE("valid for whatever costs, links and limits") {
                 .problem;
         const auto count = 1 + random.below(3);
         const auto group = random.below(3);
-        const auto able = std::any_of(p.costs.begin(), p.costs.end(), [](const auto& c) { return c.can_offload(); });
-        const auto all_able =
-            std::all_of(p.costs.begin(), p.costs.end(), [](const auto& c) { return c.can_offload(); });
+        const auto may_leave = [](const auto& options) { return options.back().offloads(); };
+        const auto able = std::any_of(p.storage.begin(), p.storage.end(), may_leave);
+        const auto all_able = std::all_of(p.storage.begin(), p.storage.end(), may_leave);
         const bool host_free = std::all_of(p.host_memory_limit.begin(), p.host_memory_limit.end(),
                                            [](auto limit) { return limit.is_unlimited(); });
         const auto attempt = [&](const auto& build, bool must_fit) {

@@ -22,6 +22,7 @@ problem four_ranks(memory_size limit) {
     auto p =
         to_problem(make_problem(graph<4, 8>{}, uniform_memory{stage_costs{1_ms, 1_ms, 1_ms, 1_gb, 0_gb, {}}}, limit));
     for (auto& list : p.storage) {
+        list.clear();
         list.push_back({"full", 0.1_gb, {}, 1_ms, {}, {}});
         list.push_back({"full-ahead", 0.1_gb, 1_ms, {}, {}, {}});
         list.push_back({"half", 0.5_gb, {}, 0.4_ms, {}, {}});

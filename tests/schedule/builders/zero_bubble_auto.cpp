@@ -77,7 +77,7 @@ TEST_CASE("what it isn't made for") {
 TEST_CASE("less than one stash is refused with what the rank needs") {
     auto p = to_problem(make_problem(graph<3, 4>{}, unit_memory{}, 2_gb));
     p.memory_limit[rank{1}] = 0.9_gb;
-    p.costs[stage{2}].activation = 4_gb;
+    p.change_stage(stage{2}, [&](auto& c) { c.activation = 4_gb; });
     const auto refused = zero_bubble_auto(p);
     REQUIRE_FALSE(refused.has_value());
     CHECK(refused.why().reason == refusal_reason::over_memory);

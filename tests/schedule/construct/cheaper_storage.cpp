@@ -30,6 +30,7 @@ problem two_ranks(double limit) {
     problem p{to_any_graph(graph<2, 3>{}), per_stage<stage_costs>(2, c)};
     const transfer_times times{duration{1.0}, duration{1.0}};
     for (auto& list : p.storage) {
+        list.clear();
         list.push_back({"offload", memory_size{1.0}, {}, {}, memory_size{1.0}, times});
         list.push_back({"ahead", memory_size{0.25}, duration{3.0}, {}, {}, {}});
         list.push_back(keep_stash(c));
@@ -53,8 +54,7 @@ storage_work storage_work_of(const problem& p, const schedule& s) {
     for (const auto& timed : s.operations) {
         if (is_transfer(timed.op.kind) || timed.op.kind == operation_kind::recompute)
             (is_transfer(timed.op.kind) ? all.transfers : all.extra) += timed.end - timed.start;
-        if (is_gradient(timed.op.kind) && !p.storage[timed.op.stage].empty())
-            all.extra += p.storage[timed.op.stage][timed.op.storage].backward_extra;
+        if (is_gradient(timed.op.kind)) all.extra += storage_of(p, timed.op).backward_extra;
     }
     return all;
 }
@@ -97,10 +97,11 @@ TEST_CASE("the cheapest of several options stays where a dearer one would be as 
 
 TEST_CASE("without storage options, too") {
     auto p = two_ranks(3.0);
-    for (auto& list : p.storage)
-        list.clear();
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{duration{1.0}, duration{1.0}};
+    for (const stage s : p.graph.all_stages()) {
+        auto both = p.costs[s];
+        both.transfer = transfer_times{duration{1.0}, duration{1.0}};
+        p.set_stage(s, both);
+    }
     order moved{p.graph, {}};
     for (const auto& op : one_forward_one_backward(p.graph).operations) {
         if (is_gradient(op.kind)) moved.operations.push_back(sibling(op, operation_kind::reload));

@@ -90,7 +90,7 @@ TEST_CASE("offloads take the first slots, reloads the last") {
 
 TEST_CASE("on demand, an offload goes first where it ends before the next reload should start") {
     auto p = to_problem(make_problem(graph<1, 3>{}, unit_memory{}));
-    p.costs[stage{0}].transfer = transfer_times{2_ms, 2_ms};
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{2_ms, 2_ms}; });
     std::vector<transfer_pair> transfer_pairs{some_trip(0, 0, 0, 10, 2, 2), some_trip(1, 0, 6, 20, 2, 2),
                                               some_trip(2, 0, 17, 30, 2, 2)};
     const std::vector<rank> members{rank{0}};
@@ -106,8 +106,7 @@ TEST_CASE("on demand, an offload goes first where it ends before the next reload
 
 TEST_CASE("on half duplex an offload makes way for the reload of a neighbour") {
     auto p = to_problem(make_problem(graph<2, 3>{}, unit_memory{}));
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{2_ms, 2_ms};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{2_ms, 2_ms}; });
     p.transfer.share_link(rank{0}, rank{1});
     const std::vector<rank> members{rank{0}, rank{1}};
     const auto run = [&](duplex_kind duplex) {
@@ -172,8 +171,7 @@ TEST_CASE("transfers fit around computations that stay where they are, for whate
 
 TEST_CASE("a reload that is put off stays before its gradient and what comes next on its engine") {
     auto p = to_problem(make_problem(graph<2, 4>{}, unit_memory{}));
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{1_ms, 1_ms};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{1_ms, 1_ms}; });
     const auto at = [](const operation& op, double start, double length) {
         return timed_operation{op, duration{start}, duration{start + length}};
     };

@@ -22,7 +22,7 @@ using namespace optpipe::literals;
 
 problem one_rank(std::size_t microbatches, double limit) {
     auto p = to_problem(make_problem(graph<1, dynamic>{1, microbatches}, unit_memory{}));
-    p.costs[stage{0}] = {1_ms, 1_ms, 1_ms, 1_gb, 1_gb, transfer_times{1_ms, 1_ms}};
+    p.set_stage(stage{0}, {1_ms, 1_ms, 1_ms, 1_gb, 1_gb, transfer_times{1_ms, 1_ms}});
     p.memory_limit[rank{0}] = memory_size{limit};
     return p;
 }
@@ -121,7 +121,7 @@ TEST_CASE("never more than the limits, and computations in their order, for what
             auto& lane = lanes[p.rank_of(op.stage)];
             const auto cell = op.stage.position() * p.graph.microbatches() + op.microbatch.position();
             if (op.kind == operation_kind::forward)
-                flags[cell] = p.costs[op.stage].can_offload() && random.chance(70) ? 1 : 0;
+                flags[cell] = p.whole_offload(op.stage) && random.chance(70) ? 1 : 0;
             const auto moved = offload_of(op.stage, op.microbatch);
             if (is_gradient(op.kind) && std::find(lane.begin(), lane.end(), moved) != lane.end())
                 lane.push_back(reload_of(op.stage, op.microbatch));

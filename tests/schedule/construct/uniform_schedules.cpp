@@ -26,7 +26,6 @@ using namespace optpipe::literals;
 template <pipeline_graph Graph> constexpr auto stored(const Graph& g, memory_size limit) {
     auto p = make_problem(g, uniform_memory{stage_costs{1_ms, 1_ms, 1_ms, 1_gb, 0_gb, {}}}, limit);
     for (const stage s : p.graph.all_stages()) {
-        p.storage[s].push_back(keep_stash(p.costs[s]));
         p.storage[s].push_back({"full", 0.1_gb, {}, 1_ms, {}, {}});
         p.storage[s].push_back({"full-ahead", 0.1_gb, 1_ms, {}, {}, {}});
     }
@@ -111,7 +110,6 @@ TEST_CASE("the constructive planner is as good as with any one option, within it
     auto p =
         to_problem(make_problem(graph<4, 8>{}, uniform_memory{stage_costs{1_ms, 1_ms, 1_ms, 1_gb, 0.6_gb, {}}}, 2_gb));
     for (auto& list : p.storage) {
-        list.push_back(keep_stash(p.costs[stage{0}]));
         list.push_back({"full", 0.1_gb, 1_ms, {}, {}, {}});
     }
     const auto joint = build_schedule(p, adaptive);

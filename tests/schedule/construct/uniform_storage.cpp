@@ -31,7 +31,6 @@ problem two_ranks() {
     problem p{to_any_graph(graph<2, 3>{}), per_stage<stage_costs>(2, c)};
     const transfer_times times{duration{4.0}, duration{5.0}};
     for (auto& list : p.storage) {
-        list.push_back(keep_stash(c));
         list.push_back({"ahead", memory_size{0.25}, duration{3.0}, {}, {}, {}});
         list.push_back({"inside", memory_size{0.5}, {}, duration{2.0}, {}, {}});
         list.push_back({"offload", memory_size{1.0}, {}, {}, memory_size{1.0}, times});
@@ -56,9 +55,7 @@ constexpr oracle::problem_ranges with_lists{.storage_percent = 100};
 problem forced_storage(problem p, const storage_by_stage<dynamic>& options) {
     for (const stage s : p.graph.all_stages()) {
         const auto only = p.storage_of(s, options[s]);
-        p.storage[s].clear();
-        p.storage[s].push_back(only);
-        p.costs[s].transfer.reset();
+        p.storage[s] = {only};
     }
     return p;
 }
@@ -66,7 +63,7 @@ problem forced_storage(problem p, const storage_by_stage<dynamic>& options) {
 /// Turns an order of `forced_storage(p, options)` into one of `p`.
 order from_forced_storage(const problem& p, const storage_by_stage<dynamic>& options, order forced) {
     for (auto& op : forced.operations)
-        op.storage = p.storage[op.stage].empty() ? storage_index{} : static_cast<storage_index>(options[op.stage]);
+        op.storage = static_cast<storage_index>(options[op.stage]);
     return forced;
 }
 
@@ -75,11 +72,11 @@ order from_forced_storage(const problem& p, const storage_by_stage<dynamic>& opt
 TEST_CASE("recomputation ahead lengthens the gradient and lowers the limit") {
     const auto p = two_ranks();
     const auto classic = uniform_problem(p, named(p, "ahead"));
-    CHECK_FALSE(classic.has_storage_options());
+    CHECK(is_described_by_costs(classic));
     CHECK(classic.costs[stage{0}].activation == memory_size{0.25});
     CHECK(classic.costs[stage{0}].weight_stash == memory_size{0.5});
     CHECK(classic.costs[stage{0}].backward_input == duration{13.0});
-    CHECK_FALSE(classic.costs[stage{0}].can_offload());
+    CHECK(classic.storage_options(stage{0}) == 1);
     CHECK(classic.memory_limit[rank{1}] == memory_size{1.25});
 }
 
@@ -98,7 +95,7 @@ TEST_CASE("the transfer of all that is held is a choice") {
         CHECK(how.may_offload);
         CHECK(how.kept == 0);
         CHECK(how.offloaded == 3);
-        CHECK(uniform_problem(p, named(p, name)).costs[stage{0}].transfer->reload == duration{5.0});
+        CHECK(uniform_problem(p, named(p, name)).storage_of(stage{0}, 1).transfer->reload == duration{5.0});
     }
 }
 
@@ -106,7 +103,7 @@ TEST_CASE("any other transfer surrounds the stash") {
     const auto p = two_ranks();
     const auto half = named(p, "half");
     const auto classic = uniform_problem(p, half);
-    CHECK_FALSE(classic.costs[stage{0}].can_offload());
+    CHECK(classic.storage_options(stage{0}) == 1);
     CHECK(classic.costs[stage{0}].activation == memory_size{0.5});
     CHECK(classic.memory_limit[rank{0}] == memory_size{1.5});
     order one{p.graph, {}};
@@ -120,8 +117,9 @@ TEST_CASE("any other transfer surrounds the stash") {
 TEST_CASE("names that every stage has") {
     auto p = two_ranks();
     REQUIRE(common_option_names(p).size() == 5);
-    p.storage[stage{1}].clear();
-    p.costs[stage{1}].transfer = transfer_times{duration{1.0}, duration{1.0}};
+    auto both = p.costs[stage{1}];
+    both.transfer = transfer_times{duration{1.0}, duration{1.0}};
+    p.set_stage(stage{1}, both);
     const auto names = common_option_names(p);
     REQUIRE(names.size() == 2);
     CHECK(names[0].view() == "keep");
@@ -134,12 +132,12 @@ TEST_CASE("names that every stage has") {
 TEST_CASE("of two options between which a builder decides, the first stands for both") {
     const auto p = two_ranks();
     const auto common = common_option_names(p);
-    const auto distinct = distinct_option_names(p);
+    const auto distinct = uniform_choices(p);
     CHECK(distinct.size() < common.size());
     for (const auto& name : common) {
         const auto classic = uniform_problem(p, named(p, name.view()));
         const auto is_it = [&](const auto& other) {
-            const auto same = uniform_problem(p, named(p, other.view()));
+            const auto same = uniform_problem(p, other.options);
             return same.costs == classic.costs && same.memory_limit == classic.memory_limit;
         };
         CHECK(std::count_if(distinct.begin(), distinct.end(), is_it) == 1);

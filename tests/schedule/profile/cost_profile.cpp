@@ -38,9 +38,7 @@ problem example(std::size_t ranks = 3, std::size_t microbatches = 6) {
 /// Every stage has a list: keep, recompute within the backward, recompute ahead of it, or offload.
 problem with_options(problem p) {
     for (const stage s : p.graph.all_stages()) {
-        auto& c = p.costs[s];
-        c.transfer.reset();
-        auto keep = keep_stash(c);
+        const auto keep = keep_stash(p.costs[s]);
         auto inside = keep;
         inside.name = "inside";
         inside.held = memory_size{0.2};
@@ -53,8 +51,7 @@ problem with_options(problem p) {
         host.name = "host";
         host.transfer_size = memory_size{1.0};
         host.transfer = transfer_times{duration{0.4}, duration{0.3}};
-        for (const auto& option : {keep, inside, ahead, host})
-            p.storage[s].push_back(option);
+        p.set_storage(s, std::vector{keep, inside, ahead, host});
     }
     return p;
 }
@@ -96,11 +93,7 @@ void check_same_costs(const problem& a, const problem& b) {
         CHECK(a.costs[s].forward.value() == doctest::Approx(b.costs[s].forward.value()));
         CHECK(a.costs[s].backward_input.value() == doctest::Approx(b.costs[s].backward_input.value()));
         CHECK(a.costs[s].backward_weight.value() == doctest::Approx(b.costs[s].backward_weight.value()));
-        REQUIRE(a.costs[s].can_offload() == b.costs[s].can_offload());
-        if (a.costs[s].transfer) {
-            CHECK(a.costs[s].transfer->offload.value() == doctest::Approx(b.costs[s].transfer->offload.value()));
-            CHECK(a.costs[s].transfer->reload.value() == doctest::Approx(b.costs[s].transfer->reload.value()));
-        }
+        REQUIRE(a.storage_options(s) == b.storage_options(s));
         for (std::size_t i = 0; i < a.storage[s].size(); ++i) {
             const auto& one = a.storage[s][i];
             const auto& other = b.storage[s][i];
@@ -264,6 +257,7 @@ TEST_CASE("transfers that shared their link are kept apart from those that were 
     p.transfer.share_link(rank{0}, rank{1});
     schedule s{p.graph, {}};
     const auto at = [&](operation op, double start, double end) {
+        op.storage = 1;
         s.operations.push_back({op, duration{start}, duration{end}});
     };
     at(offload_of(stage{0}, microbatch{0}), 0.0, 1.0);
@@ -273,18 +267,18 @@ TEST_CASE("transfers that shared their link are kept apart from those that were 
     at(offload_of(stage{1}, microbatch{1}), 2.599, 3.2);
     cost_profile profile;
     profile.add(p, s);
-    REQUIRE(estimate_named(p, profile, "0OFFLOAD, link shared"));
-    CHECK(estimate_named(p, profile, "0OFFLOAD, link shared")->median == duration{1.0});
-    REQUIRE(estimate_named(p, profile, "0OFFLOAD"));
-    CHECK(estimate_named(p, profile, "0OFFLOAD")->median.value() == doctest::Approx(0.6));
-    REQUIRE(estimate_named(p, profile, "0RELOAD"));
+    REQUIRE(estimate_named(p, profile, "0OFFLOAD (offload), link shared"));
+    CHECK(estimate_named(p, profile, "0OFFLOAD (offload), link shared")->median == duration{1.0});
+    REQUIRE(estimate_named(p, profile, "0OFFLOAD (offload)"));
+    CHECK(estimate_named(p, profile, "0OFFLOAD (offload)")->median.value() == doctest::Approx(0.6));
+    REQUIRE(estimate_named(p, profile, "0RELOAD (offload)"));
     const auto now = with_measured_costs(p, profile);
-    CHECK(now.costs[stage{0}].transfer->offload.value() == doctest::Approx(0.6));
-    CHECK(now.costs[stage{0}].transfer->reload.value() == doctest::Approx(0.7));
+    CHECK(now.storage_of(stage{0}, 1).transfer->offload.value() == doctest::Approx(0.6));
+    CHECK(now.storage_of(stage{0}, 1).transfer->reload.value() == doctest::Approx(0.7));
     p.transfer.duplex = duplex_kind::half;
     cost_profile half;
     half.add(p, s);
-    CHECK(estimate_named(p, half, "0RELOAD, link shared"));
+    CHECK(estimate_named(p, half, "0RELOAD (offload), link shared"));
 }
 
 TEST_CASE("ranks that measured the same steps are merged into what one measurement of all gives") {

@@ -65,7 +65,7 @@ TEST_CASE("the time of a message is a wait for the neighbour") {
 
 TEST_CASE("a gap is divided where a transfer takes over from the neighbour, and where an offload frees memory") {
     auto p = two_ranks(2, 1_gb);
-    p.costs[stage{0}].transfer = optpipe::transfer_times{2_ms, 3_ms};
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = optpipe::transfer_times{2_ms, 3_ms}; });
     // 0F1 has its input from the start, and fits once 0F0 is on the host.
     const std::string text = "0F0@0 0OFFLOAD0@1 0F1@3 1F0@1 1B0@2 1F1@4 1B1@5 0B1@7 0RELOAD0@9 0B0@12";
     CHECK(gaps(p, text, rank{0}) == "memory 1-3 0F1, neighbour 4-7 0B1, copy 9-12 0B0");

@@ -47,8 +47,7 @@ std::string curve(const optpipe::problem& p, const std::string& text, rank r = r
 
 TEST_CASE("how memory rises and falls") {
     auto p = linear(2, 2);
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{2_ms, 3_ms};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{2_ms, 3_ms}; });
     CHECK(curve(p, "0F0@0 0B0@5") == "0:1 7:0");
     CHECK(curve(p, "0F0@0 0I0@5 0W0@8") == "0:1 6:0.5 9:0");
     CHECK(curve(p, "0F0@0 0OFFLOAD0@1.5 0RELOAD0@4 0B0@7") == "0:1 3.5:0 4:1 9:0");
@@ -165,7 +164,6 @@ TEST_CASE("an independent reading of the measures agrees") {
 TEST_CASE("recomputation is work, and its share is that of the rank that spends most on it") {
     auto p = linear(2, 1);
     for (const stage s : p.graph.all_stages()) {
-        p.storage[s].push_back(keep_stash(p.costs[s]));
         p.storage[s].push_back({"ahead", 0.25_gb, 2_ms, {}, {}, {}});
         p.storage[s].push_back({"inside", 0.25_gb, {}, 1_ms, {}, {}});
     }

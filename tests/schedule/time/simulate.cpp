@@ -39,8 +39,7 @@ optpipe::problem linear(std::size_t ranks, std::size_t microbatches) {
 }
 optpipe::problem with_transfers(std::size_t ranks, std::size_t microbatches, duration out, duration in) {
     auto p = linear(ranks, microbatches);
-    for (auto& c : p.costs)
-        c.transfer = transfer_times{out, in};
+    p.change_stages([&](auto& c) { c.transfer = transfer_times{out, in}; });
     return p;
 }
 
@@ -50,7 +49,7 @@ std::string times(const optpipe::problem& p, const std::string& order) {
     if (!timed) return describe(timed.why());
     CHECK(validate(p, *timed).empty());
     CHECK(oracle::judge(p, *timed).text() == "");
-    return spell(*timed);
+    return spell(p, *timed);
 }
 
 } // namespace
@@ -279,22 +278,22 @@ TEST_CASE("a warm-up is put off as far as what follows it allows") {
     auto p = linear(2, 2);
     p.costs[stage{0}].forward = 3_ms;
     auto s = *simulate(p, optpipe::gpipe(p.graph));
-    CHECK(spell(s) == "0F0@0 0F1@3 1F0@3 1F1@6 1B0@7 0B0@9 1B1@9 0B1@11");
+    CHECK(spell(p, s) == "0F0@0 0F1@3 1F0@3 1F1@6 1B0@7 0B0@9 1B1@9 0B1@11");
     postpone_warm_up(p, s);
-    CHECK(spell(s) == "0F0@0 0F1@3 1F0@5 1F1@6 1B0@7 0B0@9 1B1@9 0B1@11");
+    CHECK(spell(p, s) == "0F0@0 0F1@3 1F0@5 1F1@6 1B0@7 0B0@9 1B1@9 0B1@11");
     // 0F0 is postponed only as far as p2p to 1F0 and its own offload allow.
     p.costs[stage{0}].forward = 1_ms;
     s = spelled_schedule(p, "0F0@0 1F0@8 1B0@9 0F1@11 1F1@12 1B1@13 0B0@15 0B1@17");
     postpone_warm_up(p, s);
-    CHECK(spell(s) == "0F0@7 1F0@8 1B0@9 0F1@11 1F1@12 1B1@13 0B0@15 0B1@17");
+    CHECK(spell(p, s) == "0F0@7 1F0@8 1B0@9 0F1@11 1F1@12 1B1@13 0B0@15 0B1@17");
     p.p2p = optpipe::hop_times<>{2_ms};
     s = spelled_schedule(p, "0F0@0 1F0@8 1B0@9 0F1@10 1F1@13 1B1@14 0B0@18 0B1@20");
     postpone_warm_up(p, s);
-    CHECK(spell(s) == "0F0@5 1F0@8 1B0@9 0F1@10 1F1@13 1B1@14 0B0@18 0B1@20");
-    p.costs[stage{0}].transfer = transfer_times{2_ms, 1_ms};
+    CHECK(spell(p, s) == "0F0@5 1F0@8 1B0@9 0F1@10 1F1@13 1B1@14 0B0@18 0B1@20");
+    p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{2_ms, 1_ms}; });
     s = spelled_schedule(p, "0F0@0 0OFFLOAD0@2 0RELOAD0@4 1F0@8 1B0@9 0F1@10 1F1@13 1B1@14 0B0@18 0B1@20");
     postpone_warm_up(p, s);
-    CHECK(spell(s) == "0F0@1 0OFFLOAD0@2 0RELOAD0@4 1F0@8 1B0@9 0F1@10 1F1@13 1B1@14 0B0@18 0B1@20");
+    CHECK(spell(p, s) == "0F0@1 0OFFLOAD0@2 0RELOAD0@4 1F0@8 1B0@9 0F1@10 1F1@13 1B1@14 0B0@18 0B1@20");
 }
 
 TEST_CASE("putting off the warm-up keeps a schedule valid and no rank engaged for longer") {
@@ -332,7 +331,6 @@ namespace {
 optpipe::problem with_storage_options(std::size_t ranks, std::size_t microbatches) {
     auto p = linear(ranks, microbatches);
     for (const stage s : p.graph.all_stages()) {
-        p.storage[s].push_back(keep_stash(p.costs[s]));
         p.storage[s].push_back({"ahead", 0.25_gb, 2_ms, {}, {}, {}});
         p.storage[s].push_back({"inside", 0.25_gb, {}, 2_ms, {}, {}});
         p.storage[s].push_back({"both", 0.5_gb, 1_ms, {}, 0.25_gb, transfer_times{1_ms, 1_ms}});

@@ -107,7 +107,7 @@ TEST_CASE("what the problem doesn't have") {
     auto q = p;
     s = spelled_schedule(p, sound + " 0OFFLOAD0@1");
     s.operations.push_back({spelled("0RELOAD0"), 3_ms, 4_ms});
-    q.costs[stage{0}].transfer.reset();
+    q.change_stage(stage{0}, [&](auto& c) { c.transfer = {}; });
     const auto found = validate(q, s);
     REQUIRE(found.size() == 2);
     CHECK(contains(found[0].text(), "rank 0: 0OFFLOAD0"));
@@ -416,8 +416,7 @@ namespace {
 optpipe::problem with_storage_options(std::size_t ranks, std::size_t microbatches) {
     auto p = linear(ranks, microbatches);
     for (const stage s : p.graph.all_stages()) {
-        p.costs[s].transfer = std::nullopt;
-        p.storage[s].push_back(keep_stash(p.costs[s]));
+        p.change_stage(s, [&](auto& c) { c.transfer = std::nullopt; });
         p.storage[s].push_back({"ahead", 0.25_gb, 1_ms, {}, {}, {}});
         p.storage[s].push_back({"inside", 0.25_gb, {}, 2_ms, {}, {}});
         p.storage[s].push_back({"half", 1_gb, {}, {}, 0.5_gb, transfer_times{2_ms, 2_ms}});
