@@ -24,8 +24,8 @@
 #include <optpipe/program/check.hpp>
 #include <optpipe/program/lower.hpp>
 #include <optpipe/schedule/builders/one_forward_one_backward.hpp>
-#include <optpipe/schedule/builders/uniform_storage.hpp>
 #include <optpipe/schedule/builders/zero_bubble_h1.hpp>
+#include <optpipe/schedule/construct/uniform_storage.hpp>
 #include <optpipe/schedule/profile/cost_profile.hpp>
 #include <optpipe/schedule/profile/measured_costs.hpp>
 #include <optpipe/schedule/time/differences.hpp>

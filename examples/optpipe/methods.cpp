@@ -8,7 +8,7 @@
 #include <optpipe/schedule.hpp>
 #include <optpipe/schedule/builders/builder_parameters.hpp>
 #include <optpipe/schedule/builders/method_name.hpp>
-#include <optpipe/schedule/builders/uniform_storage.hpp>
+#include <optpipe/schedule/construct/uniform_storage.hpp>
 
 #include <algorithm>
 #include <chrono>

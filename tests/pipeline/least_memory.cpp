@@ -47,6 +47,16 @@ memory_size peak_without(const optpipe::problem& p, rank r, const std::vector<st
     return peak;
 }
 
+/// The stages of the rank that use an option with a transfer.
+std::vector<stage> offloaded(const optpipe::problem& p, rank r, const optpipe::least_memory_result& found) {
+    std::vector<stage> result;
+    auto option = found.options.begin();
+    for (const stage s : p.graph.all_stages())
+        if (p.rank_of(s) == r && p.storage_of(s, *option++).offloads()) result.push_back(s);
+    return result;
+}
+std::vector<stage> offloaded(const optpipe::problem& p, rank r) { return offloaded(p, r, least_memory(p, r)); }
+
 memory_size on_host(const optpipe::problem& p, const std::vector<stage>& offloaded) {
     memory_size sum{};
     for (const stage s : offloaded)
@@ -115,12 +125,12 @@ TEST_CASE("stashes pile up on a rank, unless they leave") {
     CHECK(least_memory(p, rank{0}).needed == memory_size{4});
     p.change_stages([&](auto& c) { c.transfer = {}; });
     CHECK(least_memory(p, rank{0}).needed == memory_size{9});
-    CHECK(least_memory(p, rank{0}).offloaded.empty());
+    CHECK(offloaded(p, rank{0}).empty());
     p.change_stage(stage{0}, [&](auto& c) { c.transfer = transfer_times{}; });
     CHECK(least_memory(p, rank{0}).needed == memory_size{5});
-    CHECK(least_memory(p, rank{0}).offloaded.empty());
+    CHECK(offloaded(p, rank{0}).empty());
     p.memory_limit[rank{0}] = memory_size{5};
-    CHECK(least_memory(p, rank{0}).offloaded == std::vector<stage>{stage{0}});
+    CHECK(offloaded(p, rank{0}) == std::vector<stage>{stage{0}});
 }
 
 TEST_CASE("what the last stage of a rank stashes stays, and what W needs doesn't count") {
@@ -128,14 +138,14 @@ TEST_CASE("what the last stage of a rank stashes stays, and what W needs doesn't
     p.costs[stage{1}].weight_stash = memory_size{100};
     p.memory_limit[rank{0}] = memory_size{7};
     CHECK(least_memory(p, rank{0}).needed == memory_size{7});
-    CHECK(least_memory(p, rank{0}).offloaded == std::vector<stage>{stage{0}});
+    CHECK(offloaded(p, rank{0}) == std::vector<stage>{stage{0}});
 }
 
 TEST_CASE("a rank without a stage needs nothing") {
     const optpipe::any_graph g{2, 1, optpipe::placement::map<>{per_stage<rank>(1)}};
     const auto p = make_problem(g, optpipe::unit_memory{});
     CHECK(least_memory(p, rank{1}).needed == memory_size{0});
-    CHECK(least_memory(p, rank{1}).offloaded.empty());
+    CHECK(offloaded(p, rank{1}).empty());
 }
 
 TEST_CASE("the host limits what may leave") {
@@ -174,20 +184,21 @@ TEST_CASE("the best of all subsets") {
         for (const rank r : p.graph.all_ranks()) {
             const auto best = best_of_all_subsets(p, r);
             const auto found = least_memory(p, r);
+            const auto leaving = offloaded(p, r, found);
             CHECK(found.needed == best.needed);
-            CHECK(on_host(p, found.offloaded) <= p.host_memory_limit[r]);
-            for (const stage s : found.offloaded)
+            CHECK(on_host(p, leaving) <= p.host_memory_limit[r]);
+            for (const stage s : leaving)
                 CHECK((p.rank_of(s) == r && p.whole_offload(s).has_value()));
 
             const bool fits = best.needed <= p.memory_limit[r];
             all_fit = all_fit && fits;
             if (fits) {
-                CHECK(peak_without(p, r, found.offloaded) <= p.memory_limit[r]);
-                CHECK(on_host(p, found.offloaded) == best.least_on_host);
+                CHECK(peak_without(p, r, leaving) <= p.memory_limit[r]);
+                CHECK(on_host(p, leaving) == best.least_on_host);
             } else {
-                CHECK(peak_without(p, r, found.offloaded) == best.needed);
+                CHECK(peak_without(p, r, leaving) == best.needed);
             }
-            tight += fits && !found.offloaded.empty() ? 1 : 0;
+            tight += fits && !leaving.empty() ? 1 : 0;
         }
         CHECK(fits_one_at_a_time(p) == all_fit);
     }
@@ -214,7 +225,7 @@ TEST_CASE("few states never promise too little") {
         for (const rank r : p.graph.all_ranks()) {
             const auto few = least_memory(p, r, 2);
             CHECK(few.needed >= least_memory(p, r).needed);
-            CHECK(on_host(p, few.offloaded) <= p.host_memory_limit[r]);
+            CHECK(on_host(p, offloaded(p, r, few)) <= p.host_memory_limit[r]);
         }
     }
 }
@@ -299,12 +310,16 @@ TEST_CASE("the best of all storage options") {
             REQUIRE(found.options.size() == stages.size());
             memory_size left{};
             memory_size peak{};
+            memory_size on_host{};
             for (std::size_t k = 0; k < stages.size(); ++k) {
                 const auto o = p.storage_of(stages[k], found.options[k]);
                 peak = std::max({peak, left + o.held, left + o.restored(p.costs[stages[k]])});
                 left += o.left_on_device();
+                on_host += o.transfer_size;
             }
-            CHECK(peak == best);
+            CHECK(peak == found.with_options);
+            CHECK((best <= p.memory_limit[r] ? peak <= p.memory_limit[r] : peak == best));
+            CHECK(on_host <= p.host_memory_limit[r]);
         }
     }
     CHECK(limited > 50);

@@ -78,8 +78,8 @@ static_assert(paths_of(problem).forward_start[stage{1}] == 2_ms && paths_of(prob
 // Two stages on one rank need both stashes, unless the first may leave.
 constexpr auto both = make_problem(graph<1, 1, placement::v>{}, optpipe::uniform_memory{costs}, 4_gb, offload::never{});
 constexpr auto either = make_problem(graph<1, 1, placement::v>{}, optpipe::uniform_memory{costs}, 4_gb);
-static_assert(least_memory(both, rank{0}).needed == 8_gb && least_memory(both, rank{0}).offloaded.empty());
-static_assert(least_memory(either, rank{0}).needed == 4_gb && least_memory(either, rank{0}).offloaded.size() == 1);
+static_assert(least_memory(both, rank{0}).needed == 8_gb && least_memory(both, rank{0}).options[0] == 0);
+static_assert(least_memory(either, rank{0}).needed == 4_gb && least_memory(either, rank{0}).options[0] == 1);
 static_assert(fits_one_at_a_time(either) && !fits_one_at_a_time(both));
 
 // Links.

@@ -140,7 +140,8 @@ template <pipeline_graph Graph> struct basic_problem {
             set_stage(s, described[s]);
     }
 
-    /// Gives the stage these costs, and the options that they describe: `keep`, and `offload` if they have transfer times.
+    /// Gives the stage these costs, and the options that they describe: `keep`, and `offload` if they have transfer
+    /// times.
     constexpr void set_stage(stage s, const stage_costs& described) {
         set_stage(s, described, described_storage(described));
     }
@@ -292,6 +293,27 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
     result.time_unit = p.time_unit;
     result.memory_unit = p.memory_unit;
     return result;
+}
+
+/// Whether some storage option fulfils `is_meant(option)`.
+template <pipeline_graph Graph, class Predicate>
+[[nodiscard]] constexpr bool any_storage_option(const basic_problem<Graph>& p, Predicate is_meant) {
+    return std::any_of(p.storage.begin(), p.storage.end(),
+                       [&](const auto& options) { return std::any_of(options.begin(), options.end(), is_meant); });
+}
+/// The times of the transfers of a whole stash; empty if the stage has no such option.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::optional<transfer_times> stash_transfer(const basic_problem<Graph>& p, stage s) {
+    const auto offload = p.whole_offload(s);
+    return offload ? p.storage_of(s, *offload).transfer : std::optional<transfer_times>{};
+}
+/// Whether some option of `p` offloads.
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool offloads_anything(const basic_problem<Graph>& p) {
+    return any_storage_option(p, [](const storage_option& o) { return o.offloads(); });
+}
+/// Whether some option of `p` recomputes, in an operation of its own or inside the backward.
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool recomputes_anything(const basic_problem<Graph>& p) {
+    return any_storage_option(p, [](const storage_option& o) { return o.extra_work() > duration{}; });
 }
 
 } // namespace optpipe

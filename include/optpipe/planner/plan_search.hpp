@@ -197,7 +197,7 @@ private:
         add_uniform_storage();
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
-        if (state_.problem().has_storage_options())
+        if (!is_described_by_costs(state_.problem()))
             state_.try_strategy(structure, [&] {
                 state_.raise_bound(storage_mix_bound(state_.problem(), state_.bound(), late), storage_mix);
             });
@@ -267,11 +267,11 @@ private:
         });
         log_.add(local_search_strategy::name, watch.seconds());
     }
-    /// Adds strategies on the problem without storage options. They share their results as they find them, so a
-    /// deterministic search leaves them out.
+    /// Adds strategies on the problems with one storage option for all microbatches. They share their results as they
+    /// find them, so a deterministic search leaves them out.
     void add_uniform_storage() {
         const auto& p = state_.problem();
-        if (!p.has_storage_options() || options_.deterministic || !options_.time_limit) return;
+        if (is_described_by_costs(p) || options_.deterministic || !options_.time_limit) return;
         for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
             strategies_.push_back(std::move(strategy));
     }

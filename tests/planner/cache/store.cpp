@@ -94,10 +94,10 @@ TEST_CASE("plans with storage options are found by their lists, whatever their o
     const auto hits = cache.find(canonical_form(with_first(duration{0.5})));
     REQUIRE(hits.exact);
     CHECK(*hits.exact == entry_of(p));
-    CHECK(hits.near.size() == 2);
+    CHECK(hits.near.size() == 3);
     const auto like = cache.find(canonical_form(with_first(duration{0.75})));
     CHECK_FALSE(like.exact);
-    REQUIRE(like.near.size() == 3);
+    REQUIRE(like.near.size() == 4);
     CHECK(like.near[0] == entry_of(with_first(duration{0.8})));
     CHECK(like.bound > 0.0);
     // Results for fewer options imply nothing for more.

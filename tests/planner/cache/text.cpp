@@ -70,7 +70,7 @@ TEST_CASE("what is written reads back as it was") {
     CHECK(recomputed > 50);
 }
 
-TEST_CASE("an entry without storage options is written as before there were any") {
+TEST_CASE("an entry as text") {
     stage_costs unit;
     unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
     unit.activation = memory_size{1.0};
@@ -78,7 +78,7 @@ TEST_CASE("an entry without storage options is written as before there were any"
     const auto timed = simulate(p, one_at_a_time(p));
     REQUIRE(timed);
     const auto entry = make_cache_entry(p, *timed, duration{3.0}, duration{3.0}, 1.0, "test");
-    const auto* const text = "optpipe.plan/1\n"
+    const auto* const text = "optpipe.plan/2\n"
                              "shape 1 on 0, split, makespan\n"
                              "stages 1\n"
                              "microbatches 1\n"
@@ -86,6 +86,7 @@ TEST_CASE("an entry without storage options is written as before there were any"
                              "stashes 1 0\n"
                              "limits inf\n"
                              "host_limits inf\n"
+                             "storage 1 1 0 0 0 inf inf\n"
                              "memory_scale 1\n"
                              "objective 1\n"
                              "bound 1\n"
@@ -100,7 +101,7 @@ TEST_CASE("an entry without storage options is written as before there were any"
 
 TEST_CASE("storage options that no problem has are refused") {
     const std::string text = "optpipe.plan/2\n"
-                             "shape 1 on 0, split, makespan, storage 0\n"
+                             "shape 1 on 0, split, makespan\n"
                              "stages 1\n"
                              "microbatches 1\n"
                              "times 1 1 1\n"
@@ -132,7 +133,7 @@ TEST_CASE("storage options that no problem has are refused") {
     CHECK(entry->operations.front().storage == 1);
     for (const auto* option : {"0F0:2", "0F0:0", "0F0:", "0F0:-1", "0F0:x", "0F0:1:1", "0F0:256", "0F0:257"})
         CHECK_FALSE(changed("0F0:1", option));
-    for (const auto* list : {"3 0.5", "1 0.5", "33 0.5", "2.5 0.5", "inf 0.5", "2 inf", "2"})
+    for (const auto* list : {"3 0.5", "1 0.5", "33 0.5", "2.5 0.5", "inf 0.5", "2 inf", "2", "0 2 0.5"})
         CHECK_FALSE(changed("2 0.5", list));
     CHECK_FALSE(changed("0.25 0 inf inf", "0.25 0 inf 1"));
     CHECK_FALSE(changed("0.25 0 inf inf", "0.25 inf inf inf"));
@@ -182,11 +183,10 @@ TEST_CASE("forged entries are refused or make sense, and nothing crashes") {
         CHECK(read->bound <= read->objective);
         CHECK(std::isfinite(read->objective));
         CHECK(read->of.stashes.size() == 2 * read->of.stages);
-        CHECK((read->of.storage.empty() || read->of.storage.size() == read->of.stages));
+        CHECK(read->of.storage.size() == read->of.stages);
         for (const auto& op : read->operations) {
             CHECK((op.stage.position() < read->of.stages && op.microbatch.position() < read->of.microbatches));
-            const auto options = read->of.storage.empty() ? 0 : read->of.storage[op.stage.position()].size();
-            CHECK((op.storage == 0 || op.storage < options));
+            CHECK(op.storage < read->of.storage[op.stage.position()].size());
         }
         for (const double t : read->of.times)
             CHECK((std::isfinite(t) && t >= 0.0));

@@ -1,8 +1,7 @@
+#include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/schedule/builders/adapipe.hpp"
 #include "optpipe/schedule/builders/mario.hpp"
-
-#include "optpipe/pipeline/make_problem.hpp"
-#include "optpipe/schedule/builders/uniform_storage.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/random_problem.hpp"
@@ -20,8 +19,8 @@ using namespace optpipe::literals;
 
 /// Four ranks, eight microbatches; F, I and W take 1.
 problem four_ranks(memory_size limit) {
-    auto p = to_problem(
-        make_problem(graph<4, 8>{}, uniform_memory{stage_costs{1_ms, 1_ms, 1_ms, 1_gb, 0_gb, {}}}, limit));
+    auto p =
+        to_problem(make_problem(graph<4, 8>{}, uniform_memory{stage_costs{1_ms, 1_ms, 1_ms, 1_gb, 0_gb, {}}}, limit));
     for (auto& list : p.storage) {
         list.clear();
         list.push_back({"full", 0.1_gb, {}, 1_ms, {}, {}});

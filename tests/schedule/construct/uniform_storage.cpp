@@ -132,12 +132,12 @@ TEST_CASE("names that every stage has") {
 TEST_CASE("of two options between which a builder decides, the first stands for both") {
     const auto p = two_ranks();
     const auto common = common_option_names(p);
-    const auto distinct = distinct_option_names(p);
+    const auto distinct = uniform_choices(p);
     CHECK(distinct.size() < common.size());
     for (const auto& name : common) {
         const auto classic = uniform_problem(p, named(p, name.view()));
         const auto is_it = [&](const auto& other) {
-            const auto same = uniform_problem(p, named(p, other.view()));
+            const auto same = uniform_problem(p, other.options);
             return same.costs == classic.costs && same.memory_limit == classic.memory_limit;
         };
         CHECK(std::count_if(distinct.begin(), distinct.end(), is_it) == 1);

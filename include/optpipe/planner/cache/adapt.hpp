@@ -2,18 +2,74 @@
 
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/planner/cache/adapt_storage.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/planner/cache/canonical.hpp"
+#include "optpipe/schedule/construct/follow_storage.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <compare>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 namespace optpipe {
+
+using operation_sequence = std::vector<operation>;
+
+/// The difference between two storage options: first in numbers, where a missing transfer counts as size 0 and time 0;
+/// then in whether they have transfers.
+struct option_difference {
+    double numbers = 0.0;
+    int operations = 0;
+    friend constexpr auto operator<=>(const option_difference&, const option_difference&) = default;
+};
+
+[[nodiscard]] inline option_difference difference_of(const canonical_option& a, const canonical_option& b) {
+    option_difference result{0.0, a.offloads() != b.offloads() ? 1 : 0};
+    const auto x = a.numbers();
+    const auto y = b.numbers();
+    const auto finite = [](double value) { return std::isfinite(value) ? value : 0.0; };
+    for (std::size_t i = 0; i < canonical_option::size; ++i)
+        result.numbers += std::abs(finite(x[i]) - finite(y[i]));
+    return result;
+}
+
+/// The position of the option that differs least; the first of several. Contract: `among` isn't empty.
+[[nodiscard]] inline std::size_t most_similar(const canonical_options& among, const canonical_option& to) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < among.size(); ++i)
+        if (difference_of(among[i], to) < difference_of(among[best], to)) best = i;
+    return best;
+}
+
+/// Replaces the storage options of the operations, from the lists `from`, by the most similar ones in the lists `to`.
+/// Contract: the options exist in `from`.
+[[nodiscard]] inline operation_sequence translate_storage(operation_sequence all,
+                                                          const std::vector<canonical_options>& from,
+                                                          const std::vector<canonical_options>& to) {
+    std::vector<std::vector<storage_index>> position(from.size());
+    for (std::size_t s = 0; s < from.size(); ++s)
+        for (const auto& option : from[s])
+            position[s].push_back(static_cast<storage_index>(most_similar(to[s], option)));
+    for (auto& op : all)
+        if (op.stage.position() < from.size()) op.storage = position[op.stage.position()][op.storage];
+    return all;
+}
+
+/// The order `all`, in which every stage and microbatch uses the storage option of its forward (`follow_storage`). An
+/// order with operations or options unknown to `p` stays unchanged.
+[[nodiscard]] inline operation_sequence follow_storage(const problem& p, operation_sequence all) {
+    const operation_numbering number{p.graph};
+    const bool is_known = std::all_of(all.begin(), all.end(), [&](const operation& op) {
+        return number.contains(op) && op.storage < p.storage_options(op.stage);
+    });
+    if (!is_known) return all;
+    return follow_storage(p, all, storage_in_use(p, all));
+}
 
 /// The order `all` with `to` instead of `from` microbatches, to < from: the first `kept` stay, and the last of the
 /// others.

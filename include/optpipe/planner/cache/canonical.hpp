@@ -43,8 +43,8 @@ struct canonical_problem {
     std::string shape{};
     std::size_t stages = 0;
     std::size_t microbatches = 0;
-    /// In units of the work of one microbatch: forward, and backward for input and weight of each stage, its transfers
-    /// if it has them, and the hops to the next stage and back.
+    /// In units of the work of one microbatch: forward, and backward for input and weight of each stage, and the hops
+    /// to the next stage and back.
     std::vector<double> times{};
     /// In units of the largest stash: activation and weight stash of each stage.
     std::vector<double> stashes{};
@@ -53,8 +53,7 @@ struct canonical_problem {
     std::vector<double> host_limits{};
     /// The scale of the tolerance in comparisons of memory.
     double memory_scale = 0.0;
-    /// By stage, in ascending order; a stage without options has an empty list, and without any lists the vector is
-    /// empty.
+    /// By stage, in ascending order.
     std::vector<canonical_options> storage{};
 
     friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
@@ -68,7 +67,7 @@ struct canonical_units {
 
 [[nodiscard]] canonical_problem canonical_form(const problem& p);
 [[nodiscard]] canonical_units canonical_units_of(const problem& p);
-/// The storage options in canonical units, in the order of the problem's lists.
+/// The storage options in canonical units, in the order of the problem.
 [[nodiscard]] std::vector<canonical_options> canonical_storage(const problem& p);
 
 /// A short name of `form`. Equal forms have the same name; forms that differ only by rounding almost always do, too.
@@ -132,33 +131,24 @@ public:
     }
     [[nodiscard]] std::vector<canonical_options> storage() const {
         std::vector<canonical_options> result;
-        if (!p_.has_storage_options()) return result;
         for (const stage s : p_.graph.all_stages()) {
             auto& options = result.emplace_back();
-            if (p_.is_plain(s)) continue;
-            for (const auto& option : p_.storage[s])
-                options.push_back(canonical(option));
+            for (std::size_t i = 0; i < p_.storage_options(s); ++i)
+                options.push_back(canonical(p_.storage_of(s, i)));
         }
         return result;
     }
 
 private:
-    /// "4 on 0 1 2 3, split, makespan, storage 0 1 2, offload 3, 1 engine, full duplex, links 0 1 2 3"
+    /// "4 on 0 1 2 3, split, makespan, offload, 1 engine, full duplex, links 0 1 2 3"
     [[nodiscard]] std::string shape() const {
         std::string text = std::to_string(ranks_.size()) + " on";
         for (const stage s : p_.graph.all_stages())
             text += " " + std::to_string(number_of_[p_.rank_of(s)]);
         text += !p_.split_backward ? ", whole" : p_.full_backward ? ", split" : ", split only";
         text += p_.objective == objective_kind::span ? ", span" : ", makespan";
-        if (p_.has_storage_options()) {
-            text += ", storage";
-            for (const stage s : p_.graph.all_stages())
-                if (!p_.is_plain(s)) text += " " + std::to_string(s.value());
-        }
         if (!can_offload_) return text;
         text += ", offload";
-        for (const stage s : p_.graph.all_stages())
-            if (p_.plain_transfer(s)) text += " " + std::to_string(s.value());
         text += p_.transfer.engines == 2 ? ", 2 engines" : ", 1 engine";
         text += p_.transfer.duplex == duplex_kind::half ? ", half duplex, links" : ", full duplex, links";
         std::vector<std::uint32_t> seen;
@@ -183,10 +173,6 @@ private:
         const auto& c = p_.costs[s];
         for (const auto time : {c.forward, c.backward_input, c.backward_weight})
             form.times.push_back(time / units_.time);
-        if (const auto transfer = p_.plain_transfer(s)) {
-            form.times.push_back(transfer->offload / units_.time);
-            form.times.push_back(transfer->reload / units_.time);
-        }
         if (!p_.is_last(s)) {
             form.times.push_back(p_.hop(s, s.next()) / units_.time);
             form.times.push_back(p_.hop(s.next(), s) / units_.time);

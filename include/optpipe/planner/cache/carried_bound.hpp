@@ -60,19 +60,13 @@ inline double replacing_factor(const std::vector<canonical_options>& known,
     return factor;
 }
 
-/// Whether the same stages have lists of storage options, of any length.
-inline bool same_lists(const std::vector<canonical_options>& a, const std::vector<canonical_options>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](const canonical_options& x, const canonical_options& y) { return x.empty() == y.empty(); });
-}
-
 } // namespace detail
 
-/// Whether the two differ only in numbers and in the storage options of the same stages.
+/// Whether the two differ only in numbers and in storage options.
 [[nodiscard]] inline bool same_shape(const canonical_problem& a, const canonical_problem& b) {
     return a.shape == b.shape && a.stages == b.stages && a.times.size() == b.times.size() &&
            a.stashes.size() == b.stashes.size() && a.limits.size() == b.limits.size() &&
-           detail::same_lists(a.storage, b.storage);
+           a.storage.size() == b.storage.size();
 }
 
 /// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
@@ -82,8 +76,8 @@ inline bool same_lists(const std::vector<canonical_options>& a, const std::vecto
 /// microbatches beyond those of `known`, and scale times by 1/f. So no schedule of `asked` is below f × bound. The
 /// bound is lowered by the possible rounding error of the numbers.
 ///
-/// With lists of storage options, this holds if `known` has, for each option of `asked`, one that costs no more: it
-/// replaces that option wherever a schedule uses it. A stash holds `held` from the forward to the end of the offload,
+/// This requires that `known` has, for each storage option of `asked`, one that costs no more: it replaces that option
+/// wherever a schedule uses it. A stash holds `held` from the forward to the end of the offload,
 /// then the part left on the device until the reload starts, then `held` again, and the activation from the start of a
 /// recomputation. None of these is larger with the option of `known`, and neither is the memory on the host. Its
 /// operations start when those of `asked` do and end no later; operations that it doesn't have are left out. So

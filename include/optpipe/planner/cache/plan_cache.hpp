@@ -51,7 +51,7 @@ private:
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(planner)
-#include "optpipe/planner/cache/adapt_storage.hpp"
+#include "optpipe/planner/cache/adapt.hpp"
 #include "optpipe/planner/cache/carried_bound.hpp"
 #include "optpipe/planner/cache/files.hpp"
 #include "optpipe/planner/cache/fingerprint.hpp"
@@ -145,8 +145,7 @@ private:
         }
         constexpr std::string_view any_version = "optpipe.plan/";
         const auto format = std::string_view{*text}.substr(0, text->find('\n'));
-        const bool other = format.size() < text->size() && format.starts_with(any_version) && format != cache_format &&
-                           format != cache_format_without_storage;
+        const bool other = format.size() < text->size() && format.starts_with(any_version) && format != cache_format;
         if (other) return std::nullopt;
         return text;
     }

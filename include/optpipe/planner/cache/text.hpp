@@ -24,8 +24,6 @@ namespace optpipe {
 /// The format of entries: a line with the version, one line per field, and a line with a checksum of the block; then a
 /// second block with the operations and their checksum. The first block is enough to tell whether an entry is useful.
 inline constexpr std::string_view cache_format = "optpipe.plan/2";
-/// The format of entries without storage options: no field `storage`, and no options of operations.
-inline constexpr std::string_view cache_format_without_storage = "optpipe.plan/1";
 
 namespace detail {
 
@@ -81,8 +79,8 @@ inline std::optional<operation> parse_cache_word(std::string_view word, const ca
     if (colon == word.size()) return op;
     const auto* const end = word.data() + word.size();
     const auto [stop, status] = std::from_chars(word.data() + colon + 1, end, op->storage);
-    const auto options = of.storage.empty() ? std::size_t{1} : of.storage[op->stage.position()].size();
-    const bool is_option = status == std::errc{} && stop == end && op->storage > 0 && op->storage < options;
+    const bool is_option = status == std::errc{} && stop == end && op->storage > 0 &&
+                           op->storage < of.storage[op->stage.position()].size();
     return is_option ? op : std::nullopt;
 }
 
@@ -175,10 +173,10 @@ inline bool makes_sense(const cache_entry& e) {
     const bool counts = e.of.stages > 0 && e.of.stages <= most && e.of.microbatches > 0 && e.of.microbatches <= most;
     const bool times = std::none_of(e.of.times.begin(), e.of.times.end(), [](double t) { return std::isinf(t); });
     const bool stashes = std::none_of(e.of.stashes.begin(), e.of.stashes.end(), [](double s) { return std::isinf(s); });
-    bool storage = e.of.storage.empty() || e.of.storage.size() == e.of.stages;
+    bool storage = e.of.storage.size() == e.of.stages;
     for (const auto& options : e.of.storage)
-        for (const auto& option : options)
-            storage = storage && makes_sense(option);
+        storage = storage && !options.empty() &&
+                  std::all_of(options.begin(), options.end(), [](const auto& option) { return makes_sense(option); });
     return counts && times && stashes && storage && e.of.stashes.size() == 2 * e.of.stages &&
            e.of.host_limits.size() == e.of.limits.size() && std::isfinite(e.objective) && e.bound <= e.objective &&
            is_printable(e.of.shape) && is_printable(e.method);
@@ -187,13 +185,12 @@ inline bool makes_sense(const cache_entry& e) {
 } // namespace detail
 
 [[nodiscard]] inline std::string to_text(const cache_entry& e) {
-    const bool has_storage = !e.of.storage.empty();
-    std::string head{has_storage ? cache_format : cache_format_without_storage};
+    std::string head{cache_format};
     head += "\nshape " + e.of.shape + "\nstages " + std::to_string(e.of.stages) + "\nmicrobatches " +
             std::to_string(e.of.microbatches) + '\n';
     head += detail::cache_numbers("times", e.of.times) + detail::cache_numbers("stashes", e.of.stashes) +
             detail::cache_numbers("limits", e.of.limits) + detail::cache_numbers("host_limits", e.of.host_limits);
-    if (has_storage) head += detail::cache_numbers("storage", detail::numbers_of(e.of.storage));
+    head += detail::cache_numbers("storage", detail::numbers_of(e.of.storage));
     head += "memory_scale " + detail::cache_number(e.of.memory_scale) + '\n';
     head += "objective " + detail::cache_number(e.objective) + "\nbound " + detail::cache_number(e.bound) +
             "\nbudget " + detail::cache_number(e.budget) + "\nmethod " + e.method + '\n';
@@ -214,7 +211,7 @@ struct cache_entry_head {
     cache_entry_head head;
     auto& e = head.entry;
     const auto format = in.line();
-    if (format != cache_format && format != cache_format_without_storage) return std::nullopt;
+    if (format != cache_format) return std::nullopt;
     e.of.shape = in.field("shape");
     e.of.stages = in.count(in.field("stages"));
     e.of.microbatches = in.count(in.field("microbatches"));
@@ -222,11 +219,9 @@ struct cache_entry_head {
     e.of.stashes = in.numbers("stashes");
     e.of.limits = in.numbers("limits");
     e.of.host_limits = in.numbers("host_limits");
-    if (format == cache_format) {
-        auto storage = detail::storage_of_numbers(in.numbers("storage"));
-        if (!storage) return std::nullopt;
-        e.of.storage = *std::move(storage);
-    }
+    auto storage = detail::storage_of_numbers(in.numbers("storage"));
+    if (!storage) return std::nullopt;
+    e.of.storage = *std::move(storage);
     e.of.memory_scale = in.number(in.field("memory_scale"));
     e.objective = in.number(in.field("objective"));
     e.bound = in.number(in.field("bound"));

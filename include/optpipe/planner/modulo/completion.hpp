@@ -70,13 +70,15 @@ struct completion_options {
     return time_order(p, filled, stop);
 }
 
-/// Whether weight gradients may be rescheduled: there are no lists of storage options, nothing is offloaded, and every
+/// Whether weight gradients may be rescheduled: nothing is offloaded or recomputed apart from the backward, and every
 /// backward is split.
 [[nodiscard]] inline bool can_refill(const problem& p, const periodic_pattern& pattern) {
-    if (!p.split_backward || p.has_storage_options()) return false;
+    if (!p.split_backward) return false;
     for (const stage s : p.graph.all_stages())
-        for (const auto& at : pattern.stages[s])
-            if (at.full || p.storage_of(s, at.storage).offloads()) return false;
+        for (const auto& at : pattern.stages[s]) {
+            const auto& stored = p.storage_of(s, at.storage);
+            if (at.full || stored.offloads() || stored.recomputes()) return false;
+        }
     return true;
 }
 

@@ -54,7 +54,7 @@ public:
     over_memory_builders(search_state& state, std::size_t effort)
         : state_{state}, p_{state.problem()}, effort_{effort}, may_offload_(p_.graph.cells()) {
         for (const stage s : p_.graph.all_stages())
-            if (p_.plain_transfer(s))
+            if (p_.whole_offload(s))
                 std::fill_n(may_offload_.begin() + static_cast<std::ptrdiff_t>(s.position() * p_.graph.microbatches()),
                             p_.graph.microbatches(), static_cast<unsigned char>(1));
     }
@@ -115,7 +115,7 @@ private:
         for (auto& limit : relaxed.memory_limit)
             limit = factor * limit;
         for (const stage s : relaxed.graph.all_stages())
-            if (relaxed.is_plain(s)) relaxed.set_stage(s, relaxed.costs[s]);
+            relaxed.set_stage(s, relaxed.costs[s]);
         return relaxed;
     }
 
@@ -173,7 +173,7 @@ struct over_memory_strategy {
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         bool any_may_offload = false;
         for (const stage s : p.graph.all_stages())
-            any_may_offload |= p.plain_transfer(s) && !p.memory_limit[p.rank_of(s)].is_unlimited();
+            any_may_offload |= p.whole_offload(s) && !p.memory_limit[p.rank_of(s)].is_unlimited();
         const over_memory_parameters with;
         return {.applicable = any_may_offload,
                 .first_effort = with.first_effort_per_cell * p.graph.cells(),

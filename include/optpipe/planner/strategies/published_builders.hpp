@@ -9,7 +9,6 @@
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/builders/method_name.hpp"
-#include "optpipe/schedule/builders/uniform_storage.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/value.hpp"
@@ -32,7 +31,7 @@ namespace optpipe {
 struct built_schedules {
     /// One result per builder, in the order of `all_builders`.
     std::vector<builder_result> results{};
-    /// The best schedule and, with lists of storage options, those with the next objectives.
+    /// The best schedule and, with other storage options than `keep` and `offload`, those with the next objectives.
     std::vector<search_start> best{};
 };
 
@@ -58,8 +57,8 @@ struct builder_parameters {
     /// Share for builders that search, at the same time as the constructive planner. At 64 ranks x 512 microbatches
     /// v-auto takes 1.9 s; when its time is up, it returns the best at that time.
     double slice_of_searches = 0.5;
-    /// Share for all stoppable builders in problems with lists of storage options: a quarter, so that most is left for
-    /// other searches, with any number of options.
+    /// Share for all stoppable builders in problems with other storage options than `keep` and `offload`: a quarter, so
+    /// that most is left for other searches, with any number of options.
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, before the others. Its few
     /// trials tell which options are promising if memory is too small for all other builders. Sixty random models and a
@@ -76,11 +75,11 @@ struct builder_parameters {
     /// Pass of a builder before the first is measured, in seconds per stage and microbatch. Without time, a problem
     /// with a million of them thus gets only the one schedule that is needed. Half of the time of 250 x 4000.
     double pass_seconds_per_cell = 5e-7;
-    /// Without a deadline and with lists of storage options: builders that can be stopped run with this number of
+    /// Without a deadline and with such storage options: builders that can be stopped run with this number of
     /// options: those with the best results of the other builders. Each run takes up to 0.8 s (v-auto, 8 ranks in v
     /// placement, 32 microbatches).
     std::size_t most_options_searched = 3;
-    /// With a deadline, lists of storage options and ranks of several stages: in the end the constructive planner runs
+    /// With a deadline, such storage options and ranks of several stages: in the end the constructive planner runs
     /// again with this number of options, those with the best schedules. The planner then has all its effort and its
     /// own slice. Fourteen random models in v placement, 4 to 6 s on one thread: 9 better by up to 3.2 %, 4 worse by up
     /// to 0.6 %, 0.6 % less in the mean. With one stage per rank there was no gain: seventeen models, 0.1 % longer in
@@ -89,7 +88,7 @@ struct builder_parameters {
     /// Without a deadline: limit of stages times microbatches, summed over the options with which the constructive
     /// planner runs; about 7 µs each.
     std::size_t most_cells = 100'000;
-    /// With lists of storage options: local search starts from this number of schedules, the best with different
+    /// With such storage options: local search starts from this number of schedules, the best with different
     /// objectives. Local search of 60,000 moves found most from the fourth, fifth and sixth of seven, on three random
     /// models. More weren't tried.
     std::size_t starts = 8;
@@ -146,14 +145,15 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
         auto quick = build;
         constexpr bool is_constructive = std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>;
         if constexpr (is_constructive) quick.effort = 1;
-        for (const auto& option : distinct_option_names(p)) {
-            const auto run_with = [options = *find_common_option(p, option.view())](const auto& builder) {
+        for (const auto& choice : uniform_choices(p)) {
+            const auto run_with = [options = choice.options](const auto& builder) {
                 return [builder, options](const problem& q, stop_check stop) {
                     return build_uniform_schedule(q, builder, options, stop);
                 };
             };
-            jobs.push_back({method_with_storage(name, option.view()), run_with(quick), is_stoppable<decltype(build)>,
-                            is_search<decltype(build)>, is_constructive, !is_constructive, std::string{option.view()}});
+            const std::string option{choice.name.view()};
+            jobs.push_back({method_with_storage(name, option), run_with(quick), is_stoppable<decltype(build)>,
+                            is_search<decltype(build)>, is_constructive, !is_constructive, option});
             if constexpr (is_constructive) jobs.back().build_further = run_with(build);
         }
     });
@@ -166,8 +166,8 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
 }
 
 /// Runs builders on several threads and keeps the best schedule; of equal ones (`is_better`) that of the first builder,
-/// whichever finishes first. With lists of storage options local search starts from several, because the best schedule
-/// with one option for all often isn't the best start.
+/// whichever finishes first. With other storage options than `keep` and `offload`, local search starts from several,
+/// because the best schedule with one option for all often isn't the best start.
 class builder_runner {
 public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
@@ -178,10 +178,10 @@ public:
     built_schedules run(std::size_t threads, const between_builders& between) {
         run_those(jobs_that([](const builder_job& j) { return !j.stoppable; }), state_.limits().deadline, threads);
         if (!state_.incumbent()) between.if_none_fits();
-        if (state_.problem().has_storage_options())
-            run_with_options(threads);
-        else
+        if (is_described_by_costs(state_.problem()))
             run_stoppable(threads, between.run_constructive);
+        else
+            run_with_options(threads);
         return {std::move(results_), starts()};
     }
 
@@ -238,19 +238,13 @@ private:
     }
     /// Runs the constructive planner with the options that are the most promising after all other builders.
     void build_further(std::size_t threads) {
-        if (!has_deadline() || one_stage_per_rank(state_.problem().graph) || !may_recompute()) return;
+        if (!has_deadline() || one_stage_per_rank(state_.problem().graph) || !recomputes_anything(state_.problem()))
+            return;
         auto which = promising(jobs_that([](const builder_job& j) { return j.quick; }), with_.options_built_further);
         which.resize(std::min(which.size(), with_.options_built_further));
         for (const auto k : which)
             jobs_[k].build = jobs_[k].build_further;
         run_those(which, builder_deadline(state_.limits(), with_.slice_with_options), threads);
-    }
-    [[nodiscard]] bool may_recompute() const {
-        const auto& lists = state_.problem().storage;
-        return std::any_of(lists.begin(), lists.end(), [](const auto& options) {
-            return std::any_of(options.begin(), options.end(),
-                               [](const storage_option& o) { return o.extra_work() > duration{}; });
-        });
     }
     template <class Predicate> [[nodiscard]] std::vector<std::size_t> jobs_that(Predicate is_meant) const {
         std::vector<std::size_t> which;
@@ -322,7 +316,7 @@ private:
     }
     /// Adds a schedule to the best; of schedules with equal objectives, the best or first is kept.
     void keep(found made) {
-        const auto most = state_.problem().has_storage_options() ? with_.starts : 1;
+        const auto most = is_described_by_costs(state_.problem()) ? 1 : with_.starts;
         const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {
             return other.value.objective - made.value.objective <= state_.slack() &&
                    made.value.objective - other.value.objective <= state_.slack();
@@ -363,19 +357,19 @@ private:
 
 /// Runs the published builders concurrently and offers the best schedule. Builders that write one down come first; if
 /// there is no schedule then, `between.if_none_fits` is called. Builders that take longer come next, and those that
-/// search last; both are stopped after a share of the remaining time. With a deadline, and without lists of storage
-/// options, `between.run_constructive` runs at the same time as those that search. Builders that would exceed the
-/// deadline are skipped.
+/// search last; both are stopped after a share of the remaining time. With a deadline, and if stashes are only kept or
+/// offloaded as a whole, `between.run_constructive` runs at the same time as those that search. Builders that would
+/// exceed the deadline are skipped.
 ///
-/// With lists of storage options, each builder runs with each option that all stages have; of options that differ only
+/// With other storage options, each builder runs with each option that all stages have; of options that differ only
 /// in a transfer on which the builder decides, only with the first. The first searching builder is the constructive
 /// planner, with a few trials; if ranks have several stages, it also runs last, with all its effort.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
                                               std::size_t threads, run_log& log, const between_builders& between) {
-    auto jobs = state.problem().has_storage_options() ? detail::uniform_storage_builders(state.problem(), without)
-                                                      : detail::published_builders(without);
+    auto jobs = is_described_by_costs(state.problem()) ? detail::published_builders(without)
+                                                       : detail::uniform_storage_builders(state.problem(), without);
     return detail::builder_runner{state, std::move(jobs), log}.run(threads, between);
 }
 

@@ -20,16 +20,14 @@
 namespace optpipe {
 namespace detail {
 
-/// The problems that result from lists of storage options by using one option for all microbatches (`uniform_problem`),
-/// each with its own search. All strategies that search these problems share the searches.
+/// The problems that result from using one storage option for all microbatches (`uniform_problem`), each with its own
+/// search. All strategies that search these problems share the searches.
 class uniform_searches {
 public:
     explicit uniform_searches(const problem& p, const search_limits& limits) {
-        for (const auto& name : common_option_names(p)) {
-            auto options = *find_common_option(p, name.view());
-            auto plain = uniform_problem(p, options);
-            if (validate(plain).empty()) searches_.emplace_back(std::move(options), std::move(plain), limits);
-        }
+        for (auto& [name, options] : uniform_choices(p))
+            if (auto classic = uniform_problem(p, options); validate(classic).empty())
+                searches_.emplace_back(std::move(options), std::move(classic), limits);
     }
 
     struct search {
@@ -84,9 +82,9 @@ private:
 
 } // namespace detail
 
-/// Adapts strategies to a problem with lists of storage options: those that don't know storage options, and those that
-/// request it. Each searches the problems with one option for all microbatches, mostly the best of them, for schedules.
-/// A proof there gives no bound of the whole problem.
+/// Adapts strategies to a problem whose stashes aren't only kept or offloaded as a whole: those that don't know other
+/// storage options, and those that request it. Each searches the problems with one option for all microbatches, mostly
+/// the best of them, for schedules. A proof there gives no bound of the whole problem.
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
     // Different options for different microbatches can gain more, so the share is small. Not tuned.

@@ -104,7 +104,7 @@ template <pipeline_graph Graph> chain_system chain_system::of(const basic_proble
             held.weight = held.gradient + 1;
             held.kept = std::min(costs.activation, costs.weight_stash).value();
         }
-        if (const auto transfer = p.plain_transfer(s)) {
+        if (const auto transfer = stash_transfer(p, s)) {
             held.offloads = true;
             held.offload = transfer->offload.value();
             held.reload = transfer->reload.value();

@@ -248,7 +248,7 @@ private:
             until_gradient += a.count * c.activation.value() * paths_.lifespan[s].value();
             weight_time += a.count * c.backward_weight.value();
             if (p.split_backward) weight_area += a.count * kept.value() * c.backward_weight.value();
-            const auto transfer = p.plain_transfer(s);
+            const auto transfer = stash_transfer(p, s);
             if (!transfer) continue;
             const auto present = c.forward + transfer->offload + transfer->reload + gradient;
             if (const auto won = paths_.lifespan[s] - present; won > duration{} && c.activation > memory_size{})

@@ -255,11 +255,9 @@ inline std::size_t affordable_passes(const chain_system& c) {
 OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, double precision,
                                           std::function<bool()> stop) {
     if (known.is_unlimited()) return known;
-    if (p.has_storage_options()) {
-        const auto kind =
-            offloads_anything(p) ? storage_relaxation::fastest_transfer : storage_relaxation::smallest_rest;
-        return propagation_bound(without_storage(p, kind), known, precision, std::move(stop));
-    }
+    if (!is_described_by_costs(p))
+        return propagation_bound(without_storage(p, storage_relaxation::fastest_transfer), known, precision,
+                                 std::move(stop));
     const auto c = detail::chain_system::of(p);
     detail::root_propagation propagation{c, detail::affordable_passes(c), std::move(stop)};
     double refuted = std::max(known.value(), c.length.front());

@@ -62,7 +62,7 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {
     auto q = p;
     for (const stage s : p.graph.all_stages()) {
-        if (p.is_plain(s)) continue;
+        if (is_described_by_costs(p.costs[s], p.storage[s])) continue;
         const auto least = detail::least_storage_of(p, s);
         auto c = q.costs[s];
         c.backward_input += least.backward_extra;
@@ -79,14 +79,6 @@ template <pipeline_graph Graph>
             q.host_memory_limit[r] += tolerance{}.at(p.memory_scale());
         }
     return q;
-}
-
-/// Whether some option of `p` offloads.
-template <pipeline_graph Graph> [[nodiscard]] constexpr bool offloads_anything(const basic_problem<Graph>& p) {
-    for (const stage s : p.graph.all_stages())
-        for (std::size_t i = 0; i < p.storage_options(s); ++i)
-            if (p.storage_of(s, i).offloads()) return true;
-    return false;
 }
 
 } // namespace optpipe

@@ -128,7 +128,8 @@ constexpr duration warm_up_bound(const basic_problem<Graph>& p, rank r, const ti
         last_tail = p.split_backward ? duration{} : windows.gradient(s).tail[p.graph.microbatches() - 1];
         longest_forward = std::max(longest_forward, c.forward);
         smallest_stash = std::min(smallest_stash, c.activation);
-        if (const auto transfer = p.plain_transfer(s)) shortest_way_out = std::min(shortest_way_out, transfer->offload);
+        if (const auto transfer = stash_transfer(p, s))
+            shortest_way_out = std::min(shortest_way_out, transfer->offload);
     }
     const auto slack = tolerance{}.at(p.memory_scale());
     if (smallest_stash <= slack || longest_forward > shortest_way_out) return {};
@@ -152,7 +153,7 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
         const auto& c = p.costs[s];
         if (p.rank_of(s) != placement::v{}.rank_of(s, ranks) || c != unit) return {};
         if (c.forward != c.backward_input || c.forward != c.backward_weight || c.weight_stash != c.activation ||
-            p.plain_transfer(s))
+            stash_transfer(p, s))
             return {};
         if (!p.is_last(s) && (p.hop(s, s.next()) > duration{} || p.hop(s.next(), s) > duration{})) return {};
     }
@@ -174,29 +175,11 @@ constexpr structural_bounds strongest(const structural_bounds& a, const structur
 
 } // namespace detail
 
-template <pipeline_graph Graph, std::predicate Stop>
-[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, Stop stop);
-
 namespace detail {
 
-/// For a problem with storage options: the bounds of its relaxations without.
+/// Contract: stashes are only kept or offloaded as a whole.
 template <pipeline_graph Graph, std::predicate Stop>
-constexpr structural_bounds storage_bounds_of(const basic_problem<Graph>& p, Stop stop) {
-    auto bounds = bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop);
-    if (offloads_anything(p) && !stop())
-        bounds = strongest(bounds, bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop));
-    return bounds;
-}
-
-} // namespace detail
-
-/// The cheap bounds, usable in constant expressions. O(ranks × stages × microbatches) for `span`, O(stages ×
-/// microbatches) times a logarithm for `makespan`.
-///
-/// `stop()` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
-template <pipeline_graph Graph, std::predicate Stop>
-[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, Stop stop) {
-    if (p.has_storage_options()) return detail::storage_bounds_of(p, stop);
+constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, Stop stop) {
     structural_bounds bounds;
     const bool span = p.objective == objective_kind::span;
     const auto paths = paths_of(p);
@@ -222,6 +205,23 @@ template <pipeline_graph Graph, std::predicate Stop>
     if (!stop()) bounds.link_capacity = memory_area_bound(p, true, stop);
     return bounds;
 }
+
+} // namespace detail
+
+/// The cheap bounds, usable in constant expressions: those of the relaxations in which stashes are only kept or
+/// offloaded as a whole. O(ranks × stages × microbatches) for `span`, O(stages × microbatches) times a logarithm for
+/// `makespan`.
+///
+/// `stop()` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
+template <pipeline_graph Graph, std::predicate Stop>
+[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, Stop stop) {
+    auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
+    // Otherwise the two relaxations are the same, or the first is `p` itself.
+    if (!is_described_by_costs(p) && offloads_anything(p) && !stop())
+        bounds = detail::strongest(
+            bounds, detail::relaxed_bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop));
+    return bounds;
+}
 template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p) {
     return bounds_of(p, [] { return false; });
 }
@@ -229,7 +229,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds
 /// All bounds: milliseconds up to 8×16, a second or two for 32 ranks and 128 microbatches. Deterministic.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
     auto bounds = bounds_of(p);
-    if (p.has_storage_options())
+    if (!is_described_by_costs(p))
         if (const auto found = storage_mix_bound(p, bounds.best()); found > bounds.best()) bounds.storage_mix = found;
     if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;
     return bounds;
@@ -241,7 +241,7 @@ template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of
 template <pipeline_graph Graph>
 [[nodiscard]] duration storage_bound(const basic_problem<Graph>& p, const std::function<bool()>& stop = {}) {
     const auto bound = bounds_of(p, [&] { return stop && stop(); }).best();
-    return p.has_storage_options() ? storage_mix_bound(p, bound, stop) : bound;
+    return is_described_by_costs(p) ? bound : storage_mix_bound(p, bound, stop);
 }
 
 #if defined(OPTPIPE_COMPILED) // defined in the library

@@ -33,9 +33,9 @@ namespace optpipe {
 ///
 /// It finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless it is stopped, the
 /// schedule is never worse than 1F1B or GPipe, if these fit and no offload is required. `Policy` says which stages may
-/// or must be offloaded. If the problem has storage options, the search tries each option that all stages have, for all
-/// of their microbatches (`uniform_problem`), and AdaPipe's schedule. `Policy` doesn't apply to the options: for that,
-/// use `restrict_storage`.
+/// or must be offloaded as a whole. If stashes aren't only kept or offloaded as a whole, the search tries each option
+/// that all stages have, for all of their microbatches (`uniform_problem`), and AdaPipe's schedule. `Policy` doesn't
+/// apply to other options: for that, use `restrict_storage`.
 template <offload_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
 
@@ -66,7 +66,7 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
         const bool may_stay = std::none_of(decisions.begin(), decisions.end(),
                                            [](offload_decision d) { return d == offload_decision::require; });
         if (may_stay) best.offer(order_within_memory(allowed, least));
-        if (p.has_storage_options())
+        if (!is_described_by_costs(p))
             search_by_option(allowed, may_stay, stop, best);
         else if (!stop())
             search(allowed, may_stay, stop, best);
@@ -97,14 +97,14 @@ private:
                                     best_order<Graph>& best) const {
         if (may_stay)
             if (const auto made = adapipe(p)) best.offer(*made);
-        const auto names = common_option_names(p);
+        const auto choices = uniform_choices(p);
         auto each = *this;
-        each.effort = effort / std::max<std::size_t>(names.size(), 1);
+        each.effort = effort / std::max<std::size_t>(choices.size(), 1);
         each.bound = {};
-        for (const auto& option : names) {
+        for (const auto& choice : choices) {
             if (stop()) return;
-            const auto options = *find_common_option(p, option.view());
-            if (const auto made = each(uniform_problem(p, options), stop)) best.offer(with_storage(p, options, *made));
+            if (const auto made = each(uniform_problem(p, choice.options), stop))
+                best.offer(with_storage(p, choice.options, *made));
         }
     }
     /// Whether validation distinguishes the start of every operation that holds memory from its end. If not, an order

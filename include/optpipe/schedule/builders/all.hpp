@@ -13,7 +13,6 @@
 #include "optpipe/schedule/builders/pipe_offload.hpp"
 #include "optpipe/schedule/builders/pipe_offload_full.hpp"
 #include "optpipe/schedule/builders/pipe_offload_half.hpp"
-#include "optpipe/schedule/builders/uniform_storage.hpp"
 #include "optpipe/schedule/builders/v_auto.hpp"
 #include "optpipe/schedule/builders/v_half.hpp"
 #include "optpipe/schedule/builders/v_min.hpp"
@@ -21,6 +20,7 @@
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h2.hpp"
 #include "optpipe/schedule/builders/zero_bubble_v.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <tuple>

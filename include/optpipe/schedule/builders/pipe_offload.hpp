@@ -35,7 +35,7 @@ template <pipeline_graph Graph>
     for (const auto& own : stages_by_rank(p.graph)) {
         std::vector<stage> able;
         for (const stage s : own)
-            if (p.plain_transfer(s)) able.push_back(s);
+            if (stash_transfer(p, s)) able.push_back(s);
         std::sort(able.begin(), able.end(),
                   [&](stage a, stage b) { return lifespan[a] != lifespan[b] ? lifespan[a] > lifespan[b] : a < b; });
         const std::size_t step = half && own.size() == 1 ? 2 : 1;
@@ -56,7 +56,7 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr refusal not_for_offloading(const basic_problem<Graph>& p, std::size_t group) {
     auto why = not_for_interleaving(p, group);
     for (const stage s : p.graph.all_stages())
-        if (p.plain_transfer(s)) return why;
+        if (stash_transfer(p, s)) return why;
     if (why.sentence.empty()) why.sentence = "PipeOffload is for problems with stages that can be offloaded";
     return why;
 }

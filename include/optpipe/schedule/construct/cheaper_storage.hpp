@@ -4,6 +4,7 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/follow_storage.hpp"
 #include "optpipe/schedule/construct/memory_levels.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
@@ -25,12 +26,7 @@ namespace detail {
 class storage_choice {
 public:
     storage_choice(const problem& p, order given)
-        : p_{&p}, order_{std::move(given)}, cell_{p.graph}, used_(cell_.size(), 0) {
-        for (const auto& op : order_.operations)
-            if (!p.is_plain(op.stage))
-                used_[cell_(op)] = op.storage;
-            else if (op.kind == operation_kind::offload)
-                used_[cell_(op)] = 1;
+        : p_{&p}, order_{std::move(given)}, cell_{p.graph}, used_{storage_in_use(p, order_.operations)} {
         for (const stage s : p.graph.all_stages())
             for (std::size_t option = 0; option < p.storage_options(s); ++option)
                 cheaper_[s.position()].push_back(cheaper_options(s, option));
@@ -45,25 +41,9 @@ public:
         return cheaper_[cell_.stage_of(cell).position()][used_[cell]];
     }
 
-    /// The order with these options. Transfers and recomputations that aren't needed any more are left out, and a
-    /// recomputation that becomes necessary is put right before its gradient.
+    /// The order with these options.
     [[nodiscard]] optpipe::order with(const std::vector<std::size_t>& used) const {
-        optpipe::order result{order_.graph, {}};
-        result.operations.reserve(order_.operations.size());
-        for (auto op : order_.operations) {
-            const auto before = used_[cell_(op)];
-            const auto now = used[cell_(op)];
-            if (before != now) {
-                const auto option = p_->storage_of(op.stage, now);
-                if (is_transfer(op.kind) && !option.offloads()) continue;
-                if (op.kind == operation_kind::recompute && !option.recomputes()) continue;
-                op.storage = static_cast<storage_index>(now);
-                if (is_gradient(op.kind) && option.recomputes() && !p_->storage_of(op.stage, before).recomputes())
-                    result.operations.push_back(sibling(op, operation_kind::recompute));
-            }
-            result.operations.push_back(op);
-        }
-        return result;
+        return {order_.graph, follow_storage(*p_, order_.operations, used)};
     }
     void set(optpipe::order changed, std::vector<std::size_t> used) {
         order_ = std::move(changed);

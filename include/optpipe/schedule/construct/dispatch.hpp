@@ -23,7 +23,8 @@ namespace optpipe {
 ///
 /// Never deadlocks if one microbatch at a time fits. Before it takes a stash, it checks, in the order of microbatches,
 /// that each one in flight can still be finished with the memory that its predecessors release (the banker's
-/// algorithm). O(operations × microbatches in flight on a rank). Contract: no stage has a list of storage options.
+/// algorithm). O(operations × microbatches in flight on a rank). Contract: stashes are only kept or offloaded as a
+/// whole (`is_described_by_costs`).
 template <pipeline_graph Graph> class dispatcher {
 public:
     constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
@@ -380,7 +381,7 @@ private:
             wants =
                 ranks_[r].held_in_all + c.activation > ranks_[r].limit - options_.staging * facts_->largest_stash[r];
         if (!wants) return false;
-        const auto& transfer = p_->storage_of(s, 1).transfer;
+        const auto transfer = stash_transfer(*p_, s);
         const auto queue = static_cast<double>(ranks_[r].leaving.size()) * transfer->offload;
         return expected_gradient(s, m) - now_ > queue + c.forward + transfer->offload + transfer->reload;
     }
@@ -533,7 +534,7 @@ private:
         auto& offloaded = ranks_[r].offloaded;
         const auto op = offloaded[i];
         const auto m = op.microbatch.position();
-        const auto ahead = (1.0 + options_.lead) * p_->storage_of(op.stage, 1).transfer->reload;
+        const auto ahead = (1.0 + options_.lead) * stash_transfer(*p_, op.stage)->reload;
         if (expected_gradient(op.stage, m) - ahead > now_ + time_share * now_) {
             // Reloads that wait for other gradients are reconsidered when these end.
             const auto gate = reachable_gradient(op.stage, m) - ahead;

@@ -55,13 +55,14 @@ template <pipeline_graph Graph, offload_policy Policy>
         for (const rank other : p.graph.all_ranks())
             if (p.transfer.link[r] == p.transfer.link[other]) f.link_mates[r].push_back(other);
         const auto least = least_memory(p, r);
-        f.least[r] = least.with_offloaded;
-        for (const stage s : least.offloaded) {
+        f.least[r] = least.with_options;
+        for (std::size_t i = 0; i < f.stages[r].size(); ++i) {
+            const stage s = f.stages[r][i];
+            f.largest_stash[r] = std::max(f.largest_stash[r], p.costs[s].activation);
+            if (!p.storage_of(s, least.options[i]).offloads()) continue;
             f.must_leave[s] = 1;
             f.host_for_must[r] += p.costs[s].activation;
         }
-        for (const stage s : f.stages[r])
-            f.largest_stash[r] = std::max(f.largest_stash[r], p.costs[s].activation);
     }
     return f;
 }

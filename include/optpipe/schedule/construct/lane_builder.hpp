@@ -38,7 +38,7 @@ struct lane_builder {
         const auto effect = memory_effect_of(p, op);
         held += effect.acquired_at_start;
         held -= effect.released_at_end;
-        if (op.kind == operation_kind::backward_input) weights.push_back(backward_weight(op.stage, op.microbatch));
+        if (op.kind == operation_kind::backward_input) weights.push_back(sibling(op, operation_kind::backward_weight));
     }
 };
 

@@ -71,8 +71,9 @@ private:
         std::vector<transfer_pair> transfer_pairs;
         for (std::size_t i = 0; i < members.size(); ++i)
             for (const stage s : p_.graph.all_stages()) {
-                if (p_.rank_of(s) != members[i] || !p_.plain_transfer(s)) continue;
-                const auto& [offload, reload] = *p_.storage_of(s, 1).transfer;
+                const auto transfer = stash_transfer(p_, s);
+                if (p_.rank_of(s) != members[i] || !transfer) continue;
+                const auto& [offload, reload] = *transfer;
                 std::size_t seen = 0;
                 for (const microbatch m : p_.graph.all_microbatches()) {
                     const auto cell = cell_numbering{p_.graph}(s, m);

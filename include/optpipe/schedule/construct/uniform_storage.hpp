@@ -2,15 +2,20 @@
 
 #include "optpipe/core/bounded_text.hpp"
 #include "optpipe/core/container.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/follow_storage.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -86,7 +91,7 @@ template <pipeline_graph Graph>
     return how;
 }
 
-/// A classic problem, without lists of storage options, for `options`. `with_storage` turns any valid order of it into
+/// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of it into
 /// a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits for memory.
 /// Builders that don't support storage options plan for it.
 ///
@@ -117,26 +122,29 @@ template <pipeline_graph Graph>
     return classic;
 }
 
-/// The names of options that every stage has and for which `uniform_problem` differs. If two options differ only by a
-/// transfer, the builder decides about the transfer, and only the first is listed.
+/// One storage option for all microbatches of each stage, and its name.
+template <auto Stages> struct uniform_choice {
+    bounded_text<32> name{};
+    storage_by_stage<Stages> options{};
+};
+
+/// The options that every stage has and for which `uniform_problem` differs. If two options differ only by a transfer,
+/// the builder decides about the transfer, and only the first is listed. A problem that builders support as it is has
+/// one choice, `keep`.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr std::vector<bounded_text<32>> distinct_option_names(const basic_problem<Graph>& p) {
-    using choice = storage_by_stage<Graph::stage_extent>;
-    std::vector<bounded_text<32>> names;
-    std::vector<choice> known;
-    const auto is_same = [&](const choice& a, const choice& b) {
-        for (const stage s : p.graph.all_stages())
-            if (uniform_storage_of(p, s, a[s]) != uniform_storage_of(p, s, b[s])) return false;
-        return true;
-    };
+[[nodiscard]] constexpr std::vector<uniform_choice<Graph::stage_extent>>
+uniform_choices(const basic_problem<Graph>& p) {
+    std::vector<uniform_choice<Graph::stage_extent>> choices;
     for (const auto& name : common_option_names(p)) {
         const auto options = *find_common_option(p, name.view());
-        if (std::any_of(known.begin(), known.end(), [&](const choice& other) { return is_same(other, options); }))
-            continue;
-        known.push_back(options);
-        names.push_back(name);
+        const auto is_same = [&](const auto& other) {
+            for (const stage s : p.graph.all_stages())
+                if (uniform_storage_of(p, s, other.options[s]) != uniform_storage_of(p, s, options[s])) return false;
+            return true;
+        };
+        if (std::none_of(choices.begin(), choices.end(), is_same)) choices.push_back({name, options});
     }
-    return names;
+    return choices;
 }
 
 /// Converts an order of `uniform_problem(p, options)` to one of `p`.
@@ -145,28 +153,70 @@ template <pipeline_graph Graph>
                                                         const storage_by_stage<Graph::stage_extent>& options,
                                                         const basic_order<Graph>& classic) {
     const cell_numbering cell{p.graph};
-    std::vector<unsigned char> offloaded(cell.size(), 0);
+    std::vector<std::size_t> used(cell.size(), 0);
     for (const auto& op : classic.operations)
-        if (op.kind == operation_kind::offload) offloaded[cell(op)] = 1;
-    per_stage<uniform_storage, Graph::stage_extent> how(p.graph.stages());
-    for (const stage s : p.graph.all_stages())
-        how[s] = uniform_storage_of(p, s, options[s]);
-
-    basic_order<Graph> result{classic.graph, {}};
-    for (auto op : classic.operations) {
-        const auto& own = how[op.stage];
-        const auto used = offloaded[cell(op)] ? own.offloaded : own.kept;
-        op.storage = static_cast<storage_index>(used);
-        if (is_gradient(op.kind)) {
-            if (own.always_transfers) result.operations.push_back(sibling(op, operation_kind::reload));
-            if (p.storage_of(op.stage, used).recomputes())
-                result.operations.push_back(sibling(op, operation_kind::recompute));
+        if (op.kind == operation_kind::offload) used[cell(op)] = 1;
+    for (const stage s : p.graph.all_stages()) {
+        const auto how = uniform_storage_of(p, s, options[s]);
+        for (const microbatch m : p.graph.all_microbatches()) {
+            auto& own = used[cell(s, m)];
+            own = own == 0 ? how.kept : how.offloaded;
         }
-        result.operations.push_back(op);
-        if (op.kind == operation_kind::forward && own.always_transfers)
-            result.operations.push_back(sibling(op, operation_kind::offload));
     }
-    return result;
+    return {classic.graph, follow_storage(p, classic.operations, used)};
+}
+
+/// The schedule of a builder in which all microbatches of a stage use the same storage option: 1F1B with full
+/// recomputation, and so on. The builder plans for `uniform_problem`.
+template <pipeline_graph Graph, class Builder>
+[[nodiscard]] constexpr outcome<basic_schedule<Graph>>
+build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
+                       const storage_by_stage<Graph::stage_extent>& options, stop_check stop = {}) {
+    const auto classic = uniform_problem(p, options);
+    const auto built = build_schedule(classic, build, stop);
+    if (built) return time_order(p, with_storage(p, options, order_of(*built)));
+    auto why = built.why();
+    // Converted to the memory of the problem, of which the builder saw less.
+    if (why.reason == refusal_reason::over_memory) {
+        why.needed += p.memory_limit[why.rank] - classic.memory_limit[why.rank];
+        why.limit = p.memory_limit[why.rank];
+        // There may be a schedule with other options.
+        if (!why.sentence.empty())
+            why.sentence = {why.sentence.view(), ", with this storage option for all microbatches"};
+    }
+    return why;
+}
+
+/// A schedule, and the storage option that all its stages use.
+template <pipeline_graph Graph> struct uniform_schedule {
+    bounded_text<32> option{};
+    outcome<basic_schedule<Graph>> result{};
+};
+
+/// The best schedule over the storage options that every stage has. If there is none, the refusal that lacks least
+/// memory. A stop request ends the search with the best one found.
+template <pipeline_graph Graph, class Builder>
+[[nodiscard]] constexpr uniform_schedule<Graph>
+build_best_uniform_schedule(const basic_problem<Graph>& p, const Builder& build, stop_check stop = {}) {
+    uniform_schedule<Graph> best;
+    best.result = does_not_apply("no storage option is common to all stages");
+    const auto lack = [](const refusal& why) {
+        return why.reason == refusal_reason::over_memory ? why.needed - why.limit : memory_size::unlimited();
+    };
+    const auto is_better = [&](const outcome<basic_schedule<Graph>>& made) {
+        if (made && best.result) return objective_of(p, *made) < objective_of(p, *best.result);
+        if (made || best.result) return made.has_value();
+        return lack(made.why()) < lack(best.result.why());
+    };
+    for (const auto& [name, options] : uniform_choices(p)) {
+        auto made = build_uniform_schedule(p, build, options, stop);
+        if (stop.is_requested() && !made) {
+            if (!best.result) best.result = was_stopped();
+            break;
+        }
+        if (best.option.empty() || is_better(made)) best = {name, std::move(made)};
+    }
+    return best;
 }
 
 } // namespace optpipe

@@ -5,7 +5,10 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/follow_storage.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -167,37 +170,31 @@ private:
 
 } // namespace detail
 
-/// The serial order, one microbatch after the other. Stashes that must be offloaded are offloaded at once, and each
-/// stage uses the storage option that needs least memory together with the others. Valid whenever any schedule is.
+/// The serial order, one microbatch after the other, with the storage options of `least`. Stashes that must be
+/// offloaded are offloaded at once. Valid whenever any schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
                                                          const least_memory_by_rank<Graph>& least) {
-    per_stage<std::size_t, Graph::stage_extent> option(p.graph.stages());
-    for (const rank r : p.graph.all_ranks()) {
-        for (const stage s : least[r].offloaded)
-            option[s] = 1;
-        auto next = least[r].options.begin();
-        for (const stage s : p.graph.all_stages())
-            if (p.rank_of(s) == r && next != least[r].options.end()) option[s] = *next++;
+    storage_by_stage<Graph::stage_extent> option(p.graph.stages());
+    per_rank<std::size_t, Graph::rank_extent> next(p.graph.ranks());
+    for (const stage s : p.graph.all_stages()) {
+        const rank r = p.rank_of(s);
+        option[s] = least[r].options[next[r]++];
     }
     basic_order<Graph> result{p.graph, {}};
-    auto& operations = result.operations;
+    const cell_numbering cell{p.graph};
+    std::vector<std::size_t> used(cell.size());
     for (const microbatch m : p.graph.all_microbatches()) {
         for (const stage s : p.graph.all_stages()) {
-            operations.push_back(forward(s, m));
-            if (p.storage_of(s, option[s]).offloads()) operations.push_back(offload_of(s, m));
+            result.operations.push_back(forward(s, m));
+            used[cell(s, m)] = option[s];
         }
         for (std::size_t i = p.graph.stages(); i-- > 0;) {
             const stage s{i};
-            const auto stored = p.storage_of(s, option[s]);
-            if (stored.offloads()) operations.push_back(reload_of(s, m));
-            if (stored.recomputes()) operations.push_back(recompute_of(s, m));
-            detail::append_backward(operations, p, s, m, stored.restored(p.costs[s]));
+            detail::append_backward(result.operations, p, s, m, p.storage_of(s, option[s]).restored(p.costs[s]));
         }
     }
-    for (auto& op : operations)
-        op.storage = static_cast<storage_index>(option[op.stage]);
-    return result;
+    return {p.graph, follow_storage(p, result.operations, used)};
 }
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
@@ -205,14 +202,31 @@ template <pipeline_graph Graph>
 }
 
 /// A decent order, in the time of a sort: it runs the number of microbatches that the memory holds without offloading,
-/// at equal distances. It runs one microbatch at a time if even one must be offloaded, or if there are lists of storage
-/// options. Valid whenever any schedule is.
+/// at equal distances, with the storage option that all stages have, fits, and takes least work. It runs one microbatch
+/// at a time if there is no such option. Valid whenever any schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
                                                                const least_memory_by_rank<Graph>& least) {
-    const bool must_offload = std::any_of(
-        least.begin(), least.end(), [](const least_memory_result& on_rank) { return !on_rank.offloaded.empty(); });
-    return must_offload || p.has_storage_options() ? one_at_a_time(p, least) : detail::periodic_order<Graph>{p}.run();
+    const auto work_of = [&](const storage_by_stage<Graph::stage_extent>& options) {
+        duration work{};
+        for (const stage s : p.graph.all_stages())
+            work += p.storage_of(s, options[s]).extra_work();
+        return work;
+    };
+    auto choices = uniform_choices(p);
+    std::stable_sort(choices.begin(), choices.end(),
+                     [&](const auto& a, const auto& b) { return work_of(a.options) < work_of(b.options); });
+    for (const auto& [name, options] : choices) {
+        auto kept = uniform_problem(p, options);
+        bool transfers = false;
+        for (const stage s : p.graph.all_stages()) {
+            transfers = transfers || uniform_storage_of(p, s, options[s]).always_transfers;
+            kept.set_stage(s, kept.costs[s]); // without transfers
+        }
+        if (!transfers && fits_one_at_a_time(kept))
+            return with_storage(p, options, detail::periodic_order<Graph>{kept}.run());
+    }
+    return one_at_a_time(p, least);
 }
 
 } // namespace optpipe

@@ -1,11 +1,10 @@
-#include "optpipe/schedule/builders/uniform_storage.hpp"
-
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_auto.hpp"
 #include "optpipe/schedule/builders/zero_bubble_v.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
