@@ -5,8 +5,8 @@
 #include <optpipe/io/escape.hpp>
 #include <optpipe/milp/io/read_model.hpp>
 #include <optpipe/milp/io/read_text.hpp>
-#include <optpipe/milp/search/cores.hpp>
 #include <optpipe/milp/solve.hpp>
+#include <optpipe/parallel/arena.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -48,7 +48,7 @@ std::string json_of(const milp::model& m, const milp::result& r, double gap) {
 milp::solve_options options_from(const solve_options& given) {
     milp::solve_options options;
     if (given.time_limit) options.time_limit = std::chrono::duration<double>{*given.time_limit};
-    options.threads = given.threads > 0 ? given.threads : milp::search::available_cores();
+    options.threads = given.threads > 0 ? given.threads : optpipe::parallel::available_cores();
     options.seed = given.seed;
     options.relative_gap = given.gap;
     if (given.log) options.log = [](std::string_view line) { std::cerr << line << '\n'; };

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "optpipe/core/common_divisor.hpp"
 #include "optpipe/formulation/operation_table.hpp"
-#include "optpipe/milp/search/implied_integers.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace optpipe::formulation {
     for (const rank r : t.problem().graph.all_ranks())
         for (const rank q : t.problem().graph.all_ranks())
             times.push_back(t.problem().p2p(r, q).value());
-    const auto grid = milp::search::detail::common_divisor_of(times);
+    const auto grid = common_divisor_of(times);
     return grid && *grid > 0.0 ? grid : std::nullopt;
 }
 

@@ -5,7 +5,7 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/stop_check.hpp"
-#include "optpipe/milp/search/cores.hpp"
+#include "optpipe/parallel/arena.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
@@ -32,9 +32,6 @@
 #include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
-#include <oneapi/tbb/task_arena.h>
-#include <oneapi/tbb/task_scheduler_observer.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -52,7 +49,7 @@ namespace detail {
 
 /// At most one thread per core.
 inline std::size_t thread_count(const plan_options& options) {
-    const auto cores = milp::search::available_cores();
+    const auto cores = parallel::available_cores();
     return options.threads > 0 ? std::min(options.threads, cores) : cores;
 }
 
@@ -134,29 +131,23 @@ inline std::optional<schedule> start_of(const problem& p, const plan_options& op
 }
 
 /// While this object lives, the thread that made it and the arena's threads are counted as threads of the search.
-class counted_threads : oneapi::tbb::task_scheduler_observer {
+class counted_threads : parallel::arena_observer {
 public:
-    counted_threads(oneapi::tbb::task_arena& arena, std::shared_ptr<processor_share> processor)
-        : oneapi::tbb::task_scheduler_observer{arena}, processor_{std::move(processor)} {
+    counted_threads(parallel::arena& arena, std::shared_ptr<processor_share> processor)
+        : parallel::arena_observer{arena}, processor_{std::move(processor)} {
         if (!processor_) return;
         processor_->enter(this);
-        observe(true);
+        start();
     }
-    counted_threads(const counted_threads&) = delete;
-    counted_threads& operator=(const counted_threads&) = delete;
     ~counted_threads() override {
         if (!processor_) return;
-        observe(false);
+        stop();
         processor_->leave_all(this);
     }
 
 private:
-    void on_scheduler_entry(bool is_worker) override {
-        if (is_worker) processor_->enter(this);
-    }
-    void on_scheduler_exit(bool is_worker) override {
-        if (is_worker) processor_->leave(this);
-    }
+    void joined() override { processor_->enter(this); }
+    void left() override { processor_->leave(this); }
 
     std::shared_ptr<processor_share> processor_;
 };
@@ -174,7 +165,7 @@ public:
     [[nodiscard]] search_state& state() { return state_; }
 
     outcome<plan_result> run() {
-        oneapi::tbb::task_arena arena{static_cast<int>(threads_)};
+        parallel::arena arena{threads_};
         const counted_threads counted{arena, options_.processor};
         arena.execute([&] { search(); });
         if (state_.abandoned()) return was_stopped();

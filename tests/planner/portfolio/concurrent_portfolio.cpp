@@ -1,12 +1,11 @@
 #include "optpipe/planner/portfolio/concurrent_portfolio.hpp"
 
+#include "optpipe/parallel/arena.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "planner/portfolio/fake_strategies.hpp"
 
 #include <doctest/doctest.h>
-#include <oneapi/tbb/info.h>
-#include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
 #include <atomic>
@@ -33,8 +32,7 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
 
 void run(search_state& state, const std::vector<any_search_strategy>& strategies, std::size_t threads, run_log& log) {
     state.offer(one_at_a_time(state.problem()), "start");
-    const auto cores = static_cast<std::size_t>(oneapi::tbb::info::default_concurrency());
-    oneapi::tbb::task_arena arena{static_cast<int>(std::min(threads, cores))};
+    parallel::arena arena{std::min(threads, parallel::available_cores())};
     arena.execute([&] { run_concurrent_portfolio(state, strategies, {.threads = threads}, log); });
 }
 
@@ -231,7 +229,7 @@ TEST_CASE("a strategy that finds nothing is called less and less often, unless i
 }
 
 TEST_CASE("a cooperative strategy runs several times at once, with seeds of their own") {
-    if (oneapi::tbb::info::default_concurrency() < 2) return;
+    if (parallel::available_cores() < 2) return;
     recorder::record made;
     std::stop_source source;
     search_state state{unit_problem(2, 4), {.stop = source.get_token()}};
@@ -275,7 +273,7 @@ TEST_CASE("a proof, a stop request and a deadline end the search, and stop every
 }
 
 TEST_CASE("a strategy that looks at stop requests alone is stopped, too, once the gap is reached") {
-    if (oneapi::tbb::info::default_concurrency() < 2) return;
+    if (parallel::available_cores() < 2) return;
     search_state state{unit_problem(3, 6), {.gap = 0.99}};
     std::atomic<bool> begun{false};
     std::atomic<bool> stopped{false};

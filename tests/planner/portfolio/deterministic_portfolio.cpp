@@ -1,5 +1,6 @@
 #include "optpipe/planner/portfolio/deterministic_portfolio.hpp"
 
+#include "optpipe/parallel/arena.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
@@ -11,9 +12,8 @@
 #include "planner/portfolio/fake_strategies.hpp"
 
 #include <doctest/doctest.h>
-#include <oneapi/tbb/info.h>
-#include <oneapi/tbb/task_arena.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <stdexcept>
@@ -41,15 +41,12 @@ struct outcome_of_batches {
     friend bool operator==(const outcome_of_batches&, const outcome_of_batches&) = default;
 };
 
-/// TBB complains about arenas with more threads than cores.
-std::size_t cores() { return static_cast<std::size_t>(oneapi::tbb::info::default_concurrency()); }
-
 outcome_of_batches run(const problem& p, const std::vector<any_search_strategy>& strategies,
                        deterministic_options options, search_limits limits = {}) {
     search_state state{p, std::move(limits)};
     state.offer(one_at_a_time(p), "start");
     run_log log;
-    oneapi::tbb::task_arena arena{static_cast<int>(std::min(options.threads, cores()))};
+    parallel::arena arena{std::min(options.threads, parallel::available_cores())};
     arena.execute([&] { run_deterministic_portfolio(state, strategies, options, log); });
     outcome_of_batches result;
     const auto best = state.incumbent();
@@ -139,7 +136,7 @@ TEST_CASE("a proof stops later jobs and drops their results") {
 }
 
 TEST_CASE("what a later job found before an earlier one settled the search is dropped, too") {
-    if (cores() < 2) return;
+    if (parallel::available_cores() < 2) return;
     const auto p = unit_problem(4, 8);
     const auto settling = *build_schedule(p, one_forward_one_backward);
     const auto better = *build_schedule(p, zero_bubble_h1);

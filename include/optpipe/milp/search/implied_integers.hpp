@@ -1,12 +1,11 @@
 #pragma once
 
+#include "optpipe/core/common_divisor.hpp"
 #include "optpipe/milp/search/problem.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -15,54 +14,6 @@
 
 namespace optpipe::milp::search {
 namespace detail {
-
-/// The greatest common divisor of decimals with few digits, if it can be determined.
-class common_divisor {
-public:
-    /// False if `value` has too many digits.
-    bool add(double value) {
-        value = std::abs(value);
-        if (value == 0.0) return true;
-        for (std::size_t power = power_; power < powers; ++power) {
-            const double scaled = value * scale_of(power);
-            if (scaled > largest) return false;
-            const double nearest = std::round(scaled);
-            const double off = std::abs(scaled - nearest);
-            if (nearest < 1.0 || off > std::min(exactness * std::max(1.0, nearest), farthest)) continue;
-            raise_to(power);
-            common_ = std::gcd(common_, static_cast<std::int64_t>(nearest));
-            return true;
-        }
-        return false;
-    }
-    /// The divisor; 0 if only zeros were added.
-    [[nodiscard]] double value() const { return static_cast<double>(common_) / scale_of(power_); }
-
-private:
-    static constexpr std::size_t powers = 7;
-    static constexpr double largest = 1e12;
-    static constexpr double exactness = 1e-12;
-    static constexpr double farthest = 1e-3; ///< most distance from a multiple; without it large values always pass
-
-    static double scale_of(std::size_t power) {
-        constexpr std::array<double, powers> scales{1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
-        return scales[power];
-    }
-    void raise_to(std::size_t power) {
-        for (; power_ < power; ++power_)
-            common_ *= 10;
-    }
-
-    std::int64_t common_ = 0;
-    std::size_t power_ = 0;
-};
-
-[[nodiscard]] inline std::optional<double> common_divisor_of(std::span<const double> values) {
-    common_divisor measure;
-    for (const double v : values)
-        if (std::isfinite(v) && !measure.add(v)) return std::nullopt;
-    return measure.value();
-}
 
 /// A lower side in units, rounded to an integer: to the nearest if the noise explains the difference, else up.
 [[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
@@ -117,7 +68,7 @@ private:
     }
     /// Adopts the columns that can all move up (`way` 1) or down (-1) until an integral value stops them.
     void push(double way) {
-        std::vector<detail::common_divisor> stops(problem_.columns());
+        std::vector<common_divisor> stops(problem_.columns());
         std::vector<unsigned char> free(problem_.columns());
         for (std::size_t j = 0; j < problem_.columns(); ++j) {
             const double limit = way > 0.0 ? problem_.upper[j] : -problem_.lower[j];
@@ -138,7 +89,7 @@ private:
             if (std::isfinite(bound) && (std::abs(bound) > widest || bound != std::round(bound))) return false;
         return true;
     }
-    void push_in_row(std::size_t i, double way, std::vector<detail::common_divisor>& stops,
+    void push_in_row(std::size_t i, double way, std::vector<common_divisor>& stops,
                      std::vector<unsigned char>& free) const {
         const auto entries = problem_.row_entries(i);
         const auto others =
@@ -230,7 +181,7 @@ private:
     problem& problem_;
     std::vector<std::size_t> group_;
     std::vector<unsigned char> bad_;
-    std::vector<detail::common_divisor> measures_;
+    std::vector<common_divisor> measures_;
     std::vector<std::size_t> chosen_;
 };
 
@@ -246,7 +197,7 @@ inline void make_rows_integral(problem& p) {
             coefficients.push_back(e.coefficient);
         }
         if (!all_integral || coefficients.empty()) continue;
-        const auto measure = detail::common_divisor_of(coefficients);
+        const auto measure = common_divisor_of(coefficients);
         if (!measure || *measure <= 0.0) continue;
         for (auto k = p.row_start[i]; k < p.row_start[i + 1]; ++k)
             p.entries[k].coefficient = std::round(p.entries[k].coefficient / *measure);
@@ -265,7 +216,7 @@ inline void make_rows_integral(problem& p) {
         if (!p.is_integral(j)) return 0.0;
         costs.push_back(p.cost[j]);
     }
-    return detail::common_divisor_of(costs).value_or(0.0);
+    return common_divisor_of(costs).value_or(0.0);
 }
 
 } // namespace optpipe::milp::search

@@ -6,12 +6,12 @@
 #include "optpipe/milp/search/cuts/separation.hpp"
 #include "optpipe/milp/search/heuristics/controller.hpp"
 #include "optpipe/milp/search/memory_share.hpp"
-#include "optpipe/milp/search/parallel/workers.hpp"
 #include "optpipe/milp/search/propagation/propagator.hpp"
 #include "optpipe/milp/search/tree/node.hpp"
 #include "optpipe/milp/search/tree/proof_row.hpp"
 #include "optpipe/milp/search/tree/relaxation.hpp"
 #include "optpipe/milp/search/tree/tree_worker.hpp"
+#include "optpipe/parallel/workers.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -215,7 +215,7 @@ private:
             });
         };
         context_->limits->expect_relaxations(2);
-        workers{2, job}.run(2);
+        parallel::workers{2, job}.run(2);
         merge_prover_results();
         if (prover_->done()) return root_outcome::closed;
         if (outcome != root_outcome::open) return outcome;
@@ -290,7 +290,7 @@ private:
             else if (proves_in_parallel())
                 together([&] { prove_until(is_finished); });
         };
-        workers{jobs, job}.run(jobs);
+        parallel::workers{jobs, job}.run(jobs);
         for (const auto& w : all) {
             w->found().publish(*context_);
             take_point(w->found().point);

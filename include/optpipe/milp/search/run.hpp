@@ -5,11 +5,9 @@
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/options.hpp"
 #include "optpipe/milp/result.hpp"
-#include "optpipe/milp/search/cores.hpp"
 #include "optpipe/milp/search/driver.hpp"
 #include "optpipe/milp/search/given_hooks.hpp"
-
-#include <oneapi/tbb/task_arena.h>
+#include "optpipe/parallel/arena.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -23,14 +21,13 @@ OPTPIPE_INLINE result run(const model& m, const solve_options& options, given_ho
     OPTPIPE_EXPECT(options.relative_gap >= 0.0 && options.relative_gap <= 1.0, "milp: a relative gap is from 0 to 1");
     OPTPIPE_EXPECT(options.absolute_gap >= 0.0, "milp: an absolute gap isn't negative");
     auto possible = options;
-    possible.threads = std::min(options.threads, available_cores());
+    possible.threads = std::min(options.threads, parallel::available_cores());
     return driver{m, possible, std::move(hooks)}.solve();
 }
 OPTPIPE_INLINE result run_in_own_arena(const model& m, const solve_options& options, given_hooks hooks) {
-    const auto threads = std::min(options.threads, available_cores());
+    const auto threads = std::min(options.threads, parallel::available_cores());
     if (threads <= 1) return run(m, options, std::move(hooks));
-    oneapi::tbb::task_arena arena{static_cast<int>(threads)};
-    return arena.execute([&] { return run(m, options, std::move(hooks)); });
+    return parallel::arena{threads}.execute([&] { return run(m, options, std::move(hooks)); });
 }
 
 } // namespace optpipe::milp::search

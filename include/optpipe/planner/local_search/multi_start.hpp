@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/core/quantity.hpp"
-#include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/parallel/workers.hpp"
 #include "optpipe/planner/local_search/local_search.hpp"
 #include "optpipe/planner/local_search/parameters.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
@@ -92,7 +92,7 @@ private:
             const std::scoped_lock lock{mutex};
             longest = std::max(longest, watch.seconds());
         };
-        milp::search::workers{starts_.size(), one}.run(options_.threads);
+        parallel::workers{starts_.size(), one}.run(options_.threads);
         std::erase_if(found, [](const search_start& each) { return each.made.operations.empty(); });
         starts_ = std::move(found);
     }

@@ -63,7 +63,7 @@ void run_concurrent_portfolio(search_state& state, const std::vector<any_search_
 
 #if OPTPIPE_DEFINES(planner)
 #include "optpipe/core/deadline.hpp"
-#include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/parallel/workers.hpp"
 #include "optpipe/planner/portfolio/linked_stop.hpp"
 
 #include <algorithm>
@@ -298,7 +298,7 @@ OPTPIPE_INLINE void run_concurrent_portfolio(search_state& state, const std::vec
             if (state.done()) stop.request_stop();
         }
     };
-    milp::search::workers{options.threads, work}.run(options.threads);
+    parallel::workers{options.threads, work}.run(options.threads);
 }
 
 } // namespace optpipe

@@ -44,7 +44,7 @@ void run_deterministic_portfolio(search_state& state, const std::vector<any_sear
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(planner)
-#include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/parallel/workers.hpp"
 #include "optpipe/planner/portfolio/linked_stop.hpp"
 
 #include <atomic>
@@ -75,7 +75,7 @@ public:
 
     void run(std::size_t threads, run_log& log) {
         const auto one = [&](std::size_t k) { run_job(k, log); };
-        milp::search::workers{jobs_.size(), one}.run(threads);
+        parallel::workers{jobs_.size(), one}.run(threads);
         for (std::size_t k = 0; k < jobs_.size() && k <= settled_; ++k) {
             state_.try_strategy(jobs_[k].strategy->name(), [&] {
                 if (found_[k].incumbent) state_.offer(*found_[k].incumbent, jobs_[k].strategy->name());

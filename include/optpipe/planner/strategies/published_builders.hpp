@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/core/stop_check.hpp"
-#include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/parallel/workers.hpp"
 #include "optpipe/planner/local_search/multi_start.hpp"
 #include "optpipe/planner/plan_options.hpp"
 #include "optpipe/planner/plan_result.hpp"
@@ -228,7 +228,7 @@ private:
                    std::size_t threads, const std::function<void()>& beside = {}) {
         const std::size_t others = beside ? 1 : 0;
         const auto one = [&](std::size_t i) { i < others ? beside() : build(which[i - others], until); };
-        milp::search::workers{which.size() + others, one}.run(threads);
+        parallel::workers{which.size() + others, one}.run(threads);
         if (best_.empty() || state_.abandoned()) return;
         // Checking a schedule takes longer than a stop may.
         if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;

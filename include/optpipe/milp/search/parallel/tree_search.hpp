@@ -5,9 +5,9 @@
 #include "optpipe/milp/search/context.hpp"
 #include "optpipe/milp/search/heuristics/controller.hpp"
 #include "optpipe/milp/search/memory_share.hpp"
-#include "optpipe/milp/search/parallel/workers.hpp"
 #include "optpipe/milp/search/tree/node_queue.hpp"
 #include "optpipe/milp/search/tree/tree_worker.hpp"
+#include "optpipe/parallel/workers.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -117,7 +117,7 @@ private:
                 throw;
             }
         };
-        workers{threads, job}.run(threads);
+        parallel::workers{threads, job}.run(threads);
     }
     void work_opportunistically(std::size_t t) {
         while (!context_->limits->over() && !finish_if_done()) {
@@ -231,7 +231,7 @@ private:
             workers_[k]->dive(std::move(heads[k]), with_.nodes_per_dive, open[k], [](std::vector<node>&) {});
         };
         const auto tasks = heads.size() + (proof ? 1 : 0);
-        workers{tasks, work}.run(context_->options->threads);
+        parallel::workers{tasks, work}.run(context_->options->threads);
         for (std::size_t k = 0; k < heads.size(); ++k) {
             busy_bounds_[k] = infinity;
             merge_worker(k, open[k]);

@@ -17,7 +17,7 @@
 #define OPTPIPE_UNWATCHED
 #endif
 
-namespace optpipe::milp::search {
+namespace optpipe::parallel {
 namespace detail {
 
 /// `release` and `acquire` tell a thread sanitizer that everything before `release` happens before `acquire` of the
@@ -101,6 +101,6 @@ private:
     std::exception_ptr failure_;
 };
 
-} // namespace optpipe::milp::search
+} // namespace optpipe::parallel
 
 #undef OPTPIPE_UNWATCHED

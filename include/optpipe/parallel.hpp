@@ -1,0 +1,4 @@
+#pragma once
+
+#include "optpipe/parallel/arena.hpp"
+#include "optpipe/parallel/workers.hpp"
