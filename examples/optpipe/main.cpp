@@ -1,4 +1,8 @@
+#include "command_table.hpp"
 #include "commands.hpp"
+#include "completion.hpp"
+#include "files.hpp"
+#include "manual.hpp"
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
@@ -14,6 +18,7 @@
 #include <functional>
 #include <iostream>
 #include <new>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -431,6 +436,49 @@ void add_help(CLI::App& app, std::string& name, std::function<int()>& chosen) {
     });
 }
 
+std::vector<std::string> words_of(const std::string& list) {
+    std::vector<std::string> words;
+    std::istringstream rest{list};
+    for (std::string word; std::getline(rest >> std::ws, word, ',');)
+        words.push_back(word);
+    return words;
+}
+
+program::command_table table_of(const CLI::App& app) {
+    return program::table_of(app, {{"--method", words_of("best, " + program::method_names())},
+                                   {"--model", words_of(program::model_names())},
+                                   {"--placement", {"linear", "loop", "v"}},
+                                   {"COMMAND", names_of_commands(app)}});
+}
+
+/// A text that the program makes of its own options, and its output file.
+struct own_text {
+    std::string shell;
+    std::string out = "-";
+};
+
+void add_own_text(CLI::App& command, own_text& o, std::function<int()>& chosen, std::function<std::string()> text) {
+    command.add_option("--out", o.out, "Where it goes (default: standard output)");
+    command.callback([&o, &chosen, text] {
+        chosen = [&o, text] {
+            program::outputs files{{}, {{"--out", o.out}}};
+            files.write("--out", text);
+            return files.status(program::success);
+        };
+    });
+}
+
+void add_completion(CLI::App& app, own_text& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("completion", "Write the script that completes this command line in a shell");
+    command->add_option("SHELL", o.shell, "The shell")->required()->check(CLI::IsMember(program::shell_names));
+    add_own_text(*command, o, chosen, [&] { return program::completion_script(table_of(app), o.shell); });
+}
+
+void add_man_page(CLI::App& app, own_text& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("man-page", "Write the manual page of this program, for man");
+    add_own_text(*command, o, chosen, [&] { return program::manual_page(table_of(app)); });
+}
+
 [[nodiscard]] bool is_number(const CLI::Option& option) {
     const auto type = option.get_type_name();
     const auto name = type.substr(0, type.find(':')); // the values that it takes follow
@@ -519,6 +567,8 @@ int main(int count, char** arguments) {
     program::export_mps_options export_mps;
     program::import_solution_options import_solution;
     std::string help;
+    own_text completion;
+    own_text man_page;
     std::function<int()> chosen;
     add_plan(app, plan, chosen);
     add_new(app, new_problem, chosen);
@@ -538,6 +588,8 @@ int main(int count, char** arguments) {
     add_import_solution(app, import_solution, chosen);
 #endif
     add_help(app, help, chosen);
+    add_completion(app, completion, chosen);
+    add_man_page(app, man_page, chosen);
     refuse_empty_numbers(app);
     try {
         app.parse(count, arguments);
