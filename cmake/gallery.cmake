@@ -15,7 +15,7 @@ function(optpipe_exhibit method problem header title when)
     string(REGEX REPLACE "[:=,]" "-" file ${method})
     set(plan ${optpipe_source}/build/gallery/${file}.json)
     optpipe_run(${program} plan ${gallery}/${problem}.json --method ${method} --out ${plan} --quiet)
-    optpipe_run(${program} draw ${plan} --problem ${gallery}/${problem}.json --svg ${gallery}/${file}.svg)
+    optpipe_run(${program} draw ${gallery}/${problem}.json ${plan} --svg ${gallery}/${file}.svg)
 
     file(READ ${plan} schedule)
     string(JSON objective GET ${schedule} objective)

@@ -51,4 +51,5 @@ install(
     DESTINATION ${package_dir}
     COMPONENT optpipe_development
 )
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/schemas DESTINATION ${CMAKE_INSTALL_DATADIR}/optpipe COMPONENT optpipe_development)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT optpipe_development)

@@ -59,7 +59,7 @@ void add_measures(ordered_json& result, const optpipe::problem& p, const optpipe
 } // namespace
 
 int check(const check_options& options) {
-    const outputs none{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}}, {}};
+    const outputs none{{{"PROBLEM", options.problem.path}, {"PLAN", options.schedule}}, {}};
     const auto given = read_problem(options.problem);
     const auto document = read_schedule(options.schedule);
     const auto p = problem_for(given, document);

@@ -17,6 +17,12 @@ inline constexpr int no_solution = 3;
 /// Ended by the first SIGINT or SIGTERM; the results found until then are written and printed.
 inline constexpr int stopped_by_signal = 4;
 
+/// A file of a problem, or of layers, and changes of its fields, each as in "memory_limit[3]=40".
+struct problem_file {
+    std::string path;
+    std::vector<std::string> changes;
+};
+
 struct search_options {
     std::optional<double> time_limit;
     unsigned threads = 0;
@@ -36,7 +42,7 @@ struct plan_files {
 };
 
 struct plan_options {
-    std::string problem;
+    problem_file problem;
     std::string method;
     search_options search;
     bool deterministic = false;
@@ -53,7 +59,7 @@ struct plan_options {
 int plan(const plan_options& options);
 
 struct partition_options {
-    std::string layers;
+    problem_file layers;
     search_options search;
     /// Output file of the problem.
     std::string out;
@@ -91,20 +97,20 @@ int new_problem(const new_options& options);
 std::string model_names();
 
 struct compare_options {
-    std::string problem;
+    problem_file problem;
     std::string json;
 };
 int compare(const compare_options& options);
 
 struct check_options {
-    std::string problem;
+    problem_file problem;
     std::string schedule;
     bool json = false;
 };
 int check(const check_options& options);
 
 struct why_options {
-    std::string problem;
+    problem_file problem;
     std::string schedule;
     /// Time limit of each plan in seconds.
     double time_limit = 1.0;
@@ -114,7 +120,7 @@ struct why_options {
 int why(const why_options& options);
 
 struct run_options {
-    std::string problem;
+    problem_file problem;
     std::string schedule;
     std::size_t steps = 1;
     /// Seconds per unit of the problem's time.
@@ -131,7 +137,7 @@ struct run_options {
 int run(const run_options& options);
 
 struct profile_options {
-    std::string problem;
+    problem_file problem;
     /// Schedule files, each with one step, and profile files.
     std::vector<std::string> measured;
     std::string out;
@@ -143,7 +149,7 @@ int profile(const profile_options& options);
 
 struct draw_options {
     std::string schedule;
-    std::string problem;
+    problem_file problem;
     std::string measured;
     std::string svg;
     std::string html;
@@ -156,7 +162,7 @@ struct draw_options {
 int draw(const draw_options& options);
 
 struct export_csv_options {
-    std::string problem;
+    problem_file problem;
     std::string schedule;
     std::string format = "compute_only";
     bool without_storage = false;
@@ -167,7 +173,7 @@ struct export_csv_options {
 int export_csv(const export_csv_options& options);
 
 struct import_csv_options {
-    std::string problem;
+    problem_file problem;
     std::string csv;
     std::string out;
 };
@@ -175,7 +181,7 @@ struct import_csv_options {
 int import_csv(const import_csv_options& options);
 
 struct export_megatron_options {
-    std::string problem;
+    problem_file problem;
     std::string schedule;
     /// Layers of each stage: "8", or "7+1" with layers of multi-token prediction. One text for all stages, or one per
     /// stage.
@@ -199,7 +205,7 @@ struct solve_options {
 int solve(const solve_options& options);
 
 struct export_mps_options {
-    std::string problem;
+    problem_file problem;
     std::string out;
     std::optional<double> horizon;
     bool in_order = false;
@@ -210,7 +216,7 @@ struct export_mps_options {
 int export_mps(const export_mps_options& options);
 
 struct import_solution_options {
-    std::string problem;
+    problem_file problem;
     std::string solution;
     std::string out;
 };

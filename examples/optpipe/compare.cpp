@@ -47,7 +47,7 @@ std::string to_json(const optpipe::problem& p, optpipe::duration bound,
 } // namespace
 
 int compare(const compare_options& options) {
-    outputs files{{{"PROBLEM", options.problem}}, {{"--json", options.json}}};
+    outputs files{{{"PROBLEM", options.problem.path}}, {{"--json", options.json}}};
     const auto p = read_problem(options.problem);
     const auto bound = optpipe::bounds_of(p).best();
     const interruption interrupted{true};

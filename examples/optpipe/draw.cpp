@@ -85,7 +85,7 @@ optpipe::view_window window_of(const draw_options& options, const optpipe::probl
 } // namespace
 
 int draw(const draw_options& options) {
-    outputs files{{{"SCHEDULE", options.schedule}, {"--problem", options.problem}, {"--measured", options.measured}},
+    outputs files{{{"PROBLEM", options.problem.path}, {"PLAN", options.schedule}, {"--measured", options.measured}},
                   {{"--svg", options.svg}, {"--html", options.html}, {"--trace", options.trace}}};
     const auto given = read_problem(options.problem);
     auto document = read_schedule(options.schedule);

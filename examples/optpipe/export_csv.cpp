@@ -9,7 +9,7 @@
 namespace program {
 
 int export_csv(const export_csv_options& options) {
-    outputs files{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}}, {{"--out", options.out}}};
+    outputs files{{{"PROBLEM", options.problem.path}, {"PLAN", options.schedule}}, {{"--out", options.out}}};
     const auto p = read_problem(options.problem);
     const auto [document, schedule] = read_schedule_for(p, options.schedule);
     const auto format = options.format == "compute_comms" ? optpipe::pytorch_format::compute_comms

@@ -50,7 +50,7 @@ optpipe::megatron_options options_from(const export_megatron_options& given, std
 } // namespace
 
 int export_megatron(const export_megatron_options& options) {
-    outputs files{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}}, {{"--out", options.out}}};
+    outputs files{{{"PROBLEM", options.problem.path}, {"PLAN", options.schedule}}, {{"--out", options.out}}};
     const auto p = read_problem(options.problem);
     const auto [document, schedule] = read_schedule_for(p, options.schedule);
     const auto settings = optpipe::to_megatron(p, schedule, options_from(options, p.graph.stages()));

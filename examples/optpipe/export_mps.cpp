@@ -90,11 +90,11 @@ void print_sizes(std::ostream& out, const formulation::formulated& f) {
 } // namespace
 
 int export_mps(const export_mps_options& options) {
-    outputs files{{{"PROBLEM", options.problem}}, {{"--out", options.out}}};
+    outputs files{{{"PROBLEM", options.problem.path}}, {{"--out", options.out}}};
     const auto p = read_problem(options.problem);
     const auto f = formulation::formulate(p, options_for(p, options));
     if (!f) {
-        std::cerr << "optpipe: " << name_of(options.problem) << ": " << optpipe::describe(f.why()) << '\n';
+        std::cerr << "optpipe: " << name_of(options.problem.path) << ": " << optpipe::describe(f.why()) << '\n';
         return bad_input;
     }
     files.write("--out", [&] {

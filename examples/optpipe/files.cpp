@@ -1,5 +1,6 @@
 #include "files.hpp"
 
+#include "changes.hpp"
 #include "commands.hpp"
 #include <optpipe/core/error.hpp>
 #include <optpipe/io/escape.hpp>
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -63,6 +65,43 @@ void refuse_same_files(const std::vector<named_file>& inputs, const std::vector<
     }
 }
 
+/// The format that a file has, and the place where it belongs.
+struct file_use {
+    std::string_view format;
+    std::string_view use;
+};
+constexpr file_use file_uses[]{
+    {"optpipe.problem/", "a problem is named before its plan"},
+    {"optpipe.schedule/", "a plan is named after its problem"},
+    {"optpipe.layers/", "optpipe partition divides layers among stages and plans them"},
+    {"optpipe.profile/", "optpipe profile reads profiles, after the problem"},
+};
+
+/// The error, with the place where a file of another format of ours belongs.
+optpipe::input_error explained(const optpipe::input_error& e, const std::string& source) {
+    auto violations = e.violations();
+    for (auto& v : violations)
+        for (const auto& [format, use] : file_uses)
+            if (v.place == "format" && v.reason.starts_with("is \"" + std::string{format}))
+                v.reason += "; " + std::string{use};
+    return {source, std::move(violations)};
+}
+
+/// Reads a file with changes by `parse(text, name)`.
+template <class Parse> auto read_changed(const problem_file& file, const Parse& parse) {
+    auto text = read_input(file.path, optpipe::detail::most_problem_bytes);
+    const auto name = name_of(file.path);
+    std::string changes;
+    for (const auto& change : file.changes)
+        changes += " --set " + optpipe::printable(change, 60);
+    if (!changes.empty()) text = with_changes(text, name, file.changes);
+    try {
+        return parse(text, name);
+    } catch (const optpipe::input_error& e) {
+        throw explained(e, e.source() + (changes.empty() ? "" : " with" + changes));
+    }
+}
+
 } // namespace
 
 std::string name_of(const std::string& path) {
@@ -74,20 +113,26 @@ std::string read_input(const std::string& path, std::size_t max_bytes) {
                            : optpipe::read_file(path, max_bytes);
 }
 
-optpipe::problem read_problem(const std::string& path) {
-    return optpipe::parse_problem(read_input(path, optpipe::detail::most_problem_bytes), name_of(path));
+optpipe::problem read_problem(const problem_file& file) {
+    return read_changed(
+        file, [](const std::string& text, const std::string& name) { return optpipe::parse_problem(text, name); });
 }
 
-optpipe::partition_problem read_layers(const std::string& path) {
-    return optpipe::parse_layers(read_input(path, optpipe::detail::most_problem_bytes), name_of(path));
+optpipe::partition_problem read_layers(const problem_file& file) {
+    return read_changed(
+        file, [](const std::string& text, const std::string& name) { return optpipe::parse_layers(text, name); });
 }
 
 optpipe::schedule_document read_schedule(const std::string& path) {
-    return optpipe::parse_schedule(read_input(path, optpipe::detail::most_schedule_bytes), name_of(path));
+    try {
+        return optpipe::parse_schedule(read_input(path, optpipe::detail::most_schedule_bytes), name_of(path));
+    } catch (const optpipe::input_error& e) {
+        throw explained(e, e.source());
+    }
 }
 
 outputs::outputs(const std::vector<named_file>& inputs, std::vector<named_file> files, bool json)
-    : files_{std::move(files)} {
+    : inputs_{inputs}, files_{std::move(files)} {
     std::erase_if(files_, [](const named_file& file) { return file.path.empty(); });
     auto streams = files_;
     if (json) streams.push_back({"--json", "-"});
@@ -110,12 +155,23 @@ void outputs::write(std::string_view option, const std::function<std::string()>&
             std::cout << content() << std::flush;
             continue;
         }
-        try {
-            optpipe::write_file(file.path, content());
-        } catch (const optpipe::file_error& e) {
-            std::cerr << "optpipe: " << e.what() << '\n';
-            has_failed_ = true;
-        }
+        try_to_write(file.path, content);
+    }
+}
+
+void outputs::write_further(const named_file& file, const std::function<std::string()>& content) {
+    auto others = inputs_;
+    others.insert(others.end(), files_.begin(), files_.end());
+    refuse_same_files(others, {file});
+    try_to_write(file.path, content);
+}
+
+void outputs::try_to_write(const std::string& path, const std::function<std::string()>& content) {
+    try {
+        optpipe::write_file(path, content());
+    } catch (const optpipe::file_error& e) {
+        std::cerr << "optpipe: " << e.what() << '\n';
+        has_failed_ = true;
     }
 }
 

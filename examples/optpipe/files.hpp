@@ -1,5 +1,6 @@
 #pragma once
 
+#include "commands.hpp"
 #include <optpipe/io/schedule_document.hpp>
 #include <optpipe/pipeline/partition_problem.hpp>
 #include <optpipe/pipeline/problem.hpp>
@@ -17,8 +18,9 @@ namespace program {
 /// The name of the file in messages.
 std::string name_of(const std::string& path);
 
-optpipe::problem read_problem(const std::string& path);
-optpipe::partition_problem read_layers(const std::string& path);
+/// Reads the file, and changes its fields as requested.
+optpipe::problem read_problem(const problem_file& file);
+optpipe::partition_problem read_layers(const problem_file& file);
 optpipe::schedule_document read_schedule(const std::string& path);
 std::string read_input(const std::string& path, std::size_t max_bytes);
 
@@ -39,12 +41,18 @@ public:
     /// Writes `content()` if the option was given. A failure is reported on standard error, and later files are still
     /// written.
     void write(std::string_view option, const std::function<std::string()>& content);
+    /// Writes a further file of an option that names several, such as one per step. It isn't checked before the command
+    /// starts, but here: an input or another output is not replaced.
+    void write_further(const named_file& file, const std::function<std::string()>& content);
     /// The stream for messages: standard output, or standard error if a file goes to standard output.
     [[nodiscard]] std::ostream& text() const;
     /// `status`, or the status for bad input if a file couldn't be written.
     [[nodiscard]] int status(int status) const;
 
 private:
+    void try_to_write(const std::string& path, const std::function<std::string()>& content);
+
+    std::vector<named_file> inputs_;
     std::vector<named_file> files_;
     bool takes_stdout_ = false;
     bool has_failed_ = false;

@@ -34,7 +34,7 @@ void note_deadlock(const std::string& source, const optpipe::problem& p, const o
 } // namespace
 
 int import_csv(const import_csv_options& options) {
-    outputs files{{{"PROBLEM", options.problem}, {"CSV", options.csv}}, {{"--out", options.out}}};
+    outputs files{{{"PROBLEM", options.problem.path}, {"CSV", options.csv}}, {{"--out", options.out}}};
     auto p = read_problem(options.problem);
     constexpr std::size_t most_bytes = std::size_t{1} << 28U;
     const auto source = name_of(options.csv);

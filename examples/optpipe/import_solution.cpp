@@ -48,7 +48,7 @@ bool is_json(std::string_view text) {
 } // namespace
 
 int import_solution(const import_solution_options& options) {
-    outputs files{{{"PROBLEM", options.problem}, {"SOLUTION", options.solution}}, {{"--out", options.out}}};
+    outputs files{{{"PROBLEM", options.problem.path}, {"SOLUTION", options.solution}}, {{"--out", options.out}}};
     const auto p = read_problem(options.problem);
     const formulation::operation_table operations{p};
     constexpr std::size_t most_bytes = std::size_t{1} << 30U;

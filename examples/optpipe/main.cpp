@@ -1,18 +1,27 @@
+#include "command_table.hpp"
 #include "commands.hpp"
+#include "completion.hpp"
+#include "files.hpp"
+#include "manual.hpp"
 #include <optpipe/core/error.hpp>
+#include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/suggestion.hpp>
 #include <optpipe/version.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <new>
+#include <sstream>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -38,6 +47,42 @@ std::string share(const std::string& text) {
     return value >= 0.0 && value <= 1.0 ? "" : "must be a share between 0 and 1, is " + text;
 }
 
+/// "0.02" for "2%". Other texts stay as they are, for the check.
+std::string from_percent(std::string text) {
+    constexpr double percent = 0.01;
+    constexpr int digits = 17;
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (end == text.c_str() || std::string_view{end} != "%") return text;
+    return optpipe::format_number(percent * value, digits);
+}
+
+void add_changes(CLI::App& command, program::problem_file& o) {
+    command
+        .add_option("--set", o.changes,
+                    "Another value for a field of the file: microbatches=64, memory_limit=40, memory_limit[3]=40, "
+                    "stages[2].forward=12 or, for all stages, stages.forward=12; may be repeated")
+        ->allow_extra_args(false)
+        ->type_name("FIELD=VALUE");
+}
+
+void add_problem(CLI::App& command, program::problem_file& o) {
+    command.add_option("PROBLEM", o.path, "Problem file (optpipe.problem/1 or /2)")->required();
+    add_changes(command, o);
+}
+
+CLI::Option* add_plan_file(CLI::App& command, std::string& path) {
+    return command.add_option("PLAN", path, "Schedule file (optpipe.schedule/1 or /2)")->required();
+}
+
+void add_gap(CLI::App& command, double& gap) {
+    command
+        .add_option("--gap", gap, "Stop once objective and bound are this close, as a share of the objective, or 2%")
+        ->transform(from_percent)
+        ->check(share)
+        ->capture_default_str();
+}
+
 /// `no_limit` describes the search without a time limit.
 void add_search(CLI::App& command, const std::string& no_limit, program::search_options& o) {
     command
@@ -47,9 +92,7 @@ void add_search(CLI::App& command, const std::string& no_limit, program::search_
     command.add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")
         ->check(not_negative);
     command.add_option("--seed", o.seed, "Seed of the random numbers")->check(not_negative)->capture_default_str();
-    command.add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
-        ->check(share)
-        ->capture_default_str();
+    add_gap(command, o.gap);
     command.add_option("--without", o.without, "Methods and search strategies to leave out, separated by commas")
         ->allow_extra_args(false)
         ->delimiter(',');
@@ -71,7 +114,7 @@ void add_files(CLI::App& command, const std::string& schedule, program::plan_fil
 void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    add_problem(*command, o.problem);
     command->add_option("--method", o.method,
                         "best (default), or one of: " + program::method_names() +
                             "; parameters as in gis:g=3, a storage option as in 1f1b:storage=full");
@@ -82,7 +125,8 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
                         "Begin with this schedule (optpipe.schedule/1 or /2), which may be timed for other costs");
     command
         ->add_option("--noise", o.noise,
-                     "Plan for durations that vary by this share of themselves (standard deviation), as 0.1")
+                     "Plan for durations that vary by this share of themselves (standard deviation), as 0.1 or 10%")
+        ->transform(from_percent)
         ->check(not_negative);
     command->add_option("--percentile", o.percentile,
                         "With --noise: the percentile of the step time to optimize (default: 95)");
@@ -96,7 +140,7 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
 
 void add_compare(CLI::App& app, program::compare_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("compare", "Plan with every method that applies and list what each reaches");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    add_problem(*command, o.problem);
     command->add_option("--json", o.json, "Write the table as JSON");
     command->callback([&] { chosen = [&] { return program::compare(o); }; });
 }
@@ -104,8 +148,8 @@ void add_compare(CLI::App& app, program::compare_options& o, std::function<int()
 void add_check(CLI::App& app, program::check_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("check", "Say whether a schedule is valid, and if not, all that is wrong with it");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
-    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    add_problem(*command, o.problem);
+    add_plan_file(*command, o.schedule);
     command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
     command->callback([&] { chosen = [&] { return program::check(o); }; });
 }
@@ -158,8 +202,8 @@ void add_why(CLI::App& app, program::why_options& o, std::function<int()>& chose
     auto* command = app.add_subcommand(
         "why",
         "Say why a step takes as long as it does: idle time by cause, what would help, the best published beside it");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
-    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    add_problem(*command, o.problem);
+    add_plan_file(*command, o.schedule);
     command
         ->add_option("--time-limit", o.time_limit,
                      "Seconds for planning again with each limit lifted, one after the other")
@@ -174,9 +218,9 @@ void add_why(CLI::App& app, program::why_options& o, std::function<int()>& chose
 void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand(
         "run", "Run a schedule on threads, with operations that take as long as planned, and measure it");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
-    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
-    command->add_option("--steps", o.steps, "Training steps; the one of median duration is shown and written")
+    add_problem(*command, o.problem);
+    add_plan_file(*command, o.schedule);
+    command->add_option("--steps", o.steps, "Training steps; the one of median duration is shown")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
     command
@@ -185,7 +229,9 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
                      "or half a millisecond per operation)")
         ->check(not_negative);
     command->add_flag("--progress", o.progress, "Say on standard error how long each step took");
-    auto* out = command->add_option("--out", o.out, "Write what was measured (optpipe.schedule/1 or /2)");
+    auto* out = command->add_option("--out", o.out,
+                                    "Write what was measured (optpipe.schedule/1 or /2); of five steps each, as "
+                                    "step-1.json to step-5.json for step.json");
     command->add_option("--svg", o.svg,
                         "Write a picture of plan and measurement; with --online of step times and switches");
     auto* trace = command->add_option("--trace", o.trace, "Write a Chrome trace of both, for Perfetto");
@@ -209,7 +255,7 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
 void add_profile(CLI::App& app, program::profile_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("profile", "Say what operations and messages took in measured steps, how sure "
                                                   "that is, and how it differs from the plan");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    add_problem(*command, o.problem);
     command
         ->add_option("MEASURED", o.measured,
                      "Measured steps in their order: one per schedule file, as optpipe run --out writes them; or "
@@ -225,11 +271,25 @@ void add_profile(CLI::App& app, program::profile_options& o, std::function<int()
     command->callback([&] { chosen = [&] { return program::profile(o); }; });
 }
 
+/// Accepts `draw PLAN --problem PROBLEM`, as in version 0.1.
+void allow_plan_first(CLI::App& command, program::draw_options& o, CLI::Option& plan) {
+    command
+        .add_option_function<std::string>("--problem",
+                                          [&o](const std::string& path) {
+                                              if (!o.schedule.empty())
+                                                  throw CLI::ValidationError{"--problem: PROBLEM is given already"};
+                                              o.schedule = std::exchange(o.problem.path, path);
+                                          })
+        ->group("")
+        ->each([&plan](const std::string&) { plan.required(false); });
+}
+
 void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("draw", "Draw a schedule, or a measurement over it; as text where no file is asked for");
-    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
-    command->add_option("--problem", o.problem, "The problem that it is for")->required();
+    add_problem(*command, o.problem);
+    auto* plan = add_plan_file(*command, o.schedule);
+    allow_plan_first(*command, o, *plan);
     command->add_option(
         "--measured", o.measured,
         "What was measured of it (optpipe.schedule/1 or /2): draw both, and print them and how they differ");
@@ -245,8 +305,8 @@ void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& cho
 void add_export_csv(CLI::App& app, program::export_csv_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("export-csv", "Write a schedule as PyTorch's torch.distributed.pipelining loads it");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
-    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    add_problem(*command, o.problem);
+    add_plan_file(*command, o.schedule);
     command
         ->add_option("--format", o.format,
                      "compute_only: PyTorch adds sends and receives; compute_comms: with all of them, as planned")
@@ -265,7 +325,7 @@ void add_export_csv(CLI::App& app, program::export_csv_options& o, std::function
 
 void add_import_csv(CLI::App& app, program::import_csv_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("import-csv", "Time a schedule of PyTorch's on a problem, to compare it");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    add_problem(*command, o.problem);
     command->add_option("CSV", o.csv, "Schedule file of PyTorch, compute_only or compute_comms")->required();
     command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)")
         ->required();
@@ -275,8 +335,8 @@ void add_import_csv(CLI::App& app, program::import_csv_options& o, std::function
 void add_export_megatron(CLI::App& app, program::export_megatron_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("export-megatron",
                                        "Print a schedule as settings of Megatron-Core, and what these can't express");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
-    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    add_problem(*command, o.problem);
+    add_plan_file(*command, o.schedule);
     command
         ->add_option(
             "--layers", o.layers,
@@ -295,7 +355,8 @@ void add_export_megatron(CLI::App& app, program::export_megatron_options& o, std
 void add_partition(CLI::App& app, program::partition_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand(
         "partition", "Divide a model's layers among stages, choose where the stages are, and plan that pipeline");
-    command->add_option("LAYERS", o.layers, "File of layers and devices (optpipe.layers/1)")->required();
+    command->add_option("LAYERS", o.layers.path, "File of layers and devices (optpipe.layers/1)")->required();
+    add_changes(*command, o.layers);
     constexpr int usual_seconds = 10; // for all partitions together; a fixed effort for each may take minutes
     o.search.time_limit = usual_seconds;
     add_search(*command, std::to_string(usual_seconds), o.search);
@@ -315,9 +376,7 @@ void add_solve(CLI::App& app, program::solve_options& o, std::function<int()>& c
     command->add_option("--threads", o.threads, "Threads (default: one for each of the machine's)")
         ->check(not_negative);
     command->add_option("--seed", o.seed, "Seed of the random numbers")->check(not_negative)->capture_default_str();
-    command->add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
-        ->check(share)
-        ->capture_default_str();
+    add_gap(*command, o.gap);
     command->add_flag("--log", o.log, "Say on standard error what the search does");
     command->add_option("--out", o.out, "Write status, objective, bound and solution as JSON");
     command->callback([&] { chosen = [&] { return program::solve(o); }; });
@@ -325,7 +384,7 @@ void add_solve(CLI::App& app, program::solve_options& o, std::function<int()>& c
 
 void add_export_mps(CLI::App& app, program::export_mps_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("export-mps", "Write a problem as a mixed-integer linear model, for any solver");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    add_problem(*command, o.problem);
     command->add_option("--out", o.out, "Where the model goes (MPS; compressed if the name ends in .gz)")->required();
     command
         ->add_option("--horizon", o.horizon,
@@ -342,7 +401,7 @@ void add_export_mps(CLI::App& app, program::export_mps_options& o, std::function
 void add_import_solution(CLI::App& app, program::import_solution_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("import-solution", "Turn a solver's solution of an exported model into a schedule");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    add_problem(*command, o.problem);
     command
         ->add_option("SOLUTION", o.solution,
                      "Solution file of HiGHS, CBC, GLPK (glpsol --write), SCIP, or optpipe solve --out")
@@ -352,6 +411,73 @@ void add_import_solution(CLI::App& app, program::import_solution_options& o, std
     command->callback([&] { chosen = [&] { return program::import_solution(o); }; });
 }
 #endif
+
+std::vector<std::string> names_of_commands(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const auto* command : app.get_subcommands({}))
+        names.push_back(command->get_name());
+    return names;
+}
+
+void add_help(CLI::App& app, std::string& name, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("help", "Print the help of a command");
+    command->add_option("COMMAND", name, "Name of a command; without one, all commands are listed");
+    command->callback([&] {
+        chosen = [&] {
+            const auto names = names_of_commands(app);
+            if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+                throw optpipe::error{"there is no command " + optpipe::printable(name, 60) +
+                                     optpipe::suggestion(name, names)};
+            const auto* what = name.empty() ? &app : app.get_subcommand(name);
+            const auto before = name.empty() ? app.get_name() : app.get_name() + " " + name;
+            std::cout << app.get_formatter()->make_help(what, before, CLI::AppFormatMode::Normal);
+            return program::success;
+        };
+    });
+}
+
+std::vector<std::string> words_of(const std::string& list) {
+    std::vector<std::string> words;
+    std::istringstream rest{list};
+    for (std::string word; std::getline(rest >> std::ws, word, ',');)
+        words.push_back(word);
+    return words;
+}
+
+program::command_table table_of(const CLI::App& app) {
+    return program::table_of(app, {{"--method", words_of("best, " + program::method_names())},
+                                   {"--model", words_of(program::model_names())},
+                                   {"--placement", {"linear", "loop", "v"}},
+                                   {"COMMAND", names_of_commands(app)}});
+}
+
+/// A text that the program makes of its own options, and its output file.
+struct own_text {
+    std::string shell;
+    std::string out = "-";
+};
+
+void add_own_text(CLI::App& command, own_text& o, std::function<int()>& chosen, std::function<std::string()> text) {
+    command.add_option("--out", o.out, "Where it goes (default: standard output)");
+    command.callback([&o, &chosen, text] {
+        chosen = [&o, text] {
+            program::outputs files{{}, {{"--out", o.out}}};
+            files.write("--out", text);
+            return files.status(program::success);
+        };
+    });
+}
+
+void add_completion(CLI::App& app, own_text& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("completion", "Write the script that completes this command line in a shell");
+    command->add_option("SHELL", o.shell, "The shell")->required()->check(CLI::IsMember(program::shell_names));
+    add_own_text(*command, o, chosen, [&] { return program::completion_script(table_of(app), o.shell); });
+}
+
+void add_man_page(CLI::App& app, own_text& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("man-page", "Write the manual page of this program, for man");
+    add_own_text(*command, o, chosen, [&] { return program::manual_page(table_of(app)); });
+}
 
 [[nodiscard]] bool is_number(const CLI::Option& option) {
     const auto type = option.get_type_name();
@@ -365,13 +491,6 @@ void refuse_empty_numbers(CLI::App& app) {
         for (auto* option : command->get_options())
             if (is_number(*option))
                 option->check([](const std::string& text) { return text.empty() ? "must be a number, is empty" : ""; });
-}
-
-std::vector<std::string> names_of_commands(const CLI::App& app) {
-    std::vector<std::string> names;
-    for (const auto* command : app.get_subcommands({}))
-        names.push_back(command->get_name());
-    return names;
 }
 
 std::vector<std::string> names_of_options(const CLI::App& command) {
@@ -426,7 +545,7 @@ int run(const std::function<int()>& command) {
 int main(int count, char** arguments) {
     std::signal(SIGXFSZ, SIG_IGN); // a write beyond the limit of file sizes fails, and is reported
     CLI::App app{"Plans pipeline-parallel training within a memory limit, with a proof.\n"
-                 "A file named - is standard input, or standard output.",
+                 "PROBLEM comes first, then PLAN. A file named - is standard input, or standard output.",
                  "optpipe"};
     app.footer(exit_statuses); // also the footer of each command
     app.set_version_flag("--version", std::string{"optpipe "} + optpipe::version_string);
@@ -447,6 +566,9 @@ int main(int count, char** arguments) {
     program::solve_options solve;
     program::export_mps_options export_mps;
     program::import_solution_options import_solution;
+    std::string help;
+    own_text completion;
+    own_text man_page;
     std::function<int()> chosen;
     add_plan(app, plan, chosen);
     add_new(app, new_problem, chosen);
@@ -465,6 +587,9 @@ int main(int count, char** arguments) {
     add_export_mps(app, export_mps, chosen);
     add_import_solution(app, import_solution, chosen);
 #endif
+    add_help(app, help, chosen);
+    add_completion(app, completion, chosen);
+    add_man_page(app, man_page, chosen);
     refuse_empty_numbers(app);
     try {
         app.parse(count, arguments);

@@ -49,7 +49,7 @@ std::string tried_text(const optpipe::partition_plan& chosen) {
 } // namespace
 
 int partition(const partition_options& options) {
-    outputs files{{{"LAYERS", options.layers}},
+    outputs files{{{"LAYERS", options.layers.path}},
                   {{"--out", options.out},
                    {"--plan", options.files.schedule},
                    {"--svg", options.files.svg},
@@ -60,7 +60,7 @@ int partition(const partition_options& options) {
     const auto& first = given.pipelines.front();
     const auto chosen = watched(options_from(options.search), options.search, unit_of(first), options.quiet,
                                 [&](const optpipe::plan_options& how) { return optpipe::plan_partition(given, how); });
-    if (!chosen) return refuse(options.json, options.layers, first, optpipe::reason_text(first, chosen.why()));
+    if (!chosen) return refuse(options.json, options.layers.path, first, optpipe::reason_text(first, chosen.why()));
     const auto& p = chosen->pipeline;
     const auto& planned = chosen->planned;
     const auto report = optpipe::report_of(p, planned);

@@ -76,7 +76,7 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
     const auto* best = best_of(attempts, p);
     if (!best) {
         const auto& last = most_telling(attempts);
-        return refuse(options.json, options.problem, p,
+        return refuse(options.json, options.problem.path, p,
                       optpipe::printable(last.method) + ": " + optpipe::reason_text(p, last.result.why()));
     }
     const auto report = optpipe::make_report(p, best->method, *best->result, optpipe::bounds_of(p).best());
@@ -139,7 +139,7 @@ optpipe::outcome<optpipe::plan_result> search(const plan_options& options, const
 
 int plan_by_search(const plan_options& options, outputs& files, const optpipe::problem& p) {
     const auto planned = search(options, p);
-    if (!planned) return refuse(options.json, options.problem, p, optpipe::reason_text(p, planned.why()));
+    if (!planned) return refuse(options.json, options.problem.path, p, optpipe::reason_text(p, planned.why()));
     const auto report = optpipe::report_of(p, *planned);
     write_plan(files, "--out", p, report, files.has("--html") ? page_of(p, *planned) : optpipe::html_options{});
     const bool stopped = planned->why == optpipe::plan_end::stop_request;
@@ -159,7 +159,7 @@ int plan_by_search(const plan_options& options, outputs& files, const optpipe::p
 } // namespace
 
 int plan(const plan_options& options) {
-    outputs files{{{"PROBLEM", options.problem}, {"--start", options.start}},
+    outputs files{{{"PROBLEM", options.problem.path}, {"--start", options.start}},
                   {{"--out", options.files.schedule},
                    {"--svg", options.files.svg},
                    {"--html", options.files.html},

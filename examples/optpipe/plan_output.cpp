@@ -4,6 +4,7 @@
 #include "plan_json.hpp"
 #include "terminal.hpp"
 #include <optpipe/io/chrome_trace.hpp>
+#include <optpipe/io/escape.hpp>
 #include <optpipe/io/svg.hpp>
 #include <optpipe/io/write_json.hpp>
 

@@ -45,7 +45,7 @@ void add_file(optpipe::cost_profile& profile, const optpipe::problem& p, const s
 } // namespace
 
 int profile(const profile_options& options) {
-    std::vector<named_file> inputs{{"PROBLEM", options.problem}};
+    std::vector<named_file> inputs{{"PROBLEM", options.problem.path}};
     for (const auto& path : options.measured)
         inputs.push_back({"MEASURED", path});
     outputs files{inputs, {{"--out", options.out}, {"--save", options.save}}};

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -169,9 +170,29 @@ void print_memory(std::ostream& out, const optpipe::problem& p, const optpipe::s
     optpipe::write_table(out, rows);
 }
 
-void write_files(outputs& files, const optpipe::problem& p, const optpipe::schedule_report& plan,
-                 const optpipe::schedule_report& measured) {
-    files.write("--out", [&] { return optpipe::schedule_to_json(p, measured); });
+/// The file of a step. Of several steps, each has its own, such as "step-07.json" for "step.json", so that their names
+/// sort like the steps.
+std::string file_of_step(const run_options& options, std::size_t step) {
+    if (options.out.empty() || options.steps == 1) return options.out;
+    if (options.out == "-") throw optpipe::error{"--out: only one step fits on standard output; name a file"};
+    const auto digits = std::to_string(options.steps).size();
+    const auto number = std::to_string(step + 1);
+    const std::filesystem::path path{options.out};
+    const auto name = path.stem().string() + "-" + std::string(digits - number.size(), '0') + number;
+    return (path.parent_path() / (name + path.extension().string())).string();
+}
+
+void write_steps(outputs& files, const run_options& options, const optpipe::problem& p,
+                 const std::vector<step>& steps) {
+    if (options.out.empty()) return;
+    files.write("--out", [&] { return optpipe::schedule_to_json(p, steps.front().report); });
+    for (std::size_t i = 1; i < steps.size(); ++i)
+        files.write_further({"--out", file_of_step(options, i)},
+                            [&] { return optpipe::schedule_to_json(p, steps[i].report); });
+}
+
+void write_pictures(outputs& files, const optpipe::problem& p, const optpipe::schedule_report& plan,
+                    const optpipe::schedule_report& measured) {
     files.write("--svg", [&] { return optpipe::overlay_to_svg(p, plan, measured); });
     files.write("--trace", [&] { return optpipe::overlay_to_chrome_trace(p, plan, measured); });
 }
@@ -189,8 +210,8 @@ optpipe::schedule_report read_valid_plan(const optpipe::problem& p, optpipe::sch
 } // namespace
 
 int run(const run_options& options) {
-    outputs files{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}},
-                  {{"--out", options.out}, {"--svg", options.svg}, {"--trace", options.trace}}};
+    outputs files{{{"PROBLEM", options.problem.path}, {"PLAN", options.schedule}},
+                  {{"--out", file_of_step(options, 0)}, {"--svg", options.svg}, {"--trace", options.trace}}};
     const auto given = read_problem(options.problem);
     auto document = read_schedule(options.schedule);
     const auto p = problem_for(given, document);
@@ -200,7 +221,7 @@ int run(const run_options& options) {
                              " has forwards alone"};
     constexpr std::size_t most_ranks = 256; // each uses up to eight threads
     if (p.graph.ranks() > most_ranks)
-        throw optpipe::error{name_of(options.problem) + ": has " + std::to_string(p.graph.ranks()) +
+        throw optpipe::error{name_of(options.problem.path) + ": has " + std::to_string(p.graph.ranks()) +
                              " ranks; as threads of one machine run at most " + std::to_string(most_ranks)};
     const scales scale{time_unit_for(options, plan), bytes_per_unit_for(p, plan)};
     const auto programs = optpipe::lower(p, plan.schedule,
@@ -222,8 +243,9 @@ int run(const run_options& options) {
     } catch (const std::system_error& e) {
         throw optpipe::error{std::string{"can't start a thread for each lane of each rank: "} + e.what()};
     }
+    write_steps(files, options, p, steps);
     const auto& shown = median_of(steps);
-    write_files(files, p, plan, shown.report);
+    write_pictures(files, p, plan, shown.report);
     const int status = files.status(steps.size() < options.steps ? stopped_by_signal : success);
     if (options.quiet) return status;
     auto& out = files.text();

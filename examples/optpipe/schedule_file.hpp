@@ -7,6 +7,7 @@
 #include <optpipe/io/schedule_document.hpp>
 #include <optpipe/schedule/construct/forward_only.hpp>
 #include <optpipe/schedule/operation.hpp>
+#include <optpipe/schedule/time/validate.hpp>
 
 #include <string>
 #include <utility>

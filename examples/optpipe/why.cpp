@@ -212,7 +212,7 @@ nlohmann::ordered_json ranks_to_json(const optpipe::problem& p, const optpipe::s
 } // namespace
 
 int why(const why_options& options) {
-    outputs files{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}}, {}, options.json};
+    outputs files{{{"PROBLEM", options.problem.path}, {"PLAN", options.schedule}}, {}, options.json};
     const auto p = read_problem(options.problem);
     const auto file = read_schedule_for(p, options.schedule);
     if (const auto broken = violations_in(p, file); !broken.empty())

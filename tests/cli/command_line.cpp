@@ -23,6 +23,16 @@ TEST_CASE("help and version are answers") {
     CHECK(version.out == "optpipe " + std::string{optpipe::version_string} + "\n");
 }
 
+TEST_CASE("help of a command is the same by either way") {
+    const auto commands = run({"help"});
+    CHECK_MESSAGE((commands.status == 0 && commands.err.empty()), commands);
+    CHECK(commands.out == run({"--help"}).out);
+    for (const auto* command : {"plan", "draw", "help"}) {
+        const auto own = run({"help", command});
+        CHECK_MESSAGE((own.status == 0 && own.out == run({command, "--help"}).out), own);
+    }
+}
+
 TEST_CASE("the help of plan names every method and option") {
     const auto help = run({"plan", "--help"}).out;
     for (const auto* word : {"gpipe", "1f1b", "adaptive", "--method", "--time-limit", "--threads", "--seed", "--out",
@@ -70,9 +80,13 @@ TEST_CASE("a wrong command line is refused with one line that says what is wrong
         {{"draw", "plan.json", "--problm", problem}, {"there is no option --problm; did you mean --problem?"}},
         {{"check", problem, "--frob", "x"}, {"there is no option --frob; see"}},
         {{"compare"}, {"PROBLEM is required"}},
-        {{"check", problem}, {"SCHEDULE is required"}},
-        {{"run", problem}, {"SCHEDULE is required"}},
-        {{"draw", problem, "--svg", "x.svg"}, {"--problem is required"}},
+        {{"check", problem}, {"PLAN is required"}},
+        {{"run", problem}, {"PLAN is required"}},
+        {{"draw", problem, "--svg", "x.svg"}, {"PLAN is required"}},
+        {{"draw", problem, problem, "--problem", problem}, {"--problem", "given already"}},
+        {{"help", "plna"}, {"there is no command plna; did you mean plan?"}},
+        {{"plan", problem, "--gap", "200%"}, {"--gap", "between 0 and 1"}},
+        {{"plan", problem, "--gap", "few%"}, {"--gap", "few%"}},
     };
     for (const auto& [arguments, says] : cases) {
         const auto result = run(arguments);

@@ -18,10 +18,22 @@ using nlohmann::json;
 TEST_CASE("draw draws what plan draws") {
     const workplace place;
     const auto problem = data("chunks.json");
-    REQUIRE(run({"plan", problem, "--quiet", "--time-limit", "0.2", "--out", place / "s.json", "--svg", place / "plan.svg"}).status == 0);
+    REQUIRE(
+        run({"plan", problem, "--quiet", "--time-limit", "0.2", "--out", place / "s.json", "--svg", place / "plan.svg"})
+            .status == 0);
     const auto result = run({"draw", place / "s.json", "--problem", problem, "--svg", place / "draw.svg"});
     CHECK_MESSAGE((result.status == 0 && result.out.empty() && result.err.empty()), result);
     CHECK(place.read("draw.svg") == place.read("plan.svg"));
+}
+
+TEST_CASE("the problem may also be named after the plan, as in version 0.1") {
+    const workplace place;
+    const auto problem = data("two-ranks.json");
+    REQUIRE(run({"plan", problem, "--quiet", "--out", place / "s.json"}).status == 0);
+    const auto result = run({"draw", problem, place / "s.json"});
+    CHECK_MESSAGE((result.status == 0 && contains(result.out, "rank 1")), result);
+    CHECK(run({"draw", place / "s.json", "--problem", problem}).out == result.out);
+    CHECK(run({"draw", "--problem", problem, place / "s.json"}).out == result.out);
 }
 
 TEST_CASE("an invalid schedule is drawn, with a note") {
@@ -90,8 +102,7 @@ TEST_CASE("a measurement is drawn over its plan, whatever its durations") {
                   result);
     CHECK(contains(plan.place.read("o.svg"), "ratio 2  ·"));
     CHECK(contains(plan.place.read("t.json"), "rank 0 plan"));
-    const auto text_only =
-        run({"draw", plan.place / "s.json", "--problem", plan.problem, "--measured", plan.place / "m.json"});
+    const auto text_only = run({"draw", plan.problem, plan.place / "s.json", "--measured", plan.place / "m.json"});
     CHECK_MESSAGE((text_only.status == 0 && text_only.out == result.out), text_only);
 }
 
@@ -130,7 +141,7 @@ TEST_CASE("draw without a file prints, with one it doesn't") {
 TEST_CASE("draw takes a window of ranks and time") {
     const measured_plan plan;
     const auto draw = [&](std::vector<std::string> window) {
-        window.insert(window.begin(), {"draw", plan.place / "s.json", "--problem", plan.problem});
+        window.insert(window.begin(), {"draw", plan.problem, plan.place / "s.json"});
         return run(window);
     };
     const auto second = draw({"--ranks", "1", "--svg", plan.place / "w.svg", "--trace", plan.place / "w.json"});

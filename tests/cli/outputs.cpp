@@ -145,7 +145,7 @@ TEST_CASE("- is standard input, and standard output") {
 TEST_CASE("a stream can't be two things, and messages name it") {
     const prepared folder;
     const auto twice = run({"check", "-", "-"});
-    CHECK_MESSAGE((twice.status == 2 && twice.says({"PROBLEM", "SCHEDULE", "standard input"})), twice);
+    CHECK_MESSAGE((twice.status == 2 && twice.says({"PROBLEM", "PLAN", "standard input"})), twice);
     const auto both = run({"plan", folder.problem, "--out", "-", "--svg", "-"});
     CHECK_MESSAGE((both.status == 2 && both.says({"--out", "--svg", "standard output"})), both);
     const auto json_too = run({"plan", folder.problem, "--out", "-", "--json"});

@@ -145,6 +145,20 @@ TEST_CASE("of several steps the one in the middle is shown; quiet says nothing")
     const planned plan{"two-ranks.json"};
     const auto three = plan.run({"--steps", "3", "--scale", "0.0001"});
     CHECK_MESSAGE((three.status == 0 && contains(three.out, "(median of 3 steps)")), three);
+    const auto steps = plan.run({"--steps", "10", "--quiet", "--scale", "0.00001", "--out", plan.place / "step.json"});
+    CHECK_MESSAGE(steps.status == 0, steps);
+    CHECK_FALSE(plan.place.has("step.json"));
+    CHECK_FALSE(plan.place.has("step-11.json"));
+    for (const auto* name : {"step-01.json", "step-02.json", "step-10.json"})
+        CHECK(operations_in(plan.document(name)) == operations_in(plan.document()));
+    const auto stream = plan.run({"--steps", "2", "--out", "-"});
+    CHECK_MESSAGE((stream.status == 2 && stream.says({"--out", "one step"})), stream);
+    // A further file is checked when it is written.
+    const auto input = plan.place.write("in-2.json", plan.place.read("plan.json"));
+    const auto shared = program::run(
+        {"run", plan.problem, input, "--steps", "2", "--scale", "0.00001", "--out", plan.place / "in.json"});
+    CHECK_MESSAGE((shared.status == 2 && shared.says({"in-2.json", "would replace the input"})), shared);
+    CHECK(plan.place.read("in-2.json") == plan.place.read("plan.json"));
     const auto quiet = plan.run({"--quiet", "--scale", "0.0001", "--out", plan.place / "m.json"});
     CHECK_MESSAGE((quiet.status == 0 && quiet.out.empty() && quiet.err.empty()), quiet);
     CHECK(plan.place.has("m.json"));

@@ -191,7 +191,7 @@ TEST_CASE("a signal ends a run after the step that is under way, and the steps s
     const auto result = steps.wait();
     CHECK_MESSAGE(result.status == stopped, result);
     CHECK_MESSAGE((contains(result.out, "stopped after ") && contains(result.out, "high-water mark")), result);
-    CHECK(json::parse(place.read("m.json"))["operations"].size() > 0);
+    CHECK(json::parse(place.read("m-0000001.json"))["operations"].size() > 0);
 }
 
 #if defined(OPTPIPE_HAS_MILP)
