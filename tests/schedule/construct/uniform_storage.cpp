@@ -61,7 +61,7 @@ problem forced_storage(problem p, const storage_by_stage<dynamic>& options) {
 }
 
 /// Turns an order of `forced_storage(p, options)` into one of `p`.
-order from_forced_storage(const problem& p, const storage_by_stage<dynamic>& options, order forced) {
+order from_forced_storage(const storage_by_stage<dynamic>& options, order forced) {
     for (auto& op : forced.operations)
         op.storage = static_cast<storage_index>(options[op.stage]);
     return forced;
@@ -195,7 +195,7 @@ TEST_CASE("a problem with one option per stage is a part of the problem") {
         const auto order = oracle::random_order(random, forced);
         const auto timed = simulate(forced, order);
         REQUIRE(timed);
-        const auto same = simulate(p, from_forced_storage(p, options, order));
+        const auto same = simulate(p, from_forced_storage(options, order));
         REQUIRE(same);
         CHECK(is_valid(p, *same));
         CHECK(measure(p, *same).objective == measure(forced, *timed).objective);
