@@ -104,7 +104,7 @@ optpipe::duration best_in_order(const optpipe::problem& p, const settings& s) {
 void run(const std::string& path, const settings& s) {
     const auto p = optpipe::read_problem(path);
     const auto horizon = best_in_order(p, s);
-    const bool has_forms = !p.has_storage_options() && formulation::operation_table{p}.any_may_offload();
+    const bool has_forms = is_described_by_costs(p) && formulation::operation_table{p}.any_may_offload();
     for (const auto how : {overtaking::forbidden, overtaking::pooled, overtaking::allowed}) {
         if (!has_forms && how != overtaking::allowed) continue;
         std::printf("\n### %s, %s, horizon %s\n", p.name.c_str(), name_of(how),

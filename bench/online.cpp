@@ -93,12 +93,13 @@ phase real_costs(std::string name, std::size_t from, double link_factor = 1.0, d
     made.link_bytes[rank{1}] /= link_factor;
     for (const stage s : p.graph.all_stages()) {
         const double factor = p.rank_of(s) == rank{2} ? rank_factor : 1.0;
-        auto& c = p.costs[s];
-        c.forward = duration{factor};
-        c.backward_input = duration{1.1 * factor};
-        c.backward_weight = duration{0.9 * factor};
-        const duration transfer{c.activation.value() / made.link_bytes[p.rank_of(s)]};
-        c.transfer = transfer_times{transfer, transfer};
+        p.change_stage(s, [&](auto& c) {
+            c.forward = duration{factor};
+            c.backward_input = duration{1.1 * factor};
+            c.backward_weight = duration{0.9 * factor};
+            const duration transfer{c.activation.value() / made.link_bytes[p.rank_of(s)]};
+            c.transfer = transfer_times{transfer, transfer};
+        });
     }
     return made;
 }

@@ -68,16 +68,16 @@ private:
         }
         return c;
     }
-    /// Adds four options: keep, recompute everything, recompute a part inside the backward, and, if possible, offload.
+    /// Adds to keep and, if possible, offload: recompute everything, and recompute a part inside the backward.
     void add_options(problem& p, stage s) {
-        auto& c = p.costs[s];
-        auto& list = p.storage[s];
-        list.push_back(keep_stash(c));
+        const auto& c = p.costs[s];
+        auto list = p.storage[s];
+        list.resize(1);
         list.push_back({.name = "full", .held = tenths(1, 2) * c.activation, .recompute = c.forward});
         list.push_back(
             {.name = "part", .held = tenths(5, 8) * c.activation, .backward_extra = tenths(1, 4) * c.forward});
-        if (c.transfer) list.push_back(offload_stash(c));
-        c.transfer.reset();
+        if (p.storage_options(s) > 1) list.push_back(p.storage_of(s, 1));
+        p.set_storage(s, list);
     }
     void limit(problem& p) {
         const auto share = tenths(3, 10);

@@ -52,12 +52,11 @@ inline void set_copy_times(optpipe::problem& p, std::size_t message_bytes) {
         largest = std::max(largest, c.activation);
     const auto rates = copy_meter{static_cast<std::size_t>(largest.value())}.rates(6);
     for (const stage s : p.graph.all_stages()) {
-        auto& c = p.costs[s];
         const auto transfer_of = [&](memory_size size) {
             const auto at = [&](double rate) { return duration{size.value() / (rate * 1e6)}; };
             return transfer_times{at(rates.out_beside_in), at(rates.in_beside_out)};
         };
-        if (!p.has_storage_options()) c.transfer = transfer_of(c.activation);
+        if (is_described_by_costs(p)) p.change_stage(s, [&](auto& c) { c.transfer = transfer_of(c.activation); });
         for (auto& option : p.storage[s])
             if (option.offloads()) option.transfer = transfer_of(option.transfer_size);
     }

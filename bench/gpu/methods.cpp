@@ -36,7 +36,7 @@ outcome<schedule> planned(const problem& p) {
 
 std::vector<method> methods(const problem& p) {
     std::vector<method> all;
-    if (p.has_storage_options()) {
+    if (!is_described_by_costs(p)) {
         for (const auto& option : p.storage[stage{0}])
             if (!option.offloads()) // 1F1B doesn't offload
                 all.push_back(uniform_method(one_forward_one_backward, std::string{option.name.view()}));

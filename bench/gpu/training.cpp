@@ -92,7 +92,7 @@ private:
 
     /// The builder's schedule with every stash kept as a whole.
     template <class Builder> schedule keeping(const Builder& builder) const {
-        return p_.has_storage_options() ? uniform(builder, how_.storage.front().name)
+        return !is_described_by_costs(p_) ? uniform(builder, how_.storage.front().name)
                                         : valid(build_schedule(p_, builder));
     }
     template <class Builder> schedule uniform(const Builder& builder, std::string_view option) const {
@@ -121,13 +121,14 @@ private:
         p_ = with_measured_costs(std::move(p_), profile);
         gpu_bench::set_copy_times(p_, model_.message_bytes());
         write_file(prefix_ + "-problem.json", problem_to_json(p_));
-        if (p_.has_storage_options()) return tell_storage_costs();
+        if (!is_described_by_costs(p_)) return tell_storage_costs();
         out_.table("Costs [ms], " + p_.name,
                    {"stage", "F", "I", "W", "to the host", "from it", "message", "stash [GB]", "of it for W [GB]"});
         for (const stage s : p_.graph.all_stages()) {
             const auto& c = p_.costs[s];
+            const auto& transfer = *p_.storage_of(s, 1).transfer;
             out_.row({static_cast<double>(s.position()), c.forward.value(), c.backward_input.value(),
-                      c.backward_weight.value(), c.transfer->offload.value(), c.transfer->reload.value(),
+                      c.backward_weight.value(), transfer.offload.value(), transfer.reload.value(),
                       p_.p2p(rank{0}, rank{1}).value(), gigabytes(c.activation.value()),
                       gigabytes(c.weight_stash.value())});
         }

@@ -240,8 +240,8 @@ void set_storage(optpipe::problem& p, const std::vector<model_stage<Real, Math>>
     };
     for (const auto s : p.graph.all_stages()) {
         const auto& stage = stages[s.position()];
-        auto& costs = p.costs[s];
-        costs.transfer.reset();
+        const auto& costs = p.costs[s];
+        p.storage[s].clear();
         for (const auto& how : options) {
             const auto held = stash_layout{stage, how.again}.held();
             optpipe::storage_option option{how.name, bytes(held), {}, {}, {}, {}};

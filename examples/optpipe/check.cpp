@@ -34,7 +34,7 @@ void print_measures(const optpipe::problem& p, const optpipe::measures& m) {
     for (const auto r : p.graph.all_ranks())
         std::cout << (r.value() == 0 ? "" : ", ") << optpipe::format_number(m.peak_memory[r]);
     std::cout << "]";
-    if (p.has_storage_options()) std::cout << " recompute_rate=" << optpipe::format_number(m.recompute_rate, 4);
+    if (!is_described_by_costs(p)) std::cout << " recompute_rate=" << optpipe::format_number(m.recompute_rate, 4);
     std::cout << '\n';
 }
 
@@ -51,7 +51,7 @@ void add_measures(ordered_json& result, const optpipe::problem& p, const optpipe
     result["objective"] = m.objective.value();
     result["bubble_rate"] = m.bubble_rate;
     result["offloads"] = m.offloads;
-    if (p.has_storage_options()) result["recompute_rate"] = m.recompute_rate;
+    if (!is_described_by_costs(p)) result["recompute_rate"] = m.recompute_rate;
     for (const auto peak : m.peak_memory)
         result["peak_memory"].push_back(peak.value());
 }

@@ -64,7 +64,7 @@ attempt run(const optpipe::problem& p, const Builder& builder, const std::option
         return {optpipe::method_with_storage(name, *storage),
                 optpipe::build_uniform_schedule(p, builder, options, stops), 0.0};
     }
-    if (!p.has_storage_options()) return {name, optpipe::build_schedule(p, builder, stops), 0.0};
+    if (is_described_by_costs(p)) return {name, optpipe::build_schedule(p, builder, stops), 0.0};
     auto best = optpipe::build_best_uniform_schedule(p, builder, stops);
     return {best.result ? optpipe::method_with_storage(name, best.option.view()) : name, std::move(best.result), 0.0};
 }
@@ -79,7 +79,7 @@ template <class Builder> attempt run(const optpipe::problem& p, Builder builder,
     attempt done;
     if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
         // The storage options share the effort, or the time limit.
-        const bool is_one = settings.storage || !p.has_storage_options();
+        const bool is_one = settings.storage || is_described_by_costs(p);
         const auto tries = is_one ? 1 : std::max<std::size_t>(1, optpipe::common_option_names(p).size());
         builder.effort = options.time_limit ? optpipe::dynamic : builder.effort / tries;
         auto limit = options.time_limit;
@@ -123,7 +123,7 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
     optpipe::for_each_builder(
         [&](const auto& builder) { add(builder.name, [&] { return run(p, builder, options); }); });
     optpipe::for_each_storage_builder([&](const auto& builder) {
-        if (p.has_storage_options() || options.is_only)
+        if (!is_described_by_costs(p) || options.is_only)
             add(builder.name, [&] { return run_as_it_is(p, builder, options); });
     });
     return attempts;

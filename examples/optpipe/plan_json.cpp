@@ -33,7 +33,7 @@ json base_of(const optpipe::problem& p, std::string_view status, const optpipe::
                 {"peak_memory", json::array()}};
     for (const auto peak : m.peak_memory)
         result["peak_memory"].push_back(peak.value());
-    if (p.has_storage_options()) result["recompute_rate"] = m.recompute_rate;
+    if (!is_described_by_costs(p)) result["recompute_rate"] = m.recompute_rate;
     add_storage_uses(result, p, report.schedule);
     return result;
 }

@@ -92,7 +92,6 @@ void lift(optpipe::per_rank<optpipe::memory_size>& limits) {
 
 void make_transfers_instant(optpipe::problem& p) {
     const optpipe::transfer_times none{optpipe::duration{}, optpipe::duration{}};
-    p.change_stages([&](auto& c) { if (c.transfer) c.transfer = none; });
     for (auto& options : p.storage)
         for (auto& option : options)
             if (option.transfer) option.transfer = none;

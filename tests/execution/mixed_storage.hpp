@@ -28,10 +28,9 @@ inline optpipe::problem with_options(optpipe::problem p, optpipe::random_numbers
     const auto time = [&] { return optpipe::duration{0.5 * static_cast<double>(1 + random.below(4))}; };
     for (const optpipe::stage s : p.graph.all_stages()) {
         auto& list = p.storage[s];
-        auto& costs = p.costs[s];
-        costs.transfer.reset();
+        const auto& costs = p.costs[s];
+        p.set_stage(s, costs);
         if (random.chance(10)) continue;
-        list.push_back(optpipe::keep_stash(costs));
         for (std::size_t i = 0, more = 1 + random.below(5); i < more; ++i) {
             optpipe::storage_option option{{"option", i}, costs.activation, {}, {}, {}, {}};
             if (const auto way = random.below(3); way > 0) {
@@ -57,8 +56,8 @@ inline optpipe::order mix(const optpipe::problem& p, const optpipe::schedule& pl
     const optpipe::cell_numbering cell{p.graph};
     std::vector<optpipe::storage_index> chosen(cell.size());
     for (std::size_t c = 0; c < cell.size(); ++c)
-        if (const auto& list = p.storage[cell.stage_of(c)]; !list.empty())
-            chosen[c] = static_cast<optpipe::storage_index>(random.below(list.size()));
+        if (const auto options = p.storage_options(cell.stage_of(c)); options > 1)
+            chosen[c] = static_cast<optpipe::storage_index>(random.below(options));
     std::vector<std::pair<double, optpipe::operation>> placed;
     std::vector<double> forward_at(cell.size());
     for (auto op : order_of(plain).operations) {
@@ -69,7 +68,7 @@ inline optpipe::order mix(const optpipe::problem& p, const optpipe::schedule& pl
     }
     const auto originals = placed; // positions are those of the plain order
     for (const auto& [at, op] : originals) {
-        if (!is_gradient(op.kind) || p.storage[op.stage].empty()) continue;
+        if (!is_gradient(op.kind) || p.storage_options(op.stage) == 1) continue;
         const auto from = forward_at[cell(op)];
         std::array<double, 3> between{from + 0.25, at - 0.5, at - 0.25};
         if (random.chance(60))
@@ -109,10 +108,8 @@ inline tight_schedule make(optpipe::problem p, const optpipe::schedule& plain, o
 
 /// The problem of `plain`.
 inline optpipe::problem without_options(optpipe::problem p) {
-    for (const optpipe::stage s : p.graph.all_stages()) {
-        p.storage[s].clear();
-        p.change_stage(s, [&](auto& c) { c.transfer = {}; });
-    }
+    for (const optpipe::stage s : p.graph.all_stages())
+        p.set_stage(s, p.costs[s]);
     for (const optpipe::rank r : p.graph.all_ranks())
         p.memory_limit[r] = p.host_memory_limit[r] = optpipe::memory_size::unlimited();
     return p;

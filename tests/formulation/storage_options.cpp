@@ -82,7 +82,7 @@ void compare(const family& of, std::uint64_t i, tally& seen) {
     random_numbers random{of.seed * 1'000'003 + i};
     const auto made = of.draw(random);
     const auto& p = made.problem;
-    if (!p.has_storage_options()) return;
+    if (is_described_by_costs(p)) return;
     const auto best = oracle::exhaustive_optimum(p, made.grid, 20'000);
     if (!best.proven) return;
     formulation::options o;
@@ -150,7 +150,7 @@ TEST_CASE("storage options: random schedules are points of the model") {
         random_numbers random{seed};
         const auto made = oracle::make_random_problem(random, {.ranks = 3, .cells = 10, .storage_percent = 100});
         const auto& p = made.problem;
-        if (!p.has_storage_options()) continue;
+        if (is_described_by_costs(p)) continue;
         const auto f = formulate(p);
         REQUIRE(f.has_value());
         for (int k = 0; k < 5; ++k) {
@@ -211,9 +211,7 @@ TEST_CASE("storage options: a horizon is rounded to multiples of what any option
     for (const stage s : p.graph.all_stages()) {
         auto& c = p.costs[s];
         c.forward = c.backward_input = c.backward_weight = unit;
-        p.storage[s] = {};
-        p.storage[s].push_back({"keep", c.activation});
-        p.storage[s].push_back({"full", 0.5 * c.activation, {}, extra});
+        p.storage[s] = {{"keep", c.activation}, {"full", 0.5 * c.activation, {}, extra}};
     }
     p.p2p = hop_times<>{};
     formulation::options o;

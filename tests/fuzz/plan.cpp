@@ -37,8 +37,10 @@ plan_options options_for(random_numbers& random, std::uint64_t seed) {
 duration longest_operation(const problem& p) {
     duration longest{};
     for (const auto& c : p.costs)
-        longest = std::max({longest, c.forward, c.backward(), c.transfer ? c.transfer->offload : duration{},
-                            c.transfer ? c.transfer->reload : duration{}});
+        longest = std::max({longest, c.forward, c.backward()});
+    for (const auto& options : p.storage)
+        for (const auto& o : options)
+            if (o.transfer) longest = std::max({longest, o.transfer->offload, o.transfer->reload});
     return longest;
 }
 

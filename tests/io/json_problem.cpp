@@ -107,8 +107,8 @@ TEST_CASE("every field is read") {
     CHECK(c.backward_weight == duration{6});
     CHECK(c.activation == memory_size{1});
     CHECK(c.weight_stash == memory_size{0.25});
-    CHECK(c.transfer == transfer_times{duration{8}, duration{9}});
-    CHECK(!p.costs[stage{1}].can_offload());
+    CHECK(p.storage_of(stage{0}, 1).transfer == transfer_times{duration{8}, duration{9}});
+    CHECK(p.storage_options(stage{1}) == 1);
     CHECK(!p.split_backward);
     CHECK(p.p2p(rank{0}, rank{1}) == duration{0.4});
     CHECK(p.p2p(rank{1}, rank{0}) == duration{0.6});
@@ -129,7 +129,7 @@ TEST_CASE("what may be left out has the defaults of the format") {
     CHECK(p.time_unit == "ms");
     CHECK(p.memory_unit == "GB");
     CHECK(p.costs[stage{0}].weight_stash == memory_size{2});
-    CHECK(!p.costs[stage{0}].can_offload());
+    CHECK(p.storage_options(stage{0}) == 1);
     CHECK(p.split_backward);
     CHECK(p.p2p.is_uniform());
     CHECK(p.p2p(rank{0}, rank{1}) == duration{0});

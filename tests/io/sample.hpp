@@ -46,7 +46,7 @@ inline schedule by_hand(const problem& p) {
         at(backward_weight(s1, m0), 9, 10), at(backward(s1, m1), 10, 13),        at(forward(s0, m0), 0, 2),
         at(forward(s0, m1), 2, 4),          at(offload_of(s0, m0), 2, 3),        at(reload_of(s0, m0), 6, 7),
         at(backward_input(s0, m0), 8, 10),  at(backward_weight(s0, m0), 10, 11), at(backward(s0, m1), 14, 17)};
-    return s;
+    return with_storage_of_transfers(p, s);
 }
 
 inline schedule_report report_of(const problem& p, std::optional<duration> bound = duration{13.6}) {
@@ -57,9 +57,7 @@ inline schedule_report report_of(const problem& p, std::optional<duration> bound
 /// The same two ranks; the stage of rank 0 may be recomputed in 2.
 inline problem recomputing() {
     auto p = two_ranks();
-    auto& c = p.costs[stage{0}];
-    c.transfer = std::nullopt;
-    p.storage[stage{0}].push_back(keep_stash(c));
+    p.set_stage(stage{0}, p.costs[stage{0}]);
     p.storage[stage{0}].push_back({"ahead", memory_size{0.5}, duration{2}, {}, {}, {}});
     p.storage[stage{0}].push_back(
         {"offload", memory_size{2}, {}, {}, memory_size{2}, transfer_times{duration{1}, duration{1}}});

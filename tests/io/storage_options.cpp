@@ -102,21 +102,22 @@ TEST_CASE("every field of a storage option is read") {
     CHECK(list[4] ==
           storage_option{
               "both", memory_size{0.6}, duration{1.5}, {}, memory_size{0.5}, transfer_times{duration{4}, duration{5}}});
-    CHECK(p.storage[stage{1}].empty());
-    CHECK(p.costs[stage{1}].transfer == transfer_times{duration{7}, duration{7}});
+    CHECK(p.storage_options(stage{1}) == 2);
+    CHECK(p.storage_of(stage{1}, 1).transfer == transfer_times{duration{7}, duration{7}});
 }
 
-TEST_CASE("a list of what a stage without one has is none") {
+TEST_CASE("a list of what transfer times describe is written as these") {
     auto changed = json::parse(example);
     auto& list = changed["stages"][0]["storage"];
     list = json::parse(R"([{"name": "keep"}, {"name": "offload", "transfer_size": 1, "offload": 8, "reload": 9}])");
     auto p = parse_problem(changed.dump(), "x");
-    CHECK_FALSE(p.has_storage_options());
-    CHECK(p.costs[stage{0}].transfer == transfer_times{duration{8}, duration{9}});
+    CHECK(is_described_by_costs(p));
+    CHECK(p.storage_of(stage{0}, 1).transfer == transfer_times{duration{8}, duration{9}});
+    CHECK(json::parse(problem_to_json(p))["format"] == "optpipe.problem/1");
     list = json::parse(R"([{"name": "keep"}])");
-    CHECK_FALSE(parse_problem(changed.dump(), "x").has_storage_options());
+    CHECK(is_described_by_costs(parse_problem(changed.dump(), "x")));
     list = json::parse(R"([{"name": "offload", "transfer_size": 1, "offload": 8, "reload": 9}])");
-    CHECK(parse_problem(changed.dump(), "x").has_storage_options());
+    CHECK_FALSE(is_described_by_costs(parse_problem(changed.dump(), "x")));
 }
 
 TEST_CASE("version 2 without lists is version 1") {

@@ -325,10 +325,10 @@ TEST_CASE("recomputation in the grid, the verdict and the tables") {
     CHECK(sample::contains(table.str(), "16.7 %"));
 }
 
-TEST_CASE("on a stage without a list the transfers say what is offloaded") {
+TEST_CASE("the storage in use is listed where stages do more than keep and offload") {
     auto p = sample::two_ranks();
-    p.storage[stage{1}].push_back(keep_stash(p.costs[stage{1}]));
-    p.change_stage(stage{1}, [&](auto& c) { c.transfer = std::nullopt; });
+    CHECK(storage_uses(p, sample::by_hand(p)).empty());
+    p.storage[stage{1}].push_back({"full", memory_size{1}, duration{1}, {}, {}, {}});
     const auto uses = storage_uses(p, sample::by_hand(p));
     REQUIRE(uses.size() == 2);
     CHECK(uses[0].name == "keep");

@@ -201,7 +201,7 @@ TEST_CASE("a transfer that the plan hardly has is found to be faster") {
         ++steps;
     }
     CHECK(steps <= 20);
-    const auto& found = *controller.present_problem().costs[stage{0}].transfer;
+    const auto& found = *controller.present_problem().storage_of(stage{0}, 1).transfer;
     CHECK(found.offload.value() == doctest::Approx(10));
     CHECK(found.reload.value() == doctest::Approx(10));
 }
@@ -211,18 +211,18 @@ TEST_CASE("a probed transfer is planned with where it has changed by more than n
     p.change_stages([&](auto& costs) { costs.transfer = transfer_times{duration{20}, duration{20}}; });
     online_controller controller{p, *build_schedule(p, zero_bubble_h1), quick()};
     const auto submitted = controller.planner().poll().submission;
-    const operation offload{stage{1}, operation_kind::offload, microbatch{0}};
+    const operation offload{stage{1}, operation_kind::offload, microbatch{0}, 1};
     const auto times = [](double out, double in) { return transfer_times{duration{out}, duration{in}}; };
     controller.add_probe(3, offload, times(18, 22));
     controller.add_probe(5, offload, times(10, 30));
     controller.add_probe(7, offload, times(30, 20)); // noise goes in both directions
     controller.add_probe(9, offload, times(20, 30));
-    CHECK(controller.present_problem().costs[stage{1}].transfer == p.costs[stage{1}].transfer);
+    CHECK(controller.present_problem().storage[stage{1}] == p.storage[stage{1}]);
     CHECK(controller.planner().poll().submission == submitted);
     controller.add_probe(11, offload, times(9, 22));
     controller.add_probe(13, offload, times(11, 22));
-    CHECK(controller.present_problem().costs[stage{1}].transfer == times(11, 20));
-    CHECK(controller.present_problem().costs[stage{0}].transfer == p.costs[stage{0}].transfer);
+    CHECK(controller.present_problem().storage_of(stage{1}, 1).transfer == times(11, 20));
+    CHECK(controller.present_problem().storage[stage{0}] == p.storage[stage{0}]);
     CHECK(controller.planner().poll().submission == submitted + 1);
     CHECK(count(controller, kind::drift) == 1);
     CHECK(count(controller, kind::costs) == 1);
@@ -232,7 +232,7 @@ TEST_CASE("what is too short to matter may change as it likes") {
     auto p = four_ranks();
     p.change_stages([&](auto& costs) { costs.transfer = transfer_times{duration{1e-3}, duration{1e-3}}; });
     online_controller controller{p, *build_schedule(p, zero_bubble_h1), quick()};
-    const operation offload{stage{1}, operation_kind::offload, microbatch{0}};
+    const operation offload{stage{1}, operation_kind::offload, microbatch{0}, 1};
     for (std::uint64_t step = 0; step < 20; ++step)
         controller.add_probe(step, offload, {duration{5e-3}, duration{1e-4}});
     CHECK(controller.log().empty());

@@ -129,7 +129,7 @@ TEST_CASE("a link that the plan avoids is found to be fast") {
     for (const auto each : weights)
         CHECK(each == (rounds + 3) * 6); // as many as without probes
     for (const stage s : slow.graph.all_stages()) {
-        const auto found = *planned->costs[s].transfer;
+        const auto found = *planned->storage_of(s, 1).transfer;
         for (const auto each : {found.offload, found.reload}) {
             CHECK(each >= duration{1.0});
             CHECK(each < duration{10.0});

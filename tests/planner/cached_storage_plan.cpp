@@ -45,7 +45,6 @@ problem stored_problem(std::size_t ranks = 3, std::size_t microbatches = 6, doub
     const auto half = memory_size{0.5};
     const transfer_times times{duration{1.3}, duration{1.3}};
     for (auto& list : p.storage) {
-        list.push_back(keep_stash(c));
         list.push_back({"offload", all, {}, {}, all, times});
         list.push_back({"ahead", half, duration{0.6}, {}, {}, {}});
         list.push_back({"inside", half, {}, duration{0.6}, {}, {}});

@@ -96,8 +96,9 @@ TEST_CASE("programs of random schedules pass the check, in the memory of the pla
                 lower(p, s, {.bytes_per_unit = bytes_per_unit, .alignment = 1, .message_bytes = 8, .lanes = lanes});
             if (!programs) {
                 // Only if two stashes are exchanged in no time.
-                CHECK(std::any_of(p.costs.begin(), p.costs.end(), [](const optpipe::stage_costs& c) {
-                    return c.transfer && std::min(c.transfer->offload, c.transfer->reload) == optpipe::duration{};
+                CHECK(std::any_of(p.storage.begin(), p.storage.end(), [](const auto& options) {
+                    const auto& transfer = options.back().transfer;
+                    return transfer && std::min(transfer->offload, transfer->reload) == optpipe::duration{};
                 }));
                 continue;
             }

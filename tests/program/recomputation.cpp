@@ -31,7 +31,7 @@ per_rank<rank_program> sound_programs(double weight_stash = 2.0) {
     auto p = to_problem(make_problem(graph<2, 3>{}, uniform_memory{c}));
     auto plain = order_of(*build_schedule(p, zero_bubble_h1));
     for (const stage s : p.graph.all_stages())
-        p.storage[s].push_back({"ahead", memory_size{1}, duration{1}, {}, {}, {}});
+        p.storage[s] = {{"ahead", memory_size{1}, duration{1}, {}, {}, {}}};
     p.storage[stage{1}][0].transfer_size = memory_size{0.5};
     p.storage[stage{1}][0].transfer = transfer_times{duration{0.5}, duration{0.5}};
     order mixed{p.graph, {}};
@@ -153,7 +153,7 @@ TEST_CASE("it waits for what brings the stash back, and its backward for it") {
 TEST_CASE("it comes before its backward where it restores nothing, too") {
     const stage_costs c{duration{1}, duration{2}, duration{1}, memory_size{4}, memory_size{2}, {}};
     auto p = to_problem(make_problem(graph<1, 1>{}, uniform_memory{c}));
-    p.storage[stage{0}].push_back({"nothing", memory_size{4}, duration{1}, {}, {}, {}});
+    p.storage[stage{0}] = {{"nothing", memory_size{4}, duration{1}, {}, {}, {}}};
     const stage s{0};
     const microbatch m{0};
     auto programs = *lower(p, *simulate(p, order{p.graph, {forward(s, m), recompute_of(s, m), backward(s, m)}}),

@@ -68,8 +68,8 @@ struct wrong_on_some {
     template <pipeline_graph Graph> outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         auto built = gpipe(p.graph);
         bool can_offload = false;
-        for (const auto& c : p.costs)
-            can_offload = can_offload || c.can_offload();
+        for (const auto s : p.graph.all_stages())
+            can_offload = can_offload || p.whole_offload(s);
         if (can_offload && p.graph.stages() > p.graph.ranks() && p.graph.microbatches() > 2)
             std::swap(built.operations[0], built.operations[p.graph.microbatches()]);
         return built;
@@ -176,6 +176,7 @@ TEST_CASE("a problem as code is that problem") {
     costs[stage{1}] = {duration{1},    duration{0.1},    duration{1},
                        memory_size{1}, memory_size{0.5}, transfer_times{duration{1}, duration{0}}};
     problem p{any_graph{2, 4, placement::map<>{placed}}, costs};
+    p.storage[stage{2}].clear();
     p.storage[stage{2}].push_back({"full", memory_size{0.25}, duration{1}, duration{0}, memory_size{0.25},
                                    transfer_times{duration{1}, duration{2}}});
     p.p2p = hop_times<>{2, {duration{0}, duration{0.5}, duration{1}, duration{0}}};
@@ -191,6 +192,7 @@ placed[stage{1}] = rank{1};
 per_stage<stage_costs> costs(3, {duration{1}, duration{2.3}, duration{1}, memory_size{1}, memory_size{0.1}, {}});
 costs[stage{1}] = {duration{1}, duration{0.1}, duration{1}, memory_size{1}, memory_size{0.5}, transfer_times{duration{1}, duration{0}}};
 problem p{any_graph{2, 4, placement::map<>{placed}}, costs};
+p.storage[stage{2}].clear();
 p.storage[stage{2}].push_back({"full", memory_size{0.25}, duration{1}, duration{0}, memory_size{0.25}, transfer_times{duration{1}, duration{2}}});
 p.p2p = hop_times<>{2, {duration{0}, duration{0.5}, duration{1}, duration{0}}};
 p.split_backward = false;

@@ -87,7 +87,7 @@ TEST_CASE("storage options tell how long recomputations and backwards take") {
     } on;
     auto p = two_ranks();
     const auto a = p.costs[stage{0}].activation;
-    p.change_stage(stage{0}, [&](auto& c) { c.transfer = {}; });
+    p.set_stage(stage{0}, p.costs[stage{0}]);
     p.storage[stage{0}].push_back({"ahead", 0.5 * a, duration{4}, {}, {}, {}});
     p.storage[stage{0}].push_back({"inside", 0.5 * a, {}, duration{2}, {}, {}});
     paced_model<recomputing_model> model{{{&notes}}, p, 2ms};

@@ -157,8 +157,7 @@ TEST_CASE("a steady state is made longer without loss, whatever the position of 
     const std::size_t ranks = 4;
     auto p = unit_problem(ranks, 3 * ranks);
     for (auto& list : p.storage) {
-        list.push_back({"full", memory_size{0.1}, {}, duration{1.0}, {}, {}});
-        list.push_back(keep_stash(p.costs[stage{0}]));
+        list = {{"full", memory_size{0.1}, {}, duration{1.0}, {}, {}}, keep_stash(p.costs[stage{0}])};
     }
     const auto keep = *find_common_option(p, "keep");
     const auto one_option = [&](const problem& q) {
@@ -203,7 +202,9 @@ TEST_CASE("other lists: an order follows the options that are there, or is refus
         const auto donor = some_stored_case(seed + 1000).p;
         for (const stage s : p.graph.all_stages()) {
             const stage from{s.position() % donor.graph.stages()};
-            if (p.storage[s].empty() || donor.storage[from].empty()) continue;
+            if (is_described_by_costs(p.costs[s], p.storage[s]) ||
+                is_described_by_costs(donor.costs[from], donor.storage[from]))
+                continue;
             other.storage[s] = donor.storage[from];
             for (auto& option : other.storage[s]) {
                 option.held = std::min(option.held, p.costs[s].activation);
@@ -241,7 +242,7 @@ TEST_CASE("operations that another option lacks are left out, and those that it 
     auto p = unit_problem(1, 1);
     const auto one = memory_size{1.0};
     const transfer_times times{duration{1.0}, duration{1.0}};
-    p.storage[stage{0}].push_back({"both", one, duration{0.5}, {}, one, times});
+    p.storage[stage{0}] = {{"keep", one, {}, {}, {}, {}}, {"both", one, duration{0.5}, {}, one, times}};
     const auto adapted = [&](std::string_view spelled, storage_index option) {
         operation_sequence all;
         std::istringstream words{std::string{spelled}};

@@ -38,8 +38,9 @@ problem scaled(problem p, double time, double memory) {
         c.weight_stash = memory * c.weight_stash;
         if (c.transfer) c.transfer = transfer_times{time * c.transfer->offload, time * c.transfer->reload};
     });
-    for (auto& list : p.storage)
-        for (auto& o : list) {
+    for (const stage s : p.graph.all_stages())
+        for (auto& o : p.storage[s]) {
+            if (is_described_by_costs(p.costs[s], p.storage[s])) break;
             o.held = memory * o.held;
             o.transfer_size = memory * o.transfer_size;
             o.recompute = time * o.recompute;
@@ -173,11 +174,11 @@ TEST_CASE("what counts in storage options makes another problem") {
         {"no offload", [](problem& p) { p.storage[stage{1}][1].transfer.reset(); }},
         {"one less", [](problem& p) { p.storage[stage{1}].pop_back(); }},
         {"one more", [](problem& p) { p.storage[stage{1}].push_back(p.storage[stage{1}][2]); }},
-        {"no list", [](problem& p) { p.storage[stage{1}].clear(); }},
-        {"no lists",
+        {"only keep", [](problem& p) { p.storage[stage{1}].resize(1); }},
+        {"only keep anywhere",
          [](problem& p) {
              for (auto& list : p.storage)
-                 list.clear();
+                 list.resize(1);
          }},
         {"host", [](problem& p) { p.host_memory_limit[rank{0}] = memory_size{1.5}; }},
         {"engines", [](problem& p) { p.transfer.engines = 2; }},
@@ -186,7 +187,6 @@ TEST_CASE("what counts in storage options makes another problem") {
     problem p{to_any_graph(graph<dynamic, dynamic>{2, 4}), per_stage<stage_costs>(2, c)};
     const transfer_times times{duration{2.0}, duration{2.0}};
     for (auto& list : p.storage) {
-        list.push_back(keep_stash(c));
         list.push_back({"offload", c.activation, {}, {}, c.activation, times});
         list.push_back({"ahead", memory_size{0.5}, duration{0.5}, {}, {}, {}});
     }
@@ -200,7 +200,7 @@ TEST_CASE("what counts in storage options makes another problem") {
     }
     // A plan for other options may still be near.
     auto without_one = p;
-    without_one.storage[stage{1}].pop_back();
+    without_one.storage[stage{1}].resize(1);
     CHECK(same_shape(canonical_form(without_one), canonical_form(p)));
     // The limit doesn't matter for a host that holds everything offloaded at once.
     p.host_memory_limit[rank{0}] = memory_size{8.0};
@@ -290,8 +290,9 @@ void change(random_numbers& random, storage_option& o, storage_change what, doub
 void change_storage(random_numbers& random, problem& p, double grid) {
     constexpr std::size_t kinds = 9;
     const auto what = static_cast<storage_change>(random.below(kinds));
-    for (auto& list : p.storage) {
-        if (list.empty()) continue;
+    for (const stage s : p.graph.all_stages()) {
+        auto& list = p.storage[s];
+        if (is_described_by_costs(p.costs[s], list)) continue;
         for (auto& option : list)
             change(random, option, what, grid);
         if (what == storage_change::fewer && list.size() > 1)
@@ -355,7 +356,6 @@ TEST_CASE("a bound is carried to shorter lists and to options that cost more, an
     problem p{to_any_graph(graph<dynamic, dynamic>{2, 4}), per_stage<stage_costs>(2, c)};
     const transfer_times times{duration{2.0}, duration{2.0}};
     for (auto& list : p.storage) {
-        list.push_back(keep_stash(c));
         list.push_back({"offload", c.activation, {}, {}, memory_size{1.5}, times});
         list.push_back({"ahead", memory_size{0.5}, duration{0.5}, {}, {}, {}});
         list.push_back({"transfers nothing", memory_size{0.25}, {}, duration{0.25}, {}, times});

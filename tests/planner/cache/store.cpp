@@ -71,7 +71,6 @@ TEST_CASE("plans with storage options are found by their lists, whatever their o
     auto p = unit_problem(2, 4);
     const storage_option ahead{"ahead", memory_size{0.5}, duration{0.5}, {}, {}, {}};
     for (auto& list : p.storage) {
-        list.push_back(keep_stash(p.costs[stage{0}]));
         list.push_back(ahead);
     }
     const auto with_first = [&](duration recompute) {

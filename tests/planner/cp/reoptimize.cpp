@@ -98,7 +98,7 @@ TEST_CASE("with all storage options to choose from the optimum is found from any
         const auto r = oracle::make_random_problem(
             random, {.cells = 5, .offloading_percent = 60, .span_percent = 10, .storage_percent = 100});
         const auto& p = r.problem;
-        if (!p.has_storage_options()) continue;
+        if (is_described_by_costs(p)) continue;
         search_state start{p};
         start.offer(oracle::random_order(random, p), "start");
         if (!start.incumbent() || !splits_freely(p, *start.incumbent())) continue;
@@ -186,7 +186,7 @@ TEST_CASE("stashes of free microbatches change their storage, others don't; what
                            .problem;
         search_state start{p};
         start.offer(oracle::random_order(random, p), "start");
-        if (!start.incumbent() || !p.has_storage_options()) continue;
+        if (!start.incumbent() || is_described_by_costs(p)) continue;
         const auto& current = *start.incumbent();
         const auto some = [](const operation& op) { return op.microbatch.position() % 3 == 0; };
         const auto same = cp::reoptimize(p, current, some, objective_of(p, current),
@@ -284,7 +284,8 @@ TEST_CASE("transfers that take no time may change places at one instant") {
                                       {"0RELOAD1", 4.0},
                                       {"0I1", 4.0},
                                       {"0W1", 5.0}}) {
-        const auto op = *parse_operation(text);
+        auto op = *parse_operation(text);
+        op.storage = 1;
         current.operations.push_back({op, duration{start}, duration{start} + duration_of(p, op)});
     }
     REQUIRE(validate(p, current).empty());

@@ -55,7 +55,7 @@ void check_against_exhaustive(const family& of, std::uint64_t i, search_tally& s
     CAPTURE(of.seed);
     CAPTURE(i);
     const auto r = of.draw(i);
-    if (!r.problem.has_storage_options()) return;
+    if (is_described_by_costs(r.problem)) return;
     const auto best = oracle::exhaustive_optimum(r.problem, r.grid, 20'000);
     if (!best.proven) return;
     const auto optimum = best.objective ? duration{*best.objective} : duration::unlimited();
@@ -118,7 +118,7 @@ TEST_CASE("a schedule with storage options is an assignment, and that is the sch
         const auto given = oracle::make_random_problem(
             random, {.ranks = 3, .stages = 4, .microbatches = 4, .cells = 12, .storage_percent = 100});
         const auto& p = given.problem;
-        if (!p.has_storage_options()) continue;
+        if (is_described_by_costs(p)) continue;
         // On the grid, because nothing waits unnecessarily.
         const auto drawn = *simulate(p, oracle::random_order(random, p));
         const cp::pipeline_model m{p, cp::overtaking::pooled};

@@ -74,7 +74,7 @@ TEST_CASE("what is kept stays, at either end") {
 TEST_CASE("a recomputation long before its gradient stays where it is kept") {
     auto p = two_ranks(2);
     for (const stage s : p.graph.all_stages())
-        p.storage[s].push_back({.name = "again", .held = memory_size{0.5}, .recompute = duration{1.0}});
+        p.storage[s] = {{.name = "again", .held = memory_size{0.5}, .recompute = duration{1.0}}};
     auto given = one_at_a_time(p);
     const auto again = recompute_of(stage{0}, microbatch{0});
     std::erase(given.operations, again);

@@ -65,7 +65,7 @@ TEST_CASE("storage options and orders change: valid, and better than the start")
         const auto p = oracle::make_random_problem(
                            random, {.ranks = 3, .stages = 4, .microbatches = 6, .cells = 18, .storage_percent = 100})
                            .problem;
-        if (!p.has_storage_options()) continue;
+        if (is_described_by_costs(p)) continue;
         const auto start = oracle::random_order(random, p);
         search_state state{p};
         state.offer(start, "start");

@@ -56,7 +56,7 @@ TEST_CASE("a pattern that is repeated is a valid schedule in the memory it says,
         const testing::problem_ranges ranges{
             .ranks = 4, .stages = 6, .microbatches = 8, .cells = 24, .storage_percent = seed > 60 ? 100U : 0U};
         const auto p = testing::make_random_problem(random, ranges).problem;
-        const auto found = search(p, seed, p.has_storage_options() ? 20'000 : 4'000);
+        const auto found = search(p, seed, !is_described_by_costs(p) ? 20'000 : 4'000);
         for (std::size_t i = 0; i < found.all.size(); i += 1 + found.all.size() / 3) {
             const auto& pattern = found.all[i];
             ++patterns;

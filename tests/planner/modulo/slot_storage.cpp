@@ -16,8 +16,7 @@ namespace {
 problem one_stage(const std::vector<storage_option>& options) {
     const stage_costs each{duration{4.0}, duration{4.0}, duration{2.0}, memory_size{4.0}, memory_size{3.0}, {}};
     problem p{to_any_graph(graph<dynamic, dynamic>{1, 4}), per_stage<stage_costs>(1, each)};
-    for (const auto& option : options)
-        p.storage[stage{0}].push_back(option);
+    if (!options.empty()) p.set_storage(stage{0}, options);
     return p;
 }
 storage_option option(const std::string& name, double held, double ahead, double inside) {
