@@ -79,8 +79,7 @@ template <class Builder> attempt run(const optpipe::problem& p, Builder builder,
     attempt done;
     if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
         // The storage options share the effort, or the time limit.
-        const bool is_one = settings.storage || is_described_by_costs(p);
-        const auto tries = is_one ? 1 : std::max<std::size_t>(1, optpipe::common_option_names(p).size());
+        const auto tries = settings.storage ? 1 : std::max<std::size_t>(1, optpipe::uniform_choices(p).size());
         builder.effort = options.time_limit ? optpipe::dynamic : builder.effort / tries;
         auto limit = options.time_limit;
         if (limit) *limit /= static_cast<double>(tries);

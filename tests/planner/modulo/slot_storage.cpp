@@ -41,7 +41,6 @@ TEST_CASE("without a list a stash is kept or offloaded") {
     REQUIRE(storage.families(0).size() == 1);
     CHECK(storage.families(0).front().kept == storage_index{0});
     CHECK(storage.families(0).front().offloaded == std::vector<storage_index>{1});
-    CHECK(storage.can_offload());
 }
 
 TEST_CASE("a level takes more work and holds less than the one before; its families differ in where the work is done") {

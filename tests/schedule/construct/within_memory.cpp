@@ -84,3 +84,27 @@ TEST_CASE("ends where far more periods than microbatches pass between two stages
     REQUIRE(timed);
     CHECK(is_valid(p, *timed));
 }
+
+TEST_CASE("with the option of least work among those that fit") {
+    constexpr std::size_t microbatches = 200;
+    // The stash of one microbatch takes 1, of one recomputed ahead 0.1, and 1 while it is used.
+    const storage_option full{"full", memory_size{0.1}, duration{1.0}, {}, {}, {}};
+    for (const double limit : {0.5, 1.5, 4.0, 16.0}) {
+        CAPTURE(limit);
+        auto p = unit_problem(16, microbatches, limit);
+        for (auto& options : p.storage)
+            options.push_back(full);
+        const auto timed = time_order(p, order_within_memory(p, least_memory(p)));
+        CHECK(timed.has_value() == (limit >= 1.0));
+        if (!timed) continue;
+        CHECK(is_valid(p, *timed));
+        CHECK(measure(p, *timed).recomputes == 0);
+        for (auto& options : p.storage)
+            options = {full};
+        const auto recomputed = time_order(p, order_within_memory(p, least_memory(p)));
+        REQUIRE(recomputed);
+        CHECK(is_valid(p, *recomputed));
+        // One after the other, each microbatch takes 4 · 16.
+        CHECK(objective_of(p, *recomputed).value() < 0.5 * 64.0 * microbatches);
+    }
+}

@@ -5,7 +5,6 @@
 #include "optpipe/planner/modulo/beam_search.hpp"
 #include "optpipe/planner/modulo/parameters.hpp"
 #include "optpipe/planner/modulo/pattern.hpp"
-#include "optpipe/planner/modulo/slot_storage.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -27,12 +26,10 @@ public:
                   const period_parameters& with = {})
         : p_{p}, with_{with}, random_{seed}, effort_{effort}, take_{std::move(take)}, stop_{std::move(stop)},
           load_{p.busiest_work()} {
-        for (const stage s : p.graph.all_stages())
-            can_offload_ = can_offload_ || slot_storage{p, s, 1}.can_offload();
         const auto most = std::min(with_.max_periodicity, p.graph.microbatches());
         for (std::size_t periodicity = 1; periodicity <= most; ++periodicity)
             for (const bool eager : {false, true})
-                if (!eager || can_offload_) tracks_.push_back({periodicity, eager});
+                if (!eager || offloads_anything(p)) tracks_.push_back({periodicity, eager});
     }
 
     void run() {
@@ -112,7 +109,6 @@ private:
     Take take_;
     Stop stop_;
     duration load_;
-    bool can_offload_ = false;
     std::vector<track> tracks_{};
     std::size_t spent_ = 0;
 };

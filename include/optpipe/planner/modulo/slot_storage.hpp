@@ -29,17 +29,12 @@ public:
         memory_size held{};
     };
 
-    slot_storage(const problem& p, stage s, std::size_t count) {
-        for (std::size_t i = 0; i < p.storage_options(s); ++i)
-            options_.push_back(p.storage_of(s, i));
+    slot_storage(const problem& p, stage s, std::size_t count) : options_(p.storage[s].begin(), p.storage[s].end()) {
         add_levels();
         add_choices(count);
     }
 
     [[nodiscard]] const storage_option& operator[](storage_index i) const { return options_[i]; }
-    [[nodiscard]] bool can_offload() const {
-        return std::any_of(options_.begin(), options_.end(), [](const storage_option& o) { return o.offloads(); });
-    }
     /// Whether I acquires memory with some option.
     [[nodiscard]] bool may_grow(const stage_costs& c) const {
         return std::any_of(options_.begin(), options_.end(),
@@ -120,7 +115,7 @@ private:
         keep_frontier(choices_, [](const choice& c) { return c.held; });
     }
 
-    std::vector<storage_option> options_{};
+    std::vector<storage_option> options_;
     std::vector<std::vector<family>> levels_{};
     /// Work and memory of each level.
     std::vector<duration> work_{};

@@ -60,8 +60,8 @@ struct rank_needs {
     std::size_t cells = 0;
 };
 
-/// `relaxed`, a problem without storage options, gives the windows: `windows` are its windows, of the step or of this
-/// rank.
+/// `relaxed`, a relaxation of `p` (`without_storage`), gives the windows: `windows` are its windows, of the step or of
+/// this rank.
 template <pipeline_graph Graph>
 rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& relaxed, rank r,
                     const time_windows<Graph>& windows) {

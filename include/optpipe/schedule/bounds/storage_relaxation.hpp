@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// The kind of problem without storage options that `without_storage` makes.
+/// The kind of relaxation that `without_storage` makes.
 enum class storage_relaxation {
     /// A stash has the smallest size that any option leaves on the device; nothing is offloaded.
     smallest_rest,
@@ -48,7 +48,8 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 
 } // namespace detail
 
-/// A problem without storage options whose optimum is at most that of `p`. Every valid schedule of `p` becomes a
+/// A problem in which stashes are only kept or offloaded as a whole (`is_described_by_costs`), and whose optimum is at
+/// most that of `p`. Stages of that kind stay as they are. Every valid schedule of `p` becomes a
 /// schedule of it: recomputation is removed, and each gradient, offload and reload is shortened to the least that an
 /// option takes. A gradient and a reload keep their start, an offload its end.
 ///

@@ -45,8 +45,8 @@ struct structural_bounds {
     /// The least objective that isn't refuted by propagation at the root, of precedence, one machine per rank, memory
     /// and copy engines. Only in `strong_bounds_of`.
     duration propagation{};
-    /// With storage options: the least window in which some mix of them fits on a rank. Only in `strong_bounds_of` and
-    /// `storage_bound`.
+    /// With other storage options than `keep` and `offload`: the least window in which some mix of them fits on a rank.
+    /// Only in `strong_bounds_of` and `storage_bound`.
     duration storage_mix{};
 
     /// The largest of these bounds.
@@ -235,7 +235,7 @@ template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of
     return bounds;
 }
 
-/// The best bound of a problem with storage options, except propagation.
+/// The best bound except propagation.
 ///
 /// `stop()` is polled; the bound deduced until then is valid.
 template <pipeline_graph Graph>

@@ -116,8 +116,7 @@ private:
     }
     /// A refusal that names the rank that lacks most of `need`, or lacks host memory; none if every rank has enough.
     template <pipeline_graph Graph>
-    static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p,
-                                                    const least_memory_by_rank<Graph>& least,
+    static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p, const least_memory_by_rank& least,
                                                     memory_size least_memory_result::*need, std::string_view sentence) {
         const auto slack = tolerance{}.at(p.memory_scale());
         std::optional<refusal> why;

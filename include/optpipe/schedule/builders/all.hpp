@@ -51,7 +51,7 @@ template <class Visitor> constexpr void for_each_builder(Visitor visit) {
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, all_builders);
 }
 
-/// The builders that choose storage options themselves, for problems that list some.
+/// The builders that choose storage options themselves.
 inline constexpr std::tuple storage_builders{adapipe, mario};
 
 template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) {

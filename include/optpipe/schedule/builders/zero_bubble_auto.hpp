@@ -5,7 +5,6 @@
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/zero_bubble_hand.hpp"
 #include "optpipe/schedule/construct/lane_builder.hpp"
-#include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>
@@ -33,11 +32,7 @@ template <pipeline_graph Graph> class zero_bubble_run {
 public:
     constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches, stop_check stop)
         : p_{p}, switches_{switches}, stop_{stop}, count_{p.graph.microbatches()},
-          memory_slack_{tolerance{}.at(p.memory_scale())}, time_slack_{tolerance{}.at(longest(p))},
-          own_(p.graph.stages()), ends_{p.graph} {
-        result_.graph = p.graph;
-        result_.operations.reserve(3 * p.graph.stages() * count_);
-    }
+          time_slack_{tolerance{}.at(longest(p))}, lanes_{p, p.memory_limit} {}
 
     /// Returns a part of the order if it was stopped.
     constexpr basic_order<Graph> run() && {
@@ -45,9 +40,8 @@ public:
         for (std::size_t round = 1; round < count_ && !stop_(); ++round)
             steady_state();
         for (const stage s : p_.graph.all_stages())
-            while (own_[s].has_weight())
-                put_weight(s);
-        return static_cast<basic_order<Graph>&&>(result_);
+            lanes_.put_all_weights(p_.rank_of(s));
+        return std::move(lanes_).take();
     }
 
 private:
@@ -62,53 +56,43 @@ private:
             most = std::max({most, c.forward, c.backward_input, c.backward_weight});
         return most;
     }
-    constexpr memory_size limit(stage s) const { return p_.memory_limit[p_.rank_of(s)] + memory_slack_; }
-    constexpr duration most_idle() const { return longest_idle(own_); }
+    /// The only stage of its rank.
+    constexpr state& own(stage s) { return lanes_[p_.rank_of(s)]; }
+    constexpr const state& own(stage s) const { return lanes_[p_.rank_of(s)]; }
+    constexpr memory_size limit(stage s) const { return lanes_.limit(p_.rank_of(s)); }
     /// The time when the input of the next microbatch arrives.
     constexpr duration forward_arrival(stage s) const {
-        return input_time(p_, forward(s, microbatch{own_[s].forwards}), ends_);
+        return lanes_.arrival(forward(s, microbatch{own(s).forwards}));
     }
     constexpr duration gradient_arrival(stage s) const {
-        return input_time(p_, backward_input(s, microbatch{own_[s].gradients}), ends_);
+        return lanes_.arrival(backward_input(s, microbatch{own(s).gradients}));
     }
 
-    constexpr void put(const operation& op, duration ready) {
-        auto& own = own_[op.stage];
-        own.append(p_, op, ready);
-        ends_.set(op, own.clock);
-        result_.operations.push_back(op);
-    }
-    constexpr void put_weight(stage s) { put(own_[s].take_weight(), {}); }
+    constexpr void put_weight(stage s) { lanes_.put_weight(p_.rank_of(s)); }
     constexpr void put_forward(stage s) {
-        put(forward(s, microbatch{own_[s].forwards}), forward_arrival(s));
-        ++own_[s].forwards;
+        lanes_.put(forward(s, microbatch{own(s).forwards}), forward_arrival(s));
+        ++own(s).forwards;
     }
     /// Puts a full backward if the weight stash exceeds the activation, there is no room for the excess, and the
     /// problem has full backwards.
     constexpr void put_gradient(stage s) {
-        auto& own = own_[s];
         const auto& c = p_.costs[s];
-        const microbatch m{own.gradients};
+        const microbatch m{own(s).gradients};
         const bool split = make_room(s, c.weight_stash - c.activation) || !p_.full_backward;
-        put(split ? backward_input(s, m) : backward(s, m), gradient_arrival(s));
-        ++own.gradients;
+        lanes_.put(split ? backward_input(s, m) : backward(s, m), gradient_arrival(s));
+        ++own(s).gradients;
     }
-
-    /// Runs weight gradients until there is room. Returns whether there is room in the end.
     constexpr bool make_room(stage s, memory_size amount) {
-        if (amount <= memory_size{}) return true;
-        while (own_[s].held + amount > limit(s) && own_[s].waiting_weights() > 0)
-            put_weight(s);
-        return own_[s].held + amount <= limit(s);
+        return amount <= memory_size{} || lanes_.make_room(p_.rank_of(s), amount);
     }
     constexpr void fill_gap(stage s, duration until) {
-        auto& own = own_[s];
+        const auto& lane = own(s);
         const auto length = p_.costs[s].backward_weight;
-        while (own.waiting_weights() > 0 && own.clock + length <= until + time_slack_)
+        while (lane.has_weight() && lane.clock + length <= until + time_slack_)
             put_weight(s);
-        const auto gap = until - own.clock;
-        if (own.waiting_weights() == 0 || gap <= time_slack_) return;
-        if (switches_.fill_greedily || gap > most_idle() - own.idle + time_slack_) put_weight(s);
+        const auto gap = until - lane.clock;
+        if (!lane.has_weight() || gap <= time_slack_) return;
+        if (switches_.fill_greedily || gap > lanes_.longest_idle() - lane.idle + time_slack_) put_weight(s);
     }
 
     constexpr void warm_up() {
@@ -125,13 +109,13 @@ private:
     constexpr per_stage<std::size_t, Graph::stage_extent> further_forwards() const {
         per_stage<std::size_t, Graph::stage_extent> more(p_.graph.stages(), 0);
         const stage last{p_.graph.stages() - 1};
-        auto gradient_end = own_[last].clock + p_.costs[last].backward_input;
+        auto gradient_end = own(last).clock + p_.costs[last].backward_input;
         for (std::size_t i = last.position(); i-- > 0;) {
             const stage s{i};
             const auto& c = p_.costs[s];
             const auto arrival = gradient_end + p_.hop(s.next(), s);
-            auto clock = own_[s].clock;
-            auto held = own_[s].held;
+            auto clock = own(s).clock;
+            auto held = own(s).held;
             const auto in_time = [&] {
                 return switches_.keep_first_gradient ? clock + c.forward <= arrival + time_slack_
                                                      : clock + time_slack_ < arrival;
@@ -162,50 +146,48 @@ private:
         }
         for (std::size_t i = p_.graph.stages(); i-- > 0;) {
             const stage s{i};
-            if (p_.is_first(s) && own_[s].forwards == count_)
-                while (own_[s].waiting_weights() > 0)
-                    put_weight(s);
+            if (p_.is_first(s) && own(s).forwards == count_) lanes_.put_all_weights(p_.rank_of(s));
             fill_gap(s, gradient_arrival(s));
             put_gradient(s);
         }
     }
     /// Whether there is an input, and room once all waiting weight gradients have run.
     constexpr bool can_forward(stage s) const {
-        const auto& own = own_[s];
+        const auto& lane = own(s);
         const auto& c = p_.costs[s];
-        if (own.forwards == count_ || (!p_.is_first(s) && own_[s.previous()].forwards == own.forwards)) return false;
-        return own.held - static_cast<double>(own.waiting_weights()) * c.weight_stash +
+        if (lane.forwards == count_ || (!p_.is_first(s) && own(s.previous()).forwards == lane.forwards)) return false;
+        return lane.held - static_cast<double>(lane.waiting_weights()) * c.weight_stash +
                    p_.held_in_backward(s, c.activation) <=
                limit(s);
     }
     constexpr std::vector<unsigned char> wanted_forwards() const {
         std::vector<unsigned char> wanted(p_.graph.stages(), 1);
-        const auto most = most_idle();
+        const auto most = lanes_.longest_idle();
         for (std::size_t i = p_.graph.stages(); i-- > 0;) {
             const stage s{i};
             const bool last = p_.is_last(s);
             const bool wants =
-                own_[s].forwards < count_ && (last || !switches_.prefer_gradients || is_worthwhile(s, most));
+                own(s).forwards < count_ && (last || !switches_.prefer_gradients || is_worthwhile(s, most));
             wanted[i] = wants && (last || wanted[i + 1]) ? 1 : 0;
         }
         return wanted;
     }
     constexpr bool is_worthwhile(stage s, duration most_idle) const {
-        const auto& own = own_[s];
-        const auto& next = own_[s.next()];
-        if (own.forwards < next.forwards + 2) return true;
+        const auto& lane = own(s);
+        const auto& next = own(s.next());
+        if (lane.forwards < next.forwards + 2) return true;
         const auto& after = p_.costs[s.next()];
         const auto arrival = next.clock + after.forward + after.backward_input + p_.hop(s.next(), s);
-        if (own.clock >= arrival + time_slack_) return false;
-        if (own.clock + forward_with_room(s) <= arrival + time_slack_) return true;
-        return arrival - own.clock > most_idle - own.idle + time_slack_;
+        if (lane.clock >= arrival + time_slack_) return false;
+        if (lane.clock + forward_with_room(s) <= arrival + time_slack_) return true;
+        return arrival - lane.clock > most_idle - lane.idle + time_slack_;
     }
     /// Duration of a forward, including the weight gradients that make room for it.
     constexpr duration forward_with_room(stage s) const {
         const auto& c = p_.costs[s];
-        auto held = own_[s].held + c.activation;
+        auto held = own(s).held + c.activation;
         auto length = c.forward;
-        for (std::size_t i = 0; i < own_[s].waiting_weights() && held > limit(s); ++i) {
+        for (std::size_t i = 0; i < own(s).waiting_weights() && held > limit(s); ++i) {
             held -= c.weight_stash;
             length += c.backward_weight;
         }
@@ -216,11 +198,8 @@ private:
     zero_bubble_switches switches_;
     stop_check stop_;
     std::size_t count_;
-    memory_size memory_slack_;
     duration time_slack_;
-    per_stage<state, Graph::stage_extent> own_;
-    known_ends ends_;
-    basic_order<Graph> result_{};
+    lane_builders<Graph, state> lanes_;
 };
 
 /// The rank whose limit lies furthest below one stash, as a refusal; without a reason if there is none.

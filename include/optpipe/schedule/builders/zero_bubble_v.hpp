@@ -8,7 +8,6 @@
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/construct/dispatch_search.hpp"
 #include "optpipe/schedule/construct/lane_builder.hpp"
-#include "optpipe/schedule/rules/dependencies.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -34,10 +33,7 @@ public:
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed, stop_check stop)
         : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},
-          count_{p.graph.microbatches()}, slack_{tolerance{}.at(p.memory_scale())}, own_(ranks_), ends_{p.graph} {
-        result_.graph = p.graph;
-        result_.operations.reserve(3 * p.graph.stages() * count_);
-    }
+          count_{p.graph.microbatches()}, lanes_{p, p.memory_limit} {}
 
     /// Returns nothing if the memory is too small, or if it was stopped.
     constexpr std::optional<basic_order<Graph>> run() {
@@ -50,15 +46,14 @@ public:
             if (left() == before || stop_()) failed_ = true;
         }
         if (failed_) return std::nullopt;
-        for (std::size_t r = 0; r < ranks_; ++r)
-            while (own_[r].has_weight())
-                put_weight(r);
-        return std::move(result_);
+        for (const rank r : p_.graph.all_ranks())
+            lanes_.put_all_weights(r);
+        return std::move(lanes_).take();
     }
     [[nodiscard]] constexpr std::vector<duration> idle() const {
         std::vector<duration> all;
-        for (const auto& own : own_)
-            all.push_back(own.idle);
+        for (const auto& lane : lanes_)
+            all.push_back(lane.idle);
         return all;
     }
 
@@ -73,57 +68,47 @@ private:
     constexpr stage stage_of(std::size_t r, std::size_t chunk) const {
         return stage{chunk == 0 ? r : 2 * ranks_ - 1 - r};
     }
-    constexpr memory_size limit(std::size_t r) const { return p_.memory_limit[rank{r}] + slack_; }
+    constexpr state& own(std::size_t r) { return lanes_[rank{r}]; }
+    constexpr const state& own(std::size_t r) const { return lanes_[rank{r}]; }
+    constexpr memory_size limit(std::size_t r) const { return lanes_.limit(rank{r}); }
     constexpr std::size_t left() const {
         std::size_t sum = 0;
-        for (const auto& own : own_)
-            sum += 4 * count_ - own.begun_forwards() - own.gradients[0] - own.gradients[1];
+        for (const auto& lane : lanes_)
+            sum += 4 * count_ - lane.begun_forwards() - lane.gradients[0] - lane.gradients[1];
         return sum;
     }
     /// The time when the input of the next forward or gradient of a stage arrives; unlimited if that isn't known yet.
     constexpr duration forward_arrival(std::size_t r, std::size_t chunk) const {
-        const auto m = own_[r].forwards[chunk];
-        return m < count_ ? input_time(p_, forward(stage_of(r, chunk), microbatch{m}), ends_) : duration::unlimited();
+        const auto m = own(r).forwards[chunk];
+        return m < count_ ? lanes_.arrival(forward(stage_of(r, chunk), microbatch{m})) : duration::unlimited();
     }
     constexpr duration gradient_arrival(std::size_t r, std::size_t chunk) const {
-        const auto m = own_[r].gradients[chunk];
-        return m < count_ ? input_time(p_, backward_input(stage_of(r, chunk), microbatch{m}), ends_)
-                          : duration::unlimited();
+        const auto m = own(r).gradients[chunk];
+        return m < count_ ? lanes_.arrival(backward_input(stage_of(r, chunk), microbatch{m})) : duration::unlimited();
     }
 
-    constexpr void put(std::size_t r, const operation& op, duration ready) {
-        own_[r].append(p_, op, ready);
-        ends_.set(op, own_[r].clock);
-        result_.operations.push_back(op);
-    }
-    constexpr void put_weight(std::size_t r) { put(r, own_[r].take_weight(), {}); }
-    constexpr bool make_room(std::size_t r, memory_size amount) {
-        auto& own = own_[r];
-        while (own.held + amount > limit(r) && own.has_weight())
-            put_weight(r);
-        return own.held + amount <= limit(r);
-    }
     /// Puts weight gradients while the rank waits until `ready`: those that fit and, with `beyond`, one more if the
     /// rank would otherwise have idled longer than others.
     constexpr void fill_wait(std::size_t r, duration ready, bool beyond) {
-        auto& own = own_[r];
-        while (own.has_weight() && own.clock + next_weight(own) <= ready + time_slack())
-            put_weight(r);
-        const auto gap = ready - own.clock;
-        if (beyond && own.has_weight() && gap > std::max(duration{}, allowance(r)) + time_slack()) put_weight(r);
+        const auto& lane = own(r);
+        while (lane.has_weight() && lane.clock + next_weight(lane) <= ready + time_slack())
+            lanes_.put_weight(rank{r});
+        const auto gap = ready - lane.clock;
+        if (beyond && lane.has_weight() && gap > std::max(duration{}, allowance(r)) + time_slack())
+            lanes_.put_weight(rank{r});
     }
     constexpr duration next_weight(const state& own) const { return duration_of(p_, own.first_weight()); }
     constexpr duration allowance(std::size_t r) const {
-        auto most = longest_idle(own_);
+        auto most = lanes_.longest_idle();
         if (!allowed_.empty()) most = std::max(most, allowed_[r]);
-        return most - own_[r].idle;
+        return most - own(r).idle;
     }
     constexpr void put_forward(std::size_t r, std::size_t chunk) {
-        const auto op = forward(stage_of(r, chunk), microbatch{own_[r].forwards[chunk]++});
-        put(r, op, input_time(p_, op, ends_));
+        const auto op = forward(stage_of(r, chunk), microbatch{own(r).forwards[chunk]++});
+        lanes_.put(op, lanes_.arrival(op));
     }
     constexpr void put_gradient(std::size_t r, std::size_t chunk, duration ready) {
-        put(r, backward_input(stage_of(r, chunk), microbatch{own_[r].gradients[chunk]++}), ready);
+        lanes_.put(backward_input(stage_of(r, chunk), microbatch{own(r).gradients[chunk]++}), ready);
     }
 
     /// The first microbatch's forwards, down and back. While waiting for its return, the first stages run further
@@ -133,8 +118,8 @@ private:
             put_forward(r, 0);
         for (auto r = ranks_; r-- > 0;) {
             const auto f = std::max(p_.costs[stage_of(r, 0)].activation, p_.costs[stage_of(r, 1)].activation);
-            while (own_[r].forwards[0] < count_ && own_[r].held + static_cast<double>(2 + 2 * r) * f <= limit(r) &&
-                   own_[r].clock + p_.costs[stage_of(r, 0)].forward <= forward_arrival(r, 1) + time_slack())
+            while (own(r).forwards[0] < count_ && own(r).held + static_cast<double>(2 + 2 * r) * f <= limit(r) &&
+                   own(r).clock + p_.costs[stage_of(r, 0)].forward <= forward_arrival(r, 1) + time_slack())
                 for (std::size_t before = 0; before <= r; ++before)
                     put_forward(before, 0);
             put_forward(r, 1);
@@ -146,10 +131,10 @@ private:
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {
             const auto behind = [&] {
-                const auto& own = own_[r];
-                const auto& before = own_[r - 1];
-                return own.begun_forwards() < before.begun_forwards() ||
-                       (own.forwards[1] <= before.forwards[1] && before.forwards[1] < count_);
+                const auto& lane = own(r);
+                const auto& before = own(r - 1);
+                return lane.begun_forwards() < before.begun_forwards() ||
+                       (lane.forwards[1] <= before.forwards[1] && before.forwards[1] < count_);
             };
             for (std::size_t refused = 0; refused < 2 && behind(); chunk = 1 - chunk) {
                 const bool any = chunk == 0 ? put_down(r) : put_back(r);
@@ -171,7 +156,7 @@ private:
     }
     constexpr bool put_if_possible(std::size_t r, std::size_t chunk) {
         if (forward_arrival(r, chunk).is_unlimited()) return false;
-        if (own_[r].held + p_.costs[stage_of(r, chunk)].activation > limit(r)) return false;
+        if (own(r).held + p_.costs[stage_of(r, chunk)].activation > limit(r)) return false;
         put_forward(r, chunk);
         return true;
     }
@@ -187,31 +172,30 @@ private:
             if (chunk[r] == 1) do_gradient(r, 1);
     }
     constexpr std::size_t next_gradient(std::size_t r) const {
-        const auto& own = own_[r];
-        if (own.gradients[1] >= count_) return 0;
-        if (own.gradients[0] >= own.gradients[1]) return 1;
-        if (r + 1 == ranks_ || own_[r + 1].gradients[0] > own.gradients[0]) return 0;
+        const auto& done = own(r).gradients;
+        if (done[1] >= count_) return 0;
+        if (done[0] >= done[1]) return 1;
+        if (r + 1 == ranks_ || own(r + 1).gradients[0] > done[0]) return 0;
         return 1;
     }
     constexpr void do_gradient(std::size_t r, std::size_t chunk) {
-        auto& own = own_[r];
         const auto ready = gradient_arrival(r, chunk);
         if (ready.is_unlimited()) return;
         const auto& c = p_.costs[stage_of(r, chunk)];
         fill_wait(r, ready, chunk == 0 || switches_.fill_before_gradient);
-        if (!make_room(r, std::max(memory_size{}, c.weight_stash - c.activation))) failed_ = true;
-        if (own.gradients[chunk] < count_) put_gradient(r, chunk, ready);
+        if (!lanes_.make_room(rank{r}, std::max(memory_size{}, c.weight_stash - c.activation))) failed_ = true;
+        if (own(r).gradients[chunk] < count_) put_gradient(r, chunk, ready);
     }
     constexpr void forwards() {
         for (std::size_t r = 0; r < ranks_; ++r) {
-            auto& own = own_[r];
-            if (own.forwards[1] >= count_) continue;
+            const auto& lane = own(r);
+            if (lane.forwards[1] >= count_) continue;
             const bool second_there = !forward_arrival(r, 1).is_unlimited();
             const bool first_there = !forward_arrival(r, 0).is_unlimited();
             std::size_t chunk = 1;
-            if (own.forwards[1] >= own.forwards[0] || (!second_there && first_there)) chunk = 0;
+            if (lane.forwards[1] >= lane.forwards[0] || (!second_there && first_there)) chunk = 0;
             if (chunk == 0 ? !first_there : !second_there) continue;
-            if (!make_room(r, p_.costs[stage_of(r, chunk)].activation)) continue;
+            if (!lanes_.make_room(rank{r}, p_.costs[stage_of(r, chunk)].activation)) continue;
             fill_wait(r, forward_arrival(r, chunk), switches_.fill_before_forward);
             put_forward(r, chunk);
         }
@@ -223,11 +207,8 @@ private:
     stop_check stop_;
     std::size_t ranks_;
     std::size_t count_;
-    memory_size slack_;
-    std::vector<state> own_;
-    known_ends ends_;
+    lane_builders<Graph, state> lanes_;
     bool failed_ = false;
-    basic_order<Graph> result_{};
 };
 
 } // namespace detail

@@ -7,6 +7,7 @@
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
@@ -176,7 +177,7 @@ private:
         if (!e.is_end) return;
         const auto& op = e.op;
         auto& r = ranks_[e.where];
-        r.used -= memory_effect_of(*p_, op).released_at_end;
+        r.used -= memory_effect_of(*p_, with_implied_storage(*p_, op)).released_at_end;
         if (is_transfer(op.kind)) {
             end_transfer(op, e.where);
             return;
@@ -218,8 +219,9 @@ private:
 
     constexpr void start(const operation& op, rank where) {
         started_.push_back(op);
-        ranks_[where].used += memory_effect_of(*p_, op).acquired_at_start;
-        const auto end = now_ + duration_of(*p_, op);
+        const auto stored = with_implied_storage(*p_, op);
+        ranks_[where].used += memory_effect_of(*p_, stored).acquired_at_start;
+        const auto end = now_ + duration_of(*p_, stored);
         if (op.kind == operation_kind::forward) at(op).forward_end = end;
         if (is_gradient(op.kind)) at(op).gradient_end = end;
         push({end, 0, true, where, op});

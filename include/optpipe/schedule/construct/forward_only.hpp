@@ -35,7 +35,9 @@ enum class forward_priority : std::uint8_t {
 
 #if OPTPIPE_DEFINES(schedule)
 #include "optpipe/core/container.hpp"
+#include "optpipe/schedule/construct/lane_builder.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 
 #include <algorithm>
@@ -49,24 +51,24 @@ OPTPIPE_INLINE schedule forward_schedule(const problem& p, forward_priority prio
     const auto stages = p.graph.stages();
     schedule made{p.graph, {}};
     per_stage<std::size_t> next(stages, 0);
-    per_stage<std::vector<duration>> ends(stages);
+    detail::known_ends ends{p.graph};
     per_rank<duration> free(p.graph.ranks());
     const bool latest = priority == forward_priority::latest_stage;
     for (std::size_t left = stages * p.graph.microbatches(); left > 0; --left) {
         auto best = duration::unlimited();
         stage chosen{};
         for (const stage s : p.graph.all_stages()) {
-            const auto m = next[s];
-            if (m == p.graph.microbatches() || (!p.is_first(s) && ends[s.previous()].size() <= m)) continue;
-            const auto ready = p.is_first(s) ? duration{} : ends[s.previous()][m] + p.hop(s.previous(), s);
+            if (next[s] == p.graph.microbatches()) continue;
+            const auto ready = input_time(p, forward(s, microbatch{next[s]}), ends);
             const auto start = std::max(ready, free[p.rank_of(s)]);
-            if (start > best || (start == best && !latest)) continue;
+            if (start.is_unlimited() || start > best || (start == best && !latest)) continue;
             best = start;
             chosen = s;
         }
         const auto end = best + p.costs[chosen].forward;
-        made.operations.push_back({forward(chosen, microbatch{next[chosen]++}), best, end});
-        ends[chosen].push_back(end);
+        const auto op = forward(chosen, microbatch{next[chosen]++});
+        made.operations.push_back({op, best, end});
+        ends.set(op, end);
         free[p.rank_of(chosen)] = end;
     }
     return made;

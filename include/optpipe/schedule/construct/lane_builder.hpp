@@ -1,11 +1,16 @@
 #pragma once
 
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace optpipe::detail {
@@ -42,13 +47,6 @@ struct lane_builder {
     }
 };
 
-template <class Timelines> [[nodiscard]] constexpr duration longest_idle(const Timelines& all) {
-    duration longest{};
-    for (const lane_builder& one : all)
-        longest = std::max(longest, one.idle);
-    return longest;
-}
-
 /// The ends of the forwards and gradients placed until now, by cell.
 class known_ends {
 public:
@@ -69,6 +67,64 @@ private:
     cell_numbering cell_;
     std::vector<duration> forward_;
     std::vector<duration> gradient_;
+};
+
+/// The compute lanes of all ranks while an order is made, within a budget of memory. `Lane` is a `lane_builder` with
+/// the state of the policy that appends the operations.
+template <pipeline_graph Graph, class Lane> class lane_builders {
+public:
+    constexpr lane_builders(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget)
+        : p_{p}, budget_{budget}, slack_{tolerance{}.at(p.memory_scale())}, ends_{p.graph}, lanes_(p.graph.ranks()) {
+        made_.graph = p.graph;
+        made_.operations.reserve(3 * p.graph.cells());
+    }
+
+    [[nodiscard]] constexpr Lane& operator[](rank r) { return lanes_[r]; }
+    [[nodiscard]] constexpr const Lane& operator[](rank r) const { return lanes_[r]; }
+    [[nodiscard]] constexpr auto begin() const { return lanes_.begin(); }
+    [[nodiscard]] constexpr auto end() const { return lanes_.end(); }
+
+    /// The time when the inputs of `op` arrive; unlimited while unknown.
+    [[nodiscard]] constexpr duration arrival(const operation& op) const { return input_time(p_, op, ends_); }
+    /// The most memory that the rank may hold.
+    [[nodiscard]] constexpr memory_size limit(rank r) const { return budget_[r] + slack_; }
+    [[nodiscard]] constexpr duration longest_idle() const {
+        duration longest{};
+        for (const lane_builder& one : lanes_)
+            longest = std::max(longest, one.idle);
+        return longest;
+    }
+
+    /// Appends `op`, whose inputs are ready at `ready`.
+    constexpr void put(const operation& op, duration ready) {
+        auto& own = lanes_[p_.rank_of(op.stage)];
+        own.append(p_, op, ready);
+        ends_.set(op, own.clock);
+        made_.operations.push_back(op);
+    }
+    /// Appends the first waiting weight gradient.
+    constexpr void put_weight(rank r) { put(lanes_[r].take_weight(), {}); }
+    /// Appends weight gradients until there is room. Returns whether there is room in the end.
+    constexpr bool make_room(rank r, memory_size amount) {
+        auto& own = lanes_[r];
+        while (own.held + amount > limit(r) && own.has_weight())
+            put_weight(r);
+        return own.held + amount <= limit(r);
+    }
+    constexpr void put_all_weights(rank r) {
+        while (lanes_[r].has_weight())
+            put_weight(r);
+    }
+    /// The order of all appended operations.
+    [[nodiscard]] constexpr basic_order<Graph> take() && { return std::move(made_); }
+
+private:
+    const basic_problem<Graph>& p_;
+    const per_rank<memory_size, Graph::rank_extent>& budget_;
+    memory_size slack_;
+    known_ends ends_;
+    per_rank<Lane, Graph::rank_extent> lanes_;
+    basic_order<Graph> made_{};
 };
 
 } // namespace optpipe::detail

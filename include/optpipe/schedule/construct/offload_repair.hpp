@@ -6,6 +6,7 @@
 #include "optpipe/schedule/construct/offload_placement.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -109,7 +110,7 @@ private:
         waiting_.insert(std::find_if(waiting_.begin(), waiting_.end(), is_due_later), op);
     }
     constexpr void append(const operation& op) {
-        const auto effect = memory_effect_of(p_, op);
+        const auto effect = memory_effect_of(p_, with_implied_storage(p_, op));
         level_ += effect.acquired_at_start - effect.released_at_end;
         host_ += effect.host_acquired_at_start - effect.host_released_at_end;
         done_.push_back({op});

@@ -7,6 +7,7 @@
 #include "optpipe/schedule/construct/merge_lanes.hpp"
 #include "optpipe/schedule/construct/offload_placement.hpp"
 #include "optpipe/schedule/construct/offload_repair.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
@@ -98,10 +99,13 @@ private:
         postpone_warm_up(p_, timed);
         return p_.objective == objective_kind::span ? objective_of(p_, timed) : makespan;
     }
+    /// The computations without storage options, which follow from the transfers that are placed around them.
     static constexpr basic_schedule<Graph> computations_of(const basic_schedule<Graph>& s) {
         basic_schedule<Graph> result{s.graph, {}};
-        for (const auto& timed : s.operations)
+        for (auto timed : s.operations) {
+            timed.op.storage = 0;
             if (!is_transfer(timed.op.kind)) result.operations.push_back(timed);
+        }
         return result;
     }
 
@@ -178,7 +182,7 @@ private:
         if (!stop() && !(lanes == before)) evaluate(lane_merger<Graph>{p_.graph, lanes, planned}.run(), peak);
     }
     constexpr memory_size largest_peak(const basic_schedule<Graph>& planned) const {
-        const auto peaks = measure(p_, planned).peak_memory;
+        const auto peaks = measure(p_, with_storage_of_transfers(p_, planned)).peak_memory;
         return *std::max_element(peaks.begin(), peaks.end());
     }
     /// With equal objectives, the lower planned peak wins if there is no limit.

@@ -93,7 +93,7 @@ template <pipeline_graph Graph>
 
 /// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of it into
 /// a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits for memory.
-/// Builders that don't support storage options plan for it.
+/// Builders that don't support other storage options plan for it.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` is the activation: exact.
 /// - `recompute` also lengthens the gradient: it runs right before it. The limit of its rank is lowered by the largest

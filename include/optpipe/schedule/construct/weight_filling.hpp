@@ -7,7 +7,6 @@
 #include "optpipe/schedule/construct/interleave.hpp"
 #include "optpipe/schedule/construct/lane_builder.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/rules/dependencies.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -34,11 +33,7 @@ template <pipeline_graph Graph> class weight_filler {
 public:
     constexpr weight_filler(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget,
                             weight_filling how)
-        : p_{p}, budget_{budget}, how_{how}, slack_{tolerance{}.at(p.memory_scale())}, ends_{p.graph},
-          own_(p.graph.ranks()) {
-        result_.graph = p.graph;
-        result_.operations.reserve(3 * p.graph.cells());
-    }
+        : p_{p}, budget_{budget}, how_{how}, own_{p, budget} {}
 
     constexpr outcome<basic_order<Graph>> run(const compute_lanes& lanes) {
         for (const rank r : p_.graph.all_ranks())
@@ -50,21 +45,20 @@ public:
                 for (auto& own = own_[r]; own.next < lanes[r].size(); ++own.next, moved = true) {
                     const auto& op = lanes[r][own.next];
                     if (op.kind == operation_kind::backward_weight) {
-                        if (own.has_weight()) put_weight(r);
+                        if (own.has_weight()) own_.put_weight(r);
                         own.named_from = std::min(own.named_from, own.next);
                         continue;
                     }
-                    const auto ready = input_time(p_, op, ends_);
+                    const auto ready = own_.arrival(op);
                     if (ready.is_unlimited()) break;
                     if (!put(r, op, ready)) return over_memory(r, op);
                 }
         }
         for (const rank r : p_.graph.all_ranks()) {
             if (own_[r].next < lanes[r].size()) return in_a_cycle(r);
-            while (own_[r].has_weight())
-                put_weight(r);
+            own_.put_all_weights(r);
         }
-        return std::move(result_);
+        return std::move(own_).take();
     }
 
 private:
@@ -76,7 +70,7 @@ private:
     };
 
     constexpr duration spare(const state& own) const {
-        return how_.spare_the_idle ? longest_idle(own_) - own.idle : duration{};
+        return how_.spare_the_idle ? own_.longest_idle() - own.idle : duration{};
     }
     constexpr bool put(rank r, const operation& op, duration ready) {
         auto& own = own_[r];
@@ -85,24 +79,11 @@ private:
             const auto length = duration_of(p_, own.first_weight());
             const auto gap = ready - own.clock;
             if (gap < how_.share * length || (gap < length && gap <= spare(own)) || gap <= duration{}) break;
-            put_weight(r);
+            own_.put_weight(r);
         }
-        const auto effect = memory_effect_of(p_, op);
-        while (own.held + effect.acquired_at_start > budget_[r] + slack_) {
-            if (!own.has_weight()) return false;
-            put_weight(r);
-        }
-        append(own, op, ready);
+        if (!own_.make_room(r, memory_effect_of(p_, op).acquired_at_start)) return false;
+        own_.put(op, ready);
         return true;
-    }
-    constexpr void put_weight(rank r) {
-        auto& own = own_[r];
-        append(own, own.take_weight(), {});
-    }
-    constexpr void append(state& own, const operation& op, duration ready) {
-        own.append(p_, op, ready);
-        ends_.set(op, own.clock);
-        result_.operations.push_back(op);
     }
     constexpr refusal over_memory(rank r, const operation& op) const {
         refusal why;
@@ -124,10 +105,7 @@ private:
     const basic_problem<Graph>& p_;
     const per_rank<memory_size, Graph::rank_extent>& budget_;
     weight_filling how_;
-    memory_size slack_;
-    known_ends ends_;
-    per_rank<state> own_;
-    basic_order<Graph> result_{};
+    lane_builders<Graph, state> own_;
 };
 
 } // namespace detail

@@ -13,15 +13,18 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
 
-template <pipeline_graph Graph> using least_memory_by_rank = per_rank<least_memory_result, Graph::rank_extent>;
+/// The extent is dynamic because gcc 12 can't return an array of vectors in a constant expression.
+using least_memory_by_rank = per_rank<least_memory_result>;
 
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr least_memory_by_rank<Graph> least_memory(const basic_problem<Graph>& p) {
-    least_memory_by_rank<Graph> least(p.graph.ranks());
+[[nodiscard]] constexpr least_memory_by_rank least_memory(const basic_problem<Graph>& p) {
+    least_memory_by_rank least(p.graph.ranks());
     for (const rank r : p.graph.all_ranks())
         least[r] = least_memory(p, r);
     return least;
@@ -174,7 +177,7 @@ private:
 /// offloaded are offloaded at once. Valid whenever any schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
-                                                         const least_memory_by_rank<Graph>& least) {
+                                                         const least_memory_by_rank& least) {
     storage_by_stage<Graph::stage_extent> option(p.graph.stages());
     per_rank<std::size_t, Graph::rank_extent> next(p.graph.ranks());
     for (const stage s : p.graph.all_stages()) {
@@ -201,32 +204,46 @@ template <pipeline_graph Graph>
     return one_at_a_time(p, least_memory(p));
 }
 
+namespace detail {
+
+/// The problem in which all microbatches use these options, without transfers; empty if that needs transfers, or if not
+/// even one microbatch at a time fits.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::optional<basic_problem<Graph>>
+kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_extent>& options) {
+    auto kept = uniform_problem(p, options);
+    for (const stage s : p.graph.all_stages()) {
+        if (uniform_storage_of(p, s, options[s]).always_transfers) return std::nullopt;
+        kept.set_stage(s, kept.costs[s]);
+    }
+    if (!fits_one_at_a_time(kept)) return std::nullopt;
+    return kept;
+}
+
+} // namespace detail
+
 /// A decent order, in the time of a sort: it runs the number of microbatches that the memory holds without offloading,
 /// at equal distances, with the storage option that all stages have, fits, and takes least work. It runs one microbatch
 /// at a time if there is no such option. Valid whenever any schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
-                                                               const least_memory_by_rank<Graph>& least) {
-    const auto work_of = [&](const storage_by_stage<Graph::stage_extent>& options) {
+                                                               const least_memory_by_rank& least) {
+    std::optional<basic_problem<Graph>> best;
+    auto least_work = duration::unlimited();
+    storage_by_stage<Graph::stage_extent> used(p.graph.stages());
+    for (const auto& choice : uniform_choices(p)) {
         duration work{};
         for (const stage s : p.graph.all_stages())
-            work += p.storage_of(s, options[s]).extra_work();
-        return work;
-    };
-    auto choices = uniform_choices(p);
-    std::stable_sort(choices.begin(), choices.end(),
-                     [&](const auto& a, const auto& b) { return work_of(a.options) < work_of(b.options); });
-    for (const auto& [name, options] : choices) {
-        auto kept = uniform_problem(p, options);
-        bool transfers = false;
-        for (const stage s : p.graph.all_stages()) {
-            transfers = transfers || uniform_storage_of(p, s, options[s]).always_transfers;
-            kept.set_stage(s, kept.costs[s]); // without transfers
-        }
-        if (!transfers && fits_one_at_a_time(kept))
-            return with_storage(p, options, detail::periodic_order<Graph>{kept}.run());
+            work += p.storage_of(s, choice.options[s]).extra_work();
+        if (!(work < least_work)) continue;
+        auto kept = detail::kept_problem(p, choice.options);
+        if (!kept) continue;
+        best = std::move(kept);
+        least_work = work;
+        used = choice.options;
     }
-    return one_at_a_time(p, least);
+    if (!best) return one_at_a_time(p, least);
+    return with_storage(p, used, detail::periodic_order<Graph>{*best}.run());
 }
 
 } // namespace optpipe

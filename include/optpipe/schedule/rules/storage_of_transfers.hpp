@@ -65,6 +65,14 @@ template <pipeline_graph Graph, class Sequence>
     return given;
 }
 
+/// The operation with the storage option that it implies: a transfer that doesn't name its option has the stage's first
+/// one that offloads the whole stash.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr operation with_implied_storage(const basic_problem<Graph>& p, operation op) {
+    if (detail::lacks_storage(p, op)) op.storage = *p.whole_offload(op.stage);
+    return op;
+}
+
 /// The order or schedule with the storage options that its transfers imply. Orders from text, from files of other
 /// programs, and of builders need not name options: their operations have the first one. Where such a stage and
 /// microbatch has transfers, but the first option has none, it gets the stage's first option that offloads the whole
