@@ -80,17 +80,17 @@ public:
         return stopped_;
     }
 
-    template <class Solver> void limit(Solver& solver, ticks most) const {
+    void limit(solver& search, ticks most) const {
         for (node n = 0; n < task_.size(); ++n)
             if (task_[n] != no_task) {
-                solver.at_least(task_[n], fixed_->earliest(n));
-                solver.at_most(task_[n], fixed_->latest(n));
+                search.at_least(task_[n], fixed_->earliest(n));
+                search.at_most(task_[n], fixed_->latest(n));
             }
         for (const auto d : span_ends_)
-            solver.tighten(d, model_.differences[d].gap + most_time - most);
+            search.tighten(d, model_.differences[d].gap + most_time - most);
     }
     /// Hints the values of the current schedule.
-    template <class Solver> void hint(Solver& solver) const {
+    void hint(solver& search) const {
         for (std::uint32_t v = 1; v < model_.variables(); ++v) {
             const auto& c = model_.choices[v];
             if (c.first == c.second) continue;
@@ -98,16 +98,16 @@ public:
             const auto b = node_[c.second];
             if (a == partial_order::no_node || b == partial_order::no_node) continue;
             const bool holds = item(a).in_schedule && item(b).in_schedule && item(b).start >= item(a).start + c.gap;
-            solver.hint({v, !holds});
+            search.hint({v, !holds});
         }
         for (node n = 0; n < task_.size(); ++n)
-            if (item(n).optional) solver.hint(item(n).in_schedule ? presence(n) : !presence(n));
+            if (item(n).optional) search.hint(item(n).in_schedule ? presence(n) : !presence(n));
         for (const auto& options : chosen_)
             for (const auto& l : options)
-                solver.hint(l == options.front() ? l : !l);
+                search.hint(l == options.front() ? l : !l);
     }
     /// The complete schedule, with the starts found by the solver.
-    template <class Trail> [[nodiscard]] schedule complete(const Trail& found) const {
+    [[nodiscard]] schedule complete(const trail& found) const {
         const auto& items = fixed_->items();
         std::vector<ticks> start(items.size());
         for (const auto n : fixed_->sorted()) {
@@ -138,13 +138,10 @@ private:
 
     [[nodiscard]] const partial_order::item& item(node n) const { return fixed_->items()[n]; }
     [[nodiscard]] literal presence(node n) const { return model_.tasks[task_[n]].presence; }
-    template <class Trail> bool is_missing(const Trail& found, node n) const {
-        return item(n).optional && !found.is_true(presence(n));
-    }
+    bool is_missing(const trail& found, node n) const { return item(n).optional && !found.is_true(presence(n)); }
 
     /// The alternative of an open stash in a solution.
-    template <class Trail>
-    [[nodiscard]] const open_stash::alternative& alternative_in(const Trail& found, std::uint32_t stash) const {
+    [[nodiscard]] const open_stash::alternative& alternative_in(const trail& found, std::uint32_t stash) const {
         const auto& options = chosen_[stash];
         const auto used = std::find_if(options.begin(), options.end(), [&](literal l) { return found.is_true(l); });
         return fixed_->open_stashes()[stash].alternatives[static_cast<std::size_t>(used - options.begin())];
@@ -488,7 +485,7 @@ template <class IsFree>
     detail::partial_model partial{fixed, options.most_tasks, options.stop};
     result.tasks = partial.tasks().tasks.size();
     if (partial.is_too_large() || partial.is_stopped()) return result;
-    solver<> search{partial.tasks(), options.seed};
+    solver search{partial.tasks(), options.seed};
     partial.limit(search, most);
     partial.hint(search);
     const auto how = search.search(options.conflicts, stopped);
