@@ -24,14 +24,14 @@ struct small_trail {
     cp::bound_index second = cp::earliest_of(m.add_task(1));
     cp::network arcs{m};
     cp::clause_store clauses{m.variables()};
-    cp::trail<> facts{m, arcs, clauses, {}};
+    cp::trail facts{m, arcs, clauses};
 
     void raise(cp::bound_index b_, cp::ticks value, const std::vector<cp::fact>& because) {
         REQUIRE(facts.raise(b_, value, because));
     }
     cp::learned_clause learn(const std::vector<cp::fact>& conflict) {
         facts.fail(conflict);
-        cp::conflict_analysis<cp::trail<>> analysis{m.variables(), 2 * m.tasks.size()};
+        cp::conflict_analysis analysis{m.variables(), 2 * m.tasks.size()};
         return analysis.learn(facts, [](std::uint32_t) {});
     }
 };

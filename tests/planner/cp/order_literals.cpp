@@ -45,7 +45,7 @@ cp::model acquire_together(const together& c, cp::ticks capacity) {
 }
 
 cp::search_status search_at_once(const cp::model& m) {
-    cp::solver<> solver{m, 1};
+    cp::solver solver{m, 1};
     for (cp::task_index t = 0; t < m.tasks.size(); ++t)
         solver.at_most(t, 0);
     return solver.search(10'000, [] { return false; });

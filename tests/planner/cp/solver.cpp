@@ -12,7 +12,7 @@ TEST_CASE("what becomes infeasible while a search is stopped on its way down is 
     for (int i = 0; i < more_than_between_looks; ++i)
         m.add_variable();
     const auto task = m.add_task(1);
-    cp::solver<> solver{m};
+    cp::solver solver{m};
     solver.at_least(task, 3);
     int looks = 0;
     REQUIRE(solver.search(1, [&] { return looks++ > 0; }) == cp::search_status::stopped);
@@ -40,7 +40,7 @@ TEST_CASE("tasks that wait for each other are a conflict, however far the deadli
     m.add_difference(second, first, 1, b);
     const auto never_stop = [] { return false; };
     const auto solver_of = [](const cp::model& model) {
-        auto made = std::make_unique<cp::solver<>>(model);
+        auto made = std::make_unique<cp::solver>(model);
         for (cp::task_index t = 0; t < model.tasks.size(); ++t)
             made->at_most(t, cp::ticks{1} << 40U);
         return made;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/planner/cp/trail.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -21,12 +22,12 @@ struct learned_clause {
 
 /// Learns the first unique implication point among the choices. Bounds are always replaced by their reasons, down to
 /// choices, and each only for the value that is needed.
-template <class Trail> class conflict_analysis {
+class conflict_analysis {
 public:
     conflict_analysis(std::size_t variables, std::size_t bounds) : seen_(variables, false), wanted_(bounds, -1) {}
 
     /// `bump(variable)` is called for every variable involved.
-    template <class Bump> learned_clause learn(const Trail& trail, Bump bump) {
+    template <class Bump> learned_clause learn(const trail& trail, Bump bump) {
         learned_clause result;
         conflict_ = trail.conflict();
         for (bool has_choice = false; !has_choice;) {
@@ -50,7 +51,7 @@ public:
     }
 
 private:
-    static std::uint32_t level_of(const Trail& trail, const fact& f) {
+    static std::uint32_t level_of(const trail& trail, const fact& f) {
         const auto at = f.is_bound ? trail.position_of(f.code, f.value) : trail.position_of(f.as_literal());
         return at < 0 ? 0 : trail[static_cast<std::size_t>(at)].level;
     }
@@ -58,7 +59,7 @@ private:
     /// Derives the clause of the conflict's highest level. False if no choice of that level is involved; `conflict_`
     /// then becomes the facts on lower levels from which it follows. This can happen because propagation isn't
     /// complete: facts that are derived on a level may have followed from earlier ones.
-    template <class Bump> bool resolve_at_level(const Trail& trail, Bump& bump) {
+    template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;
         flagged_.assign(trail.size(), false);
@@ -73,14 +74,14 @@ private:
         marked_.clear();
         return false;
     }
-    template <class Bump> void add(const Trail& trail, const std::vector<fact>& facts, Bump& bump) {
+    template <class Bump> void add(const trail& trail, const std::vector<fact>& facts, Bump& bump) {
         for (const auto& f : facts)
             if (f.is_bound)
                 add_bound(trail, f);
             else
                 add_literal(trail, f.as_literal(), bump);
     }
-    template <class Bump> void add_literal(const Trail& trail, literal l, Bump& bump) {
+    template <class Bump> void add_literal(const trail& trail, literal l, Bump& bump) {
         const auto at = trail.position_of(l);
         if (at < 0 || seen_[l.variable()]) return;
         const auto level = trail[static_cast<std::size_t>(at)].level;
@@ -96,7 +97,7 @@ private:
         ++here_;
     }
     /// Keeps the higher of two values required of one bound.
-    void add_bound(const Trail& trail, const fact& f) {
+    void add_bound(const trail& trail, const fact& f) {
         const auto at = trail.position_of(f.code, f.value);
         if (at < 0) return;
         const auto place = static_cast<std::size_t>(at);
@@ -118,7 +119,7 @@ private:
     }
 
     /// Resolves until one choice of the highest level is left; returns whether there is one.
-    template <class Bump> bool resolve(const Trail& trail, Bump& bump) {
+    template <class Bump> bool resolve(const trail& trail, Bump& bump) {
         bool found = false;
         for (std::size_t i = trail.size(); i-- > 0 && (!found || below_ > 0);) {
             if (!flagged_[i]) continue;
@@ -142,7 +143,7 @@ private:
     }
 
     /// Clause minimization: drops literals that the others imply (Sörensson and Biere 2009).
-    void shorten(const Trail& trail) {
+    void shorten(const trail& trail) {
         in_clause_.assign(seen_.size(), false);
         for (const auto l : clause_)
             in_clause_[l.variable()] = true;
@@ -162,7 +163,7 @@ private:
         asked_.clear();
     }
     /// Whether the literals of the clause imply every reason of a fact that holds since entry `at`.
-    bool reasons_hold(const Trail& trail, const fact& what, std::size_t at, std::size_t depth) {
+    bool reasons_hold(const trail& trail, const fact& what, std::size_t at, std::size_t depth) {
         const auto begin = pending_.size();
         trail.explain(what, trail[at].why, pending_);
         const auto end = pending_.size();
@@ -172,7 +173,7 @@ private:
         pending_.resize(begin);
         return all;
     }
-    bool is_implied(const Trail& trail, const fact& f, std::size_t depth) {
+    bool is_implied(const trail& trail, const fact& f, std::size_t depth) {
         const auto position = f.is_bound ? trail.position_of(f.code, f.value) : trail.position_of(f.as_literal());
         if (position < 0) return true;
         const auto at = static_cast<std::size_t>(position);
@@ -188,13 +189,10 @@ private:
         asked_.push_back(at);
         return holds;
     }
-    template <class Entry> static bool is_decision(const Entry& e) {
-        using how = decltype(e.why.how);
-        return e.why.how == how::decision;
-    }
+    static bool is_decision(const trail::entry& e) { return e.why.how == reason::kind::decision; }
 
     /// Moves the literal of the second-highest level to the second place, so that both can be watched.
-    void finish(const Trail& trail, learned_clause& result) {
+    void finish(const trail& trail, learned_clause& result) {
         const auto level = [&](literal l) { return trail[static_cast<std::size_t>(trail.position_of(l))].level; };
         std::vector<std::uint32_t> levels;
         for (const auto l : clause_)

@@ -120,7 +120,7 @@ private:
     static constexpr std::string_view name = "cp";
     struct incumbent_search {
         const pipeline_model* model;
-        std::unique_ptr<prover<>> search;
+        std::unique_ptr<prover> search;
         bool started = false;
         /// False once its limit is settled.
         bool active = true;
@@ -148,12 +148,12 @@ private:
         start_slice(0);
         return true;
     }
-    [[nodiscard]] std::unique_ptr<prover<>> new_prover(const pipeline_model& m) {
+    [[nodiscard]] std::unique_ptr<prover> new_prover(const pipeline_model& m) {
         const auto size = static_cast<double>(m.tasks().clauses.size() + m.tasks().variables());
         spent_steps_ += static_cast<std::size_t>(size * with_.steps_of_setup);
-        return std::make_unique<prover<>>(m, seed_);
+        return std::make_unique<prover>(m, seed_);
     }
-    [[nodiscard]] std::unique_ptr<prover<>> new_search(const pipeline_model& m) {
+    [[nodiscard]] std::unique_ptr<prover> new_search(const pipeline_model& m) {
         auto search = new_prover(m);
         search->share(clauses_->of(m.form()));
         return search;
@@ -322,7 +322,7 @@ private:
         bound_search_.reset();
         return true;
     }
-    search_status count(prover<>& search, std::size_t effort) {
+    search_status count(prover& search, std::size_t effort) {
         const auto before = search.conflicts();
         const auto steps_before = search.steps();
         const auto answer = search.search(effort, [&] { return is_enough(search.steps() - steps_before); });
@@ -348,13 +348,13 @@ private:
     std::optional<pipeline_model> ordered_;
     std::optional<pipeline_model> unordered_;
     std::vector<incumbent_search> incumbent_searches_;
-    std::unique_ptr<prover<>> root_probe_;
+    std::unique_ptr<prover> root_probe_;
     /// Whether root propagation of its limit is in progress.
     bool is_probing_ = false;
     /// The least objective that root propagation has found feasible.
     ticks root_feasible_ = std::numeric_limits<ticks>::max();
     ticks root_precision_ = 1;
-    std::unique_ptr<prover<>> bound_search_;
+    std::unique_ptr<prover> bound_search_;
     ticks gap_divisor_ = 2;
     ticks excluded_ = 0;
     ticks least_feasible_ = std::numeric_limits<ticks>::max();

@@ -3,6 +3,7 @@
 #include "optpipe/core/jagged_array.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/model.hpp"
+#include "optpipe/planner/cp/trail.hpp"
 
 #include <algorithm>
 #include <array>
@@ -18,7 +19,7 @@ namespace optpipe::cp {
 /// - *Overload*: the tasks that must lie within an interval must fit into it; over all intervals this is the preemptive
 ///   one-machine bound (Carlier 1982).
 /// - *Edge finding* (Carlier and Pinson 1989): a task that can't run among others runs after, or before, all of them.
-template <class Trail> class disjunctive {
+class disjunctive {
 public:
     explicit disjunctive(const model& m)
         : model_{&m}, open_(m.machines.size()), all_open_(m.machines.size(), 0), orders_(m.machines.size()),
@@ -60,7 +61,7 @@ public:
         waiting_.clear();
     }
     /// Propagates one changed machine, once.
-    bool propagate_next(Trail& trail) {
+    bool propagate_next(trail& trail) {
         const auto k = waiting_.back();
         waiting_.pop_back();
         dirty_[k] = false;
@@ -160,10 +161,10 @@ private:
     }
 
     // In reversed time, a task starts at minus its end.
-    ticks head_of(const Trail& trail, task_index t) const {
+    ticks head_of(const trail& trail, task_index t) const {
         return backwards_ ? -(trail.latest(t) + model_->tasks[t].length) : trail.earliest(t);
     }
-    ticks deadline_of(const Trail& trail, task_index t) const {
+    ticks deadline_of(const trail& trail, task_index t) const {
         return backwards_ ? -trail.earliest(t) : trail.latest(t) + model_->tasks[t].length;
     }
     fact begins_from(task_index t, ticks time) const {
@@ -179,7 +180,7 @@ private:
     }
     task_index task_at(const job& j) const { return on_->tasks[j.place]; }
 
-    void read(const Trail& trail) {
+    void read(const trail& trail) {
         all_.clear();
         for (std::size_t i = 0; i < on_->tasks.size(); ++i) {
             const auto t = on_->tasks[i];
@@ -207,7 +208,7 @@ private:
         return true;
     }
 
-    bool load(Trail& trail) {
+    bool load(trail& trail) {
         for (const auto& last : jobs_) {
             ticks done = 0;
             std::size_t block = jobs_.size();
@@ -226,7 +227,7 @@ private:
         }
         return true;
     }
-    bool wait_for(Trail& trail, const job& last, std::size_t block, ticks done) {
+    bool wait_for(trail& trail, const job& last, std::size_t block, ticks done) {
         facts_.clear();
         const auto begin = jobs_[block].head;
         const auto precedes = orders_here_->before(last.place);
@@ -241,7 +242,7 @@ private:
         return trail.raise(raised.code, raised.value, facts_);
     }
 
-    bool edges(Trail& trail) {
+    bool edges(trail& trail) {
         deadlines_.clear();
         for (const auto& j : jobs_)
             deadlines_.push_back(j.deadline);
@@ -252,7 +253,7 @@ private:
         return true;
     }
     /// Edge finding with the jobs that must end by `deadline`.
-    bool edges_before(Trail& trail, ticks deadline) {
+    bool edges_before(trail& trail, ticks deadline) {
         const auto n = jobs_.size();
         work_from_.assign(n + 1, 0);
         for (std::size_t i = n; i-- > 0;) {
@@ -280,13 +281,13 @@ private:
         }
         return true;
     }
-    bool overload(Trail& trail, std::size_t from, ticks deadline) {
+    bool overload(trail& trail, std::size_t from, ticks deadline) {
         facts_.clear();
         add_interval(trail, from, jobs_[from].head, deadline);
         return trail.fail(facts_);
     }
     /// Concludes that `last` can't run among or before the jobs from `from` on that end by the deadline.
-    bool comes_last(Trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
+    bool comes_last(trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;
         for (std::size_t i = from; i < jobs_.size() && known; ++i)
             if (jobs_[i].deadline <= deadline) known = trail.is_true(order(jobs_[i], last));
@@ -300,7 +301,7 @@ private:
             if (jobs_[i].deadline <= deadline && !trail.assign(order(jobs_[i], last), because)) return false;
         return true;
     }
-    void add_interval(const Trail& trail, std::size_t from, ticks begin, ticks deadline) {
+    void add_interval(const trail& trail, std::size_t from, ticks begin, ticks deadline) {
         for (std::size_t i = from; i < jobs_.size(); ++i) {
             const auto& j = jobs_[i];
             if (j.deadline > deadline) continue;
@@ -309,7 +310,7 @@ private:
             facts_.push_back(ends_by(task_at(j), deadline));
         }
     }
-    void add_window(const Trail& trail, const job& j) {
+    void add_window(const trail& trail, const job& j) {
         if (trail.presence(task_at(j)) != always) facts_.push_back(fact::of(trail.presence(task_at(j))));
     }
 

@@ -3,6 +3,7 @@
 #include "optpipe/core/jagged_array.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/model.hpp"
+#include "optpipe/planner/cp/trail.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +15,7 @@ namespace optpipe::cp {
 /// Propagation of knapsack constraints: sums the weight that is chosen already, and excludes terms that no longer fit
 /// together with the terms that they imply. For memory, this derives the least number of backwards that must precede a
 /// forward under the limit, given the decided orders.
-template <class Trail> class knapsack_propagation {
+class knapsack_propagation {
 public:
     explicit knapsack_propagation(const model& m)
         : model_{&m}, used_(m.knapsacks.size(), 0), largest_(m.knapsacks.size(), 0), dirty_(m.knapsacks.size(), true) {
@@ -53,7 +54,7 @@ public:
         waiting_.clear();
     }
     /// Propagates one changed constraint.
-    bool propagate_next(Trail& trail) {
+    bool propagate_next(trail& trail) {
         const auto b = waiting_.back();
         waiting_.pop_back();
         dirty_[b] = false;
@@ -66,7 +67,7 @@ private:
         ticks weight;
     };
 
-    bool propagate(Trail& trail, std::uint32_t b) {
+    bool propagate(trail& trail, std::uint32_t b) {
         const auto& on = model_->knapsacks[b];
         if (trail.is_false(on.guard)) return true;
         const auto left = on.capacity - used_[b];
@@ -81,13 +82,13 @@ private:
                 return false;
         return true;
     }
-    ticks together(const Trail& trail, const knapsack_constraint& on, std::uint32_t e) const {
+    ticks together(const trail& trail, const knapsack_constraint& on, std::uint32_t e) const {
         auto sum = on.terms[e].weight;
         for (const auto other : on.terms[e].implied_terms)
             if (trail.is_open(on.terms[other].chosen)) sum += on.terms[other].weight;
         return sum;
     }
-    bool forbid(Trail& trail, const knapsack_constraint& on, std::uint32_t e) {
+    bool forbid(trail& trail, const knapsack_constraint& on, std::uint32_t e) {
         const auto& one = on.terms[e];
         facts_.clear();
         if (on.guard != always) facts_.push_back(fact::of(on.guard));
@@ -99,7 +100,7 @@ private:
     }
     /// Adds facts on chosen terms, except those at `but`, that together exceed the capacity. Uses the oldest facts, and
     /// no more than necessary.
-    void add_used(const Trail& trail, const knapsack_constraint& on, ticks capacity,
+    void add_used(const trail& trail, const knapsack_constraint& on, ticks capacity,
                   const std::vector<std::uint32_t>* but) {
         used_now_.clear();
         for (std::uint32_t e = 0; e < on.terms.size(); ++e)

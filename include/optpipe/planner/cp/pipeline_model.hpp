@@ -7,6 +7,7 @@
 #include "optpipe/planner/cp/pipeline_memory.hpp"
 #include "optpipe/planner/cp/pipeline_storage.hpp"
 #include "optpipe/planner/cp/pipeline_tasks.hpp"
+#include "optpipe/planner/cp/solver.hpp"
 #include "optpipe/planner/cp/storage_memory.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
@@ -88,15 +89,15 @@ public:
     [[nodiscard]] bool offloads() const { return offloads_; }
 
     /// Adds the constraint that the objective is at most `most`.
-    template <class Solver> void limit(Solver& solver, ticks most) const {
+    void limit(solver& search, ticks most) const {
         const bool span = problem_->objective == objective_kind::span;
         for (task_index t = 0; t < model_.tasks.size(); ++t)
-            solver.at_most(t, (span ? 2 * most : most) - model_.tasks[t].length);
+            search.at_most(t, (span ? 2 * most : most) - model_.tasks[t].length);
         if (!span) return;
         // All starts count from that of the first forward.
-        solver.at_most(stages_[stage{0}].forward[0], 0);
+        search.at_most(stages_[stage{0}].forward[0], 0);
         for (const auto& e : span_ends_)
-            solver.tighten(e.difference, e.length - most);
+            search.tighten(e.difference, e.length - most);
     }
 
 private:

@@ -6,6 +6,7 @@
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/planner/cp/network.hpp"
 #include "optpipe/planner/cp/reason.hpp"
+#include "optpipe/planner/cp/trail.hpp"
 
 #include <array>
 #include <cstddef>
@@ -17,8 +18,7 @@ namespace optpipe::cp {
 
 /// Handles a watched literal, `lost`, that became false: watches another literal instead and returns `never`; or
 /// returns the other watched literal if it is true or the only one that isn't false.
-template <class Trail>
-[[nodiscard]] literal watch_another(const Trail& trail, clause_store& clauses, clause_index c, literal lost) {
+[[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);
     if (trail.is_true(first)) return first;
@@ -32,7 +32,7 @@ template <class Trail>
 }
 
 /// Unit propagation with two watched literals. False after a conflict.
-template <class Trail> bool propagate_clauses(Trail& trail, clause_store& clauses, literal now_true) {
+inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_true) {
     auto& watchers = clauses.watching(now_true);
     const literal lost = !now_true;
     std::size_t kept = 0;
@@ -60,29 +60,29 @@ template <class Trail> bool propagate_clauses(Trail& trail, clause_store& clause
 /// A cycle of arcs with a positive sum of gaps can't hold: bounds would rise around it by that sum each time until a
 /// window is empty. So a cycle is searched for when a bound is raised again, and the conflict is learned from the
 /// cycle, without any bound (difference logic: Cotton and Maler 2006).
-template <class Trail> class arc_propagation {
+class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
 
-    bool on_bound(Trail& trail, bound_index b) {
+    bool on_bound(trail& trail, bound_index b) {
         const auto differences = network_->differences_from(b);
         for (auto i = differences.first; i < differences.last; ++i)
             if (!propagate_arc(trail, i)) return false;
         return decide_choices(trail, b);
     }
-    bool on_literal(Trail& trail, literal l) {
+    bool on_literal(trail& trail, literal l) {
         for (const auto i : network_->guarded_by(l))
             if (!propagate_arc(trail, i)) return false;
         return true;
     }
     /// Propagates the bounds of a task that is now known to be present.
-    bool on_presence(Trail& trail, task_index t) {
+    bool on_presence(trail& trail, task_index t) {
         return decide_choices(trail, earliest_of(t)) && decide_choices(trail, latest_of(t));
     }
     /// Whether choices are yet to be decided.
     [[nodiscard]] bool has_work() const { return !refuted_.empty(); }
     void drop_work() { refuted_.clear(); }
-    bool propagate_next(Trail& trail) {
+    bool propagate_next(trail& trail) {
         const auto i = refuted_.back();
         refuted_.pop_back();
         return refute(trail, (*network_)[i]);
@@ -96,7 +96,7 @@ private:
         ticks value = 0;
     };
 
-    bool propagate_arc(Trail& trail, std::uint32_t i) {
+    bool propagate_arc(trail& trail, std::uint32_t i) {
         const auto& a = (*network_)[i];
         const auto value = trail.bound(a.source) + a.gap;
         if (value <= trail.bound(a.target)) return true;
@@ -107,7 +107,7 @@ private:
     }
     /// Whether `value`, which arc `i` gives to its target, comes from a cycle of arcs with a positive sum. If so,
     /// `path_` is the cycle, from each arc to the one before it.
-    bool closes_cycle(const Trail& trail, std::uint32_t i, ticks value) {
+    bool closes_cycle(const trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;
         for (;;) {
@@ -128,7 +128,7 @@ private:
     }
     /// Either a guard of the cycle doesn't hold, or its tasks are absent. If one of the tasks is present, all are: each
     /// arc implies that its source is present if its target is, or is guarded by that.
-    bool forbid_cycle(Trail& trail) {
+    bool forbid_cycle(trail& trail) {
         facts_.clear();
         auto present = trail.presence(task_of((*network_)[path_.back()].target));
         for (const auto i : path_) {
@@ -139,7 +139,7 @@ private:
         }
         return trail.assign(!present, facts_);
     }
-    bool decide_choices(Trail& trail, bound_index b) {
+    bool decide_choices(trail& trail, bound_index b) {
         const auto arcs = network_->choices_from(b);
         for (auto i = arcs.first; i < arcs.last; ++i) {
             const auto& a = (*network_)[i];
@@ -155,7 +155,7 @@ private:
     }
     /// The order that the guard of `a` represents contradicts the bounds. A true choice implies that both tasks are
     /// present, so their presence must hold before one becomes true.
-    bool refute(Trail& trail, const arc& a) const {
+    bool refute(trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
         // This may no longer hold if the search was interrupted and backtracked before this call.
         if (trail.bound(a.source) + a.gap + other <= 0) return true;
@@ -180,7 +180,7 @@ private:
 };
 
 /// If i runs before j and j before k, then i runs before k, on every machine.
-template <class Trail> class transitivity {
+class transitivity {
 public:
     explicit transitivity(const model& m) : model_{&m} {
         std::vector<std::vector<place>> places(m.variables());
@@ -196,7 +196,7 @@ public:
         places_ = jagged_array{places};
     }
 
-    bool on_literal(Trail& trail, literal l) const {
+    bool on_literal(trail& trail, literal l) const {
         for (const auto& at : places_[l.variable()])
             if (!(l.negated() ? close(trail, model_->machines[at.machine], at.second, at.first)
                               : close(trail, model_->machines[at.machine], at.first, at.second)))
@@ -211,7 +211,7 @@ private:
         std::uint32_t second;
     };
 
-    bool close(Trail& trail, const machine& on, std::size_t i, std::size_t j) const {
+    bool close(trail& trail, const machine& on, std::size_t i, std::size_t j) const {
         if (!trail.is_present(on.tasks[i]) || !trail.is_present(on.tasks[j])) return true;
         for (std::size_t k = 0; k < on.tasks.size(); ++k) {
             if (k == i || k == j || !trail.is_present(on.tasks[k])) continue;
@@ -220,7 +220,7 @@ private:
         }
         return true;
     }
-    bool conclude(Trail& trail, const machine& on, const std::array<std::size_t, 3>& chain) const {
+    bool conclude(trail& trail, const machine& on, const std::array<std::size_t, 3>& chain) const {
         const auto [a, b, c] = chain;
         const auto result = on.order(a, c);
         if (trail.is_true(result)) return true;

@@ -5,7 +5,6 @@
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
 #include "optpipe/planner/cp/solver.hpp"
-#include "optpipe/planner/cp/witness.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <cstddef>
@@ -16,16 +15,14 @@
 namespace optpipe::cp {
 
 /// Decides whether a problem has a schedule with an objective of at most T, for a decreasing sequence of T.
-template <witness Witness = no_witness> class prover {
+class prover {
 public:
-    explicit prover(const pipeline_model& m, std::uint64_t seed = 1, Witness known = {})
-        : model_{&m}, solver_{m.tasks(), seed, std::move(known)} {}
+    explicit prover(const pipeline_model& m, std::uint64_t seed = 1) : model_{&m}, solver_{m.tasks(), seed} {}
 
     /// Shares clauses with other provers of the same problem and form; `pool` must outlive this prover.
     void share(clause_pool& pool) { solver_.share(pool); }
 
     [[nodiscard]] const pipeline_model& model() const { return *model_; }
-    [[nodiscard]] Witness& known_solution() { return solver_.known_solution(); }
     [[nodiscard]] std::size_t conflicts() const { return solver_.conflicts(); }
     [[nodiscard]] std::size_t steps() const { return solver_.steps(); }
 
@@ -63,7 +60,7 @@ public:
 
 private:
     const pipeline_model* model_;
-    solver<Witness> solver_;
+    solver solver_;
 };
 
 } // namespace optpipe::cp

@@ -14,7 +14,6 @@
 #include "optpipe/planner/cp/network.hpp"
 #include "optpipe/planner/cp/precedence.hpp"
 #include "optpipe/planner/cp/trail.hpp"
-#include "optpipe/planner/cp/witness.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -65,14 +64,12 @@ struct solver_parameters {
 /// Clause-learning tree search over choices: propagation to a fixed point, a learned clause per conflict, restarts,
 /// branching by activity with phase saving (Marques-Silva and Sakallah 1996; Moskewicz et al. 2001; Pipatsrisawat and
 /// Darwiche 2007).
-template <witness Witness = no_witness> class solver {
+class solver {
 public:
-    using trail_type = trail<Witness>;
-
     /// `m` must outlive the solver. Starts are non-negative; `at_most` and `at_least` tighten them.
-    explicit solver(const model& m, std::uint64_t seed = 1, Witness known = {})
-        : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_, std::move(known)},
-          arcs_{m, network_}, transitive_{m},
+    explicit solver(const model& m, std::uint64_t seed = 1)
+        : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_}, arcs_{m, network_},
+          transitive_{m},
           knapsacks_{m}, machines_{m}, analysis_{m.variables(), 2 * m.tasks.size()}, order_{m.variables()},
           phase_(m.variables(), -1) {
         add_variables(seed);
@@ -168,11 +165,10 @@ public:
         }
     }
 
-    [[nodiscard]] const trail_type& now() const { return trail_; }
+    [[nodiscard]] const trail& now() const { return trail_; }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
     /// Propagation steps: the cost of a search, even without conflicts.
     [[nodiscard]] std::size_t steps() const { return steps_; }
-    [[nodiscard]] Witness& known_solution() { return trail_.known_solution(); }
 
 private:
     /// Variable 0 is `always` and is never decided. The seed breaks ties.
@@ -268,7 +264,6 @@ private:
     bool learn() {
         const auto what = analysis_.learn(trail_, [&](std::uint32_t v) { order_.bump(v); });
         if (what.final) return feasible_ = false;
-        if constexpr (Witness::active()) check(what.clause);
         order_.decay(with_.activity_decay);
         if (pool_.shares(what.distinct_levels)) pool_.add({what.clause, what.distinct_levels, limit_});
         backtrack(what.level);
@@ -282,7 +277,6 @@ private:
     /// Learns, at the root, the clauses of other members. False if there is no solution.
     bool import_clauses() {
         for (auto& c : pool_.take(limit_)) {
-            if constexpr (Witness::active()) check(c.literals);
             if (std::any_of(c.literals.begin(), c.literals.end(), [&](literal l) { return trail_.is_true(l); }))
                 continue;
             std::erase_if(c.literals, [&](literal l) { return trail_.is_false(l); });
@@ -292,11 +286,6 @@ private:
                 return feasible_ = false;
         }
         return true;
-    }
-    void check(const std::vector<literal>& clause) {
-        for (const auto l : clause)
-            if (trail_.known_solution().holds(fact::of(l))) return;
-        trail_.known_solution().contradicted("a learned clause");
     }
     void backtrack(std::uint32_t level) {
         trail_.backtrack(level, [&](const auto& e, std::size_t position) {
@@ -345,12 +334,12 @@ private:
     const model* model_;
     network network_;
     clause_store clauses_;
-    trail_type trail_;
-    arc_propagation<trail_type> arcs_;
-    transitivity<trail_type> transitive_;
-    knapsack_propagation<trail_type> knapsacks_;
-    disjunctive<trail_type> machines_;
-    conflict_analysis<trail_type> analysis_;
+    trail trail_;
+    arc_propagation arcs_;
+    transitivity transitive_;
+    knapsack_propagation knapsacks_;
+    disjunctive machines_;
+    conflict_analysis analysis_;
     learning::vsids order_;
     std::vector<std::int8_t> phase_;
     jagged_array<task_index> tasks_of_;

@@ -5,20 +5,18 @@
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/planner/cp/network.hpp"
 #include "optpipe/planner/cp/reason.hpp"
-#include "optpipe/planner/cp/witness.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace optpipe::cp {
 
 /// The facts at the current node in the order of their derivation, each with its reason (lazy clause generation:
 /// Ohrimenko, Stuckey and Codish 2009). Bounds are explained lazily, by the weakest bounds that suffice.
-template <witness Witness = no_witness> class trail {
+class trail {
 public:
     struct entry {
         std::uint32_t code = 0;
@@ -34,9 +32,9 @@ public:
     };
     static constexpr ticks no_bound = std::numeric_limits<ticks>::min() / 4;
 
-    trail(const model& m, const network& arcs, clause_store& clauses, Witness known)
+    trail(const model& m, const network& arcs, clause_store& clauses)
         : model_{&m}, network_{&arcs}, clauses_{&clauses}, values_(2 * m.variables(), 0), position_(m.variables(), -1),
-          bounds_(2 * m.tasks.size(), no_bound), latest_entry_(2 * m.tasks.size(), -1), witness_{std::move(known)} {
+          bounds_(2 * m.tasks.size(), no_bound), latest_entry_(2 * m.tasks.size(), -1) {
         values_[always.code()] = 1;
         values_[never.code()] = -1;
     }
@@ -81,7 +79,6 @@ public:
     /// Makes the literal true. False if it is false already; `conflict()` then holds contradictory facts.
     bool assign(literal l, reason why) {
         if (is_true(l)) return true;
-        if constexpr (Witness::active()) check(fact::of(l), why, "a literal");
         if (is_false(l)) {
             conflict_.clear();
             explain(fact::of(l), why, conflict_);
@@ -97,7 +94,6 @@ public:
     /// as they are.
     bool raise(bound_index b, ticks value, reason why) {
         if (value <= bounds_[b] || is_absent(task_of(b))) return true;
-        if constexpr (Witness::active()) check(fact::of(b, value), why, "a bound");
         entries_.push_back({b, true, level(), value, bounds_[b], latest_entry_[b], why});
         latest_entry_[b] = static_cast<std::int32_t>(entries_.size() - 1);
         bounds_[b] = value;
@@ -113,7 +109,6 @@ public:
     /// Records contradictory facts; returns false.
     bool fail(std::span<const fact> facts) {
         conflict_.assign(facts.begin(), facts.end());
-        if constexpr (Witness::active()) check_all(facts, "a conflict");
         return false;
     }
     [[nodiscard]] const std::vector<fact>& conflict() const { return conflict_; }
@@ -160,8 +155,6 @@ public:
         explanation_begin_.resize(to);
     }
 
-    Witness& known_solution() { return witness_; }
-
 private:
     void push(literal l, reason why) {
         values_[l.code()] = 1;
@@ -170,25 +163,11 @@ private:
         entries_.push_back({l.code(), false, level(), 0, 0, -1, why});
     }
     reason store(std::span<const fact> facts) {
-        if constexpr (!Witness::active())
-            if (level() == 0) return {};
+        if (level() == 0) return {};
         const auto begin = static_cast<std::uint32_t>(explanations_.size());
         for (const auto& f : facts)
             if (f.is_bound || f.as_literal() != always) explanations_.push_back(f);
         return {reason::kind::stored, begin, static_cast<std::uint32_t>(explanations_.size() - begin)};
-    }
-    void check(const fact& what, const reason& why, const char* place) {
-        if (why.how == reason::kind::decision && level() > 0) return;
-        std::vector<fact> facts;
-        explain(what, why, facts);
-        for (const auto& f : facts)
-            if (!witness_.holds(f)) return;
-        if (!witness_.holds(what)) witness_.contradicted(place);
-    }
-    void check_all(std::span<const fact> facts, const char* place) {
-        for (const auto& f : facts)
-            if (!witness_.holds(f)) return;
-        witness_.contradicted(place);
     }
 
     const model* model_;
@@ -203,7 +182,6 @@ private:
     std::vector<std::size_t> level_begin_;
     std::vector<std::size_t> explanation_begin_;
     std::vector<fact> conflict_;
-    [[no_unique_address]] Witness witness_;
 };
 
 } // namespace optpipe::cp
