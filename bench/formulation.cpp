@@ -8,6 +8,8 @@
 #include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/formulation/formulate.hpp>
+#include <optpipe/formulation/microbatch_order.hpp>
+#include <optpipe/formulation/operation_table.hpp>
 #include <optpipe/formulation/schedule_of.hpp>
 #include <optpipe/io/json_problem.hpp>
 #include <optpipe/milp/solve.hpp>
@@ -104,7 +106,8 @@ optpipe::duration best_in_order(const optpipe::problem& p, const settings& s) {
 void run(const std::string& path, const settings& s) {
     const auto p = optpipe::read_problem(path);
     const auto horizon = best_in_order(p, s);
-    const bool has_forms = is_described_by_costs(p) && formulation::operation_table{p}.any_may_offload();
+    const formulation::operation_table operations{p};
+    const bool has_forms = formulation::has_form(operations, overtaking::forbidden) && operations.any_may_offload();
     for (const auto how : {overtaking::forbidden, overtaking::pooled, overtaking::allowed}) {
         if (!has_forms && how != overtaking::allowed) continue;
         std::printf("\n### %s, %s, horizon %s\n", p.name.c_str(), name_of(how),

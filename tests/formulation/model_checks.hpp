@@ -62,6 +62,13 @@ inline void check_witness(const problem& p, const formulation::formulated& f, co
     CHECK(near(milp::objective_value(f.model, *point), objective_of(p, s).value()));
 }
 
+/// Whether the model has all storage options of the schedule.
+inline bool has_options_of(const formulation::formulated& f, const schedule& s) {
+    return std::all_of(s.operations.begin(), s.operations.end(), [&](const timed_operation& timed) {
+        return f.operations->replacement(timed.op.stage, timed.op.storage) == timed.op.storage;
+    });
+}
+
 /// Whether the model has a point for the schedule; if so, checks that the point converts back to a schedule that isn't
 /// worse.
 inline bool is_point(const problem& p, const formulation::formulated& f, const schedule& s) {
@@ -74,7 +81,9 @@ inline bool is_point(const problem& p, const formulation::formulated& f, const s
     const auto faults = milp::check(f.model, *point);
     CHECK_MESSAGE(faults.empty(), milp::describe(f.model, faults.front()));
     const auto objective = objective_of(p, s);
-    CHECK(milp::objective_value(f.model, *point) == doctest::Approx(objective.value()));
+    const double value = milp::objective_value(f.model, *point);
+    CHECK(value <= objective.value() * (1.0 + 1e-9));
+    if (has_options_of(f, s)) CHECK(value == doctest::Approx(objective.value()));
     const auto back = schedule_of(f, *point);
     // Transfers belong to no microbatch.
     if (f.is_pooled && !back) return true;

@@ -8,6 +8,7 @@
 #include "optpipe/formulation/priority_schedule.hpp"
 #include "optpipe/formulation/variable_names.hpp"
 #include "optpipe/io/json_problem.hpp"
+#include "optpipe/milp/io/write_mps.hpp"
 #include "oracle/exhaustive.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
@@ -23,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 using namespace optpipe;
 using namespace model_checks;
@@ -118,7 +120,19 @@ tally compare_many(const family& of, std::uint64_t count) {
 }
 
 problem file(std::string_view name) {
-    return read_problem(std::string{OPTPIPE_SOURCE_DIR "/tests/data/storage/"}.append(name));
+    return read_problem(std::string{OPTPIPE_SOURCE_DIR "/tests/data/"}.append(name));
+}
+
+/// The same problem with the options of every stage in a list.
+problem listed(problem p) {
+    for (const stage s : p.graph.all_stages()) {
+        storage_list<false> options;
+        for (std::size_t o = 0; o < p.storage_options(s); ++o)
+            options.push_back(p.storage_of(s, o));
+        p.storage[s] = options;
+        p.costs[s].transfer = std::nullopt;
+    }
+    return p;
 }
 
 } // namespace
@@ -172,7 +186,7 @@ TEST_CASE("storage options: random schedules are points of the model") {
 }
 
 TEST_CASE("storage options: values by name are the schedule") {
-    const auto p = file("store-p2-m4-k100.json");
+    const auto p = file("storage/store-p2-m4-k100.json");
     random_numbers random{1};
     const auto f = formulate(p);
     REQUIRE(f.has_value());
@@ -206,7 +220,7 @@ TEST_CASE("storage options: values by name are the schedule") {
 }
 
 TEST_CASE("storage options: a horizon is rounded to multiples of what any option takes") {
-    auto p = file("store-p2-m4-k100.json");
+    auto p = file("storage/store-p2-m4-k100.json");
     const duration unit{10.0}, extra{3.0};
     for (const stage s : p.graph.all_stages()) {
         auto& c = p.costs[s];
@@ -221,13 +235,47 @@ TEST_CASE("storage options: a horizon is rounded to multiples of what any option
     CHECK((*f)->horizon == doctest::Approx(o.horizon.value()));
 }
 
+TEST_CASE("storage options: keep and offload need one variable per microbatch, in a list or not") {
+    for (const auto* name : {"problems/offload-p2-m4-mem050-k100.json", "problems/unit-p4-m8-mem075.json"})
+        for (const auto form : {overtaking::forbidden, overtaking::pooled, overtaking::allowed}) {
+            CAPTURE(name);
+            const auto p = file(name);
+            formulation::options o;
+            o.overtaking = form;
+            const auto f = formulate(p, o), same = formulate(listed(p), o);
+            REQUIRE((f.has_value() && same.has_value()));
+            const auto& t = *(*f)->operations;
+            const auto& size = (*f)->sizes[static_cast<std::size_t>(formulation::family::storage_options)];
+            CHECK(size.variables == (t.any_may_offload() ? t.cells() : 0));
+            CHECK(size.rows == 0);
+            CHECK(milp::model_to_mps((*f)->model) == milp::model_to_mps((*same)->model));
+        }
+}
+
+TEST_CASE("storage options: the model lacks those that are never better") {
+    auto p = file("storage/store-p2-m4-k100.json");
+    const stage s{0};
+    auto slow = p.storage_of(s, 1);
+    slow.name = "slow";
+    slow.recompute = 2.0 * slow.recompute;
+    p.storage[s].push_back(slow);
+    const formulation::operation_table limited{p};
+    CHECK(limited.options(s) == std::vector<storage_index>{0, 1, 2, 3});
+    CHECK(limited.replacement(s, 4) == 1);
+    p.memory_limit[p.rank_of(s)] = memory_size::unlimited();
+    const formulation::operation_table unlimited{p};
+    CHECK(unlimited.options(s) == std::vector<storage_index>{0});
+    for (storage_index o = 0; o < 5; ++o)
+        CHECK(unlimited.replacement(s, o) == 0);
+}
+
 TEST_CASE("storage options: only the form that names microbatches knows them") {
     for (const auto form : {overtaking::forbidden, overtaking::pooled}) {
         formulation::options o;
         o.overtaking = form;
-        const auto f = formulate(file("store-p2-m4-k100.json"), o);
+        const auto f = formulate(file("storage/store-p2-m4-k100.json"), o);
         REQUIRE_FALSE(f.has_value());
         CHECK(f.why().sentence ==
-              std::string_view{"with lists of storage options there is only the model that names microbatches"});
+              std::string_view{"with these storage options there is only the model that names microbatches"});
     }
 }

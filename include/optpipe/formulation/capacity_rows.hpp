@@ -17,14 +17,12 @@ class capacity_rows {
 public:
     explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
-    /// A stash occupies its rank for at least the time that its microbatch needs, on an empty pipeline, from F to the
-    /// end of I; if offloaded, it does so until the end of the offload, and from the start of the reload: Σ
-    /// stash·(lifespan − won·w) ≤ (most that fits)·(C − head − tail), once until the gradients end and once until W.
-    /// Ranks with lists of storage options are left out, because a stash may leave less there.
+    /// Σ (least memory × time of a stash) ≤ (most that fits)·(C − head − tail), once until the gradients end and once
+    /// until W.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())
-            if (t_.is_limited(r) && !t_.stages_on(r).empty() && !has_list(r)) add_memory_area(r, paths);
+            if (t_.is_limited(r) && !t_.stages_on(r).empty()) add_memory_area(r, paths);
     }
     /// Σ T_o·w ≤ C − head − tail for each engine, and for each link where the objective is a makespan.
     void add_link_capacity() {
@@ -48,11 +46,6 @@ private:
         return d_.is_span() ? windows::of_rank(t_.problem(), r) : windows::step(t_.problem());
     }
     [[nodiscard]] const stage_costs& costs(stage s) const { return t_.problem().costs[s]; }
-    [[nodiscard]] bool has_list(rank r) const {
-        const auto& own = t_.stages_on(r);
-        return std::any_of(own.begin(), own.end(), [&](stage s) { return t_.has_list(s); });
-    }
-
     void add_memory_area(rank r, const microbatch_paths<>& paths) {
         const auto& p = t_.problem();
         const auto around = windows_of(r);
@@ -61,33 +54,45 @@ private:
         const double head = around.forward(first).head[0].value();
         const double gradient_tail = around.gradient(first).tail[last].value();
         std::vector<memory_size> stashes, all_stashes;
-        sum saved;
-        double until_gradient = 0.0, until_weight = 0.0;
-        for (const stage s : t_.stages_on(r)) {
-            const auto& c = costs(s);
-            const auto kept = std::min(c.activation, c.weight_stash);
-            stashes.push_back(c.activation);
-            all_stashes.push_back(c.activation);
-            all_stashes.push_back(kept);
-            const auto count = static_cast<double>(t_.microbatches());
-            until_gradient += count * c.activation.value() * paths.lifespan[s].value();
-            if (p.split_backward) until_weight += count * kept.value() * c.backward_weight.value();
-            if (!t_.may_offload(s)) continue;
-            const auto transfer = p.plain_transfer(s);
-            const auto won =
-                paths.lifespan[s] - (c.forward + transfer->offload + transfer->reload + p.gradient_time(s));
-            for (std::size_t m = 0; m <= last && won > duration{}; ++m)
-                saved.add(c.activation.value() * won.value(), d_.offloaded(t_.cell_at(s, m)));
-        }
+        for (const stage s : t_.stages_on(r))
+            for (const auto o : t_.options(s)) {
+                const auto stored = t_.stored(s, o);
+                for (const auto size : {stored.held, stored.left_on_device(), stored.restored(costs(s))})
+                    stashes.push_back(size);
+                all_stashes.push_back(weight_stash(s, o));
+            }
+        all_stashes.insert(all_stashes.end(), stashes.begin(), stashes.end());
         const auto slack = t_.memory_slack();
         const auto limit = p.memory_limit[r] + slack;
-        add_area(saved, until_gradient, reachable_level(stashes, limit, slack).value(), head + gradient_tail);
-        if (p.split_backward)
-            add_area(saved, until_gradient + until_weight, reachable_level(all_stashes, limit, slack).value(), head);
+        add_area(r, reachable_level(stashes, limit, slack).value(), head + gradient_tail,
+                 [&](stage s, storage_index o) { return area_until_gradient(s, o, paths); });
+        if (!p.split_backward) return;
+        add_area(r, reachable_level(all_stashes, limit, slack).value(), head, [&](stage s, storage_index o) {
+            return area_until_gradient(s, o, paths) + weight_stash(s, o).value() * costs(s).backward_weight.value();
+        });
     }
-    void add_area(sum saved, double area, double level, double outside) {
-        saved.add(level, d_.objective);
-        d_.add_row(family::memory_area, saved, area + level * outside, milp::infinity);
+    template <class Area> void add_area(rank r, double level, double outside, const Area& area_of) {
+        sum s;
+        s.add(level, d_.objective);
+        for (const cell c : t_.cells_on(r))
+            d_.by_option(c, [&](storage_index o) { return area_of(t_.stage_of(c), o); }).add_to(s, -1.0);
+        d_.add_row(family::memory_area, s, level * outside, milp::infinity);
+    }
+    /// A stash occupies its rank from F to the end of I, for at least the time that its microbatch needs on an empty
+    /// pipeline. Its offloaded part does so until the end of the offload, and from the start of the reload.
+    [[nodiscard]] double area_until_gradient(stage s, storage_index o, const microbatch_paths<>& paths) const {
+        const auto stored = t_.stored(s, o);
+        const auto backward = stored.recompute + t_.problem().gradient_time(s) + stored.backward_extra;
+        auto present = costs(s).forward + backward;
+        if (stored.offloads()) present += stored.transfer->offload + stored.transfer->reload;
+        const auto lifespan = std::max(paths.lifespan[s] + stored.backward_extra, present);
+        const auto restored = stored.restored(costs(s)) - stored.held;
+        return stored.left_on_device().value() * lifespan.value() + stored.transfer_size.value() * present.value() +
+               restored.value() * backward.value();
+    }
+    /// The part of a stash that stays until W.
+    [[nodiscard]] memory_size weight_stash(stage s, storage_index o) const {
+        return std::min(t_.stored(s, o).restored(costs(s)), costs(s).weight_stash);
     }
 
     /// `both` tells whether both directions share the lane.

@@ -29,7 +29,7 @@ public:
         for (const rank r : t_.problem().graph.all_ranks()) {
             if (!t_.is_limited(r)) continue;
             for (const cell c : t_.cells_on(r)) {
-                if (costs(c).activation > memory_size{}) add_row(start_of(t_.id(role::forward, c)));
+                if (held(c).most > 0.0) add_row(start_of(t_.id(role::forward, c)));
                 if (d_.is_too_large()) return;
                 if (restored(c).most > 0.0) add_row(start_of(t_.id(role::recompute, c)));
                 if (t_.may_be_full(t_.stage_of(c))) add_row(start_of(t_.id(role::gradient, c)));
@@ -52,7 +52,7 @@ private:
         return amount_of(c, [](const stage_costs& k, const storage_option& o) { return o.restored(k) - o.held; });
     }
     [[nodiscard]] amount offloaded(cell c) const {
-        return amount_of(c, [](const stage_costs&, const storage_option& o) { return o.transfer_size; });
+        return d_.if_offloaded(c, [&](storage_index o) { return t_.stored(t_.stage_of(c), o).transfer_size.value(); });
     }
     /// Memory that I adds at its start, unless it is part of a full backward.
     [[nodiscard]] amount extra(cell c) const {

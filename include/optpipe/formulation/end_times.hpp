@@ -11,8 +11,8 @@
 namespace optpipe::formulation {
 
 /// Adds the variables that all families share. Their order is always the same, whatever is fixed: the objective C, the
-/// end E of each operation, whether a stash is offloaded (w), whether a backward is full, the storage option of a stash
-/// (x), and, for a span, the first start of each rank (README: E, w, x, C).
+/// end E of each operation, the storage option of a stash (x), whether a backward is full, and, for a span, the first
+/// start of each rank (README: E, x, C).
 inline void add_end_times(model_builder& d) {
     using kind = meaning::kind;
     const auto& t = d.operations();
@@ -24,16 +24,12 @@ inline void add_end_times(model_builder& d) {
             d.set_end(a, d.add_variable(family::end_times, d.earliest(end_of(a)), d.latest(end_of(a)),
                                         meaning::of(kind::end_time, a), end_name(t, a)));
     for (cell c = 0; c < t.cells(); ++c)
-        if (t.may_offload(t.stage_of(c)) && !t.has_list(t.stage_of(c)))
-            d.set_offloaded(
-                c, d.add_binary(family::offload_decisions, meaning::of(kind::offloaded, c), offloaded_name(t, c)));
+        add_choices(d, c);
     for (cell c = 0; c < t.cells(); ++c)
         if (t.may_be_full(t.stage_of(c))) {
             d.set_full(c, d.add_binary(family::full_backward, meaning::of(kind::is_full, c), full_name(t, c)));
             if (!p.full_backward) d.add_row(family::full_backward, sum{}.add(1.0, d.full(c)), -milp::infinity, 0.0);
         }
-    for (cell c = 0; c < t.cells(); ++c)
-        add_choices(d, c);
     if (!d.is_span()) return;
     for (const rank r : p.graph.all_ranks()) {
         double latest = d.horizon() * static_cast<double>(t.ranks());

@@ -51,8 +51,8 @@ namespace detail {
 
 } // namespace detail
 
-/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large, or if a stage
-/// has a list of storage options and overtaking isn't allowed. Infeasible if no schedule is within the horizon.
+/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large, or if there is
+/// no model of this form (`has_form`). Infeasible if no schedule is within the horizon.
 [[nodiscard]] outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o = {});
 
 } // namespace optpipe::formulation
@@ -66,13 +66,14 @@ namespace detail {
 #include "optpipe/formulation/exclusivity.hpp"
 #include "optpipe/formulation/host_memory.hpp"
 #include "optpipe/formulation/load_rows.hpp"
+#include "optpipe/formulation/microbatch_order.hpp"
 #include "optpipe/formulation/model_builder.hpp"
 #include "optpipe/formulation/monotone_rows.hpp"
 #include "optpipe/formulation/objective.hpp"
-#include "optpipe/formulation/offload_decisions.hpp"
 #include "optpipe/formulation/stash_pool.hpp"
 #include "optpipe/formulation/storage_options.hpp"
 #include "optpipe/formulation/time_grid.hpp"
+#include "optpipe/formulation/transfer_windows.hpp"
 #include "optpipe/formulation/triangle_rows.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 
@@ -90,7 +91,7 @@ inline void add_families(model_builder& d) {
     add_exclusivity(d);
     add_full_backwards(d);
     add_storage_options(d);
-    add_offload_decisions(d);
+    add_transfer_windows(d);
     add_copy_engines(d);
     device_memory{d}.add();
     host_memory{d}.add();
@@ -122,14 +123,14 @@ OPTPIPE_INLINE bool is_certainly_too_large(const operation_table& t, const optio
 } // namespace detail
 
 OPTPIPE_INLINE outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o) {
-    if (p.has_storage_options() && o.overtaking != overtaking::allowed) {
+    auto table = std::make_shared<const operation_table>(p);
+    if (!has_form(*table, o.overtaking)) {
         refusal unknown;
-        unknown.sentence = "with lists of storage options there is only the model that names microbatches";
+        unknown.sentence = "with these storage options there is only the model that names microbatches";
         return unknown;
     }
     refusal too_large;
     too_large.sentence = "the model would exceed the row limit";
-    auto table = std::make_shared<const operation_table>(p);
     if (detail::is_certainly_too_large(*table, o)) return too_large;
     double horizon = std::min(o.horizon, p.serial_time()).value();
     auto rounded = o;

@@ -29,13 +29,13 @@ public:
 
 private:
     [[nodiscard]] amount size_of(cell c) const {
-        return d_.by_option(c, [&](storage_index o) { return t_.stored(t_.stage_of(c), o).transfer_size.value(); });
+        return d_.if_offloaded(c, [&](storage_index o) { return t_.stored(t_.stage_of(c), o).transfer_size.value(); });
     }
 
     void add_row(cell own, rank r, double limit, double all) {
         const auto out = [&](cell y) { return t_.id(role::offload, y); };
         memory_level level{d_, family::host_memory, start_of(out(own))};
-        level.hold(size_of(own), d_.offloaded(own), out(own));
+        level.hold(size_of(own));
         for (const cell y : t_.cells_on(r))
             if (y != own && !d_.offloaded(y).is_never()) level.hold(size_of(y), is_there(y, own), out(y));
         // The row is vacuous if the stash isn't offloaded.

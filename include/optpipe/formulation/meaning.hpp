@@ -26,14 +26,13 @@ struct meaning {
         objective,
         first_start,    ///< first start on the rank `op`
         end_time,       ///< end of the operation `op`
-        offloaded,      ///< the stash of the cell `op` is offloaded
         is_full,        ///< the backward of the cell `op` is one operation
         chosen,         ///< the cell `op` has the storage option `other`
         order,          ///< `op` before `other`
         transfer_order, ///< `op` before `other`, if both take place
         is_before,      ///< `first` no later than `then`
         excess,         ///< max(0, constant + the sum of the parts)
-        product,        ///< constant + the sum of the parts if `when` holds, else 0
+        product,        ///< the sum of the parts if `when` holds, else 0
     };
 
     kind what = kind::objective;

@@ -24,11 +24,25 @@ namespace optpipe::formulation {
 /// - the W of a stage follow the order of its gradients, because all weight stashes that wait for W are alike. (If a
 ///   backward may be full, this holds for the split ones.)
 ///
-/// *With lists of storage options it may, too*: F and I of one microbatch have the same option. The statements that
+/// *With a choice of storage options it may, too*: F and I of one microbatch have the same option. The statements that
 /// hold with transfers hold then.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
-    const bool names_matter = operations.any_may_offload() || operations.problem().has_storage_options();
-    return wanted != overtaking::allowed || !names_matter;
+    const auto names_matter = [&](stage s) {
+        return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);
+    };
+    return wanted != overtaking::allowed || !operations.any_stage(names_matter);
+}
+
+/// Whether there is a model of this form. If overtaking isn't allowed, the stashes of a stage must differ only in
+/// whether they are offloaded.
+[[nodiscard]] inline bool has_form(const operation_table& t, overtaking wanted) {
+    const auto differ = [&](stage s) {
+        const auto& options = t.options(s);
+        const auto first = t.stored(s, options.front()), last = t.stored(s, options.back());
+        return options.size() > 2 || first.offloads() || (options.size() == 2 && !last.offloads()) ||
+               t.may_recompute(s) || first.held != last.held || first.backward_extra != last.backward_extra;
+    };
+    return wanted == overtaking::allowed || !t.any_stage(differ);
 }
 
 /// Adds the order of microbatches to the relation. If a backward may be full, only the W of split backwards are in

@@ -46,10 +46,11 @@ struct amount {
     double least = 0.0;
     double most = 0.0;
     std::vector<std::pair<double, literal>> above{}; ///< by how much each option exceeds the least
+    literal otherwise_zero = literal::always();      ///< whether the option is one of those that have the amount
 
     [[nodiscard]] bool is_fixed() const { return above.empty(); }
     void add_to(sum& s, double factor) const {
-        s.add(factor * least);
+        s.add(factor * least, otherwise_zero);
         for (const auto& [more, chosen] : above)
             s.add(factor * more, chosen);
     }
@@ -62,8 +63,8 @@ public:
     model_builder(const operation_table& operations, const options& o, double horizon)
         : t_{&operations}, options_{&o}, horizon_{horizon}, slack_{time_share * horizon},
           precedences_{known_order(operations, o, horizon, slack_)}, ends_(operations.size()),
-          offloaded_(operations.cells()), fulls_(operations.cells(), literal::never()), choices_(operations.cells()),
-          local_(operations.size(), 0) {
+          lengths_(operations.size()), offloaded_(operations.cells()), fulls_(operations.cells(), literal::never()),
+          choices_(operations.cells()), local_(operations.size(), 0) {
         for (const rank r : operations.problem().graph.all_ranks()) {
             const auto& own = precedences_.computations_on(r);
             for (std::size_t i = 0; i < own.size(); ++i)
@@ -122,20 +123,24 @@ public:
     /// Whether I and W of a cell form a full backward.
     [[nodiscard]] const literal& full(cell c) const { return fulls_[c]; }
     void set_full(cell c, literal l) { fulls_[c] = l; }
-    /// Whether a cell has each of the storage options of its stage's list; empty without a list.
+    /// Whether a cell has each of the storage options of its stage (`operation_table::options`).
     [[nodiscard]] const std::vector<literal>& choices(cell c) const { return choices_[c]; }
-    void add_choice(cell c, literal l) { choices_[c].push_back(l); }
+    void set_choices(cell c, std::vector<literal> all) {
+        choices_[c] = std::move(all);
+        for (std::size_t what = 0; what < roles; ++what) {
+            const auto a = t_->id(static_cast<role>(what), c);
+            lengths_[a] = by_option(c, [&](storage_index o) { return t_->length(a, o); });
+        }
+    }
     /// `of(option)` as an amount that depends on the option of the cell.
     template <class Amount> [[nodiscard]] amount by_option(cell c, const Amount& of) const {
-        amount result{of(storage_index{}), of(storage_index{})};
-        const auto& all = choices_[c];
-        for (std::size_t o = 0; o < all.size(); ++o) {
-            result.least = std::min(result.least, of(static_cast<storage_index>(o)));
-            result.most = std::max(result.most, of(static_cast<storage_index>(o)));
-        }
-        for (std::size_t o = 0; o < all.size(); ++o)
-            if (const double more = of(static_cast<storage_index>(o)) - result.least; more > 0.0)
-                result.above.push_back({more, all[o]});
+        return over_options(c, of, [](storage_index) { return true; });
+    }
+    /// `of(option)` for options that offload, otherwise 0. The least and the most are those of offloaded stashes.
+    template <class Amount> [[nodiscard]] amount if_offloaded(cell c, const Amount& of) const {
+        const stage s = t_->stage_of(c);
+        auto result = over_options(c, of, [&](storage_index o) { return t_->stored(s, o).offloads(); });
+        result.otherwise_zero = offloaded_[c];
         return result;
     }
     /// Whether a comes before b, for two computations of one rank.
@@ -185,15 +190,7 @@ public:
     }
     /// Adds the duration of an operation. It depends on how the stash is stored, and is 0 if the operation doesn't take
     /// place.
-    void add_length(sum& s, double factor, operation_id a) const {
-        const cell c = t_->cell_of(a);
-        if (t_->has_list(t_->stage_of(a)))
-            by_option(c, [&](storage_index o) { return t_->length(a, o); }).add_to(s, factor);
-        else if (t_->is_transfer(a))
-            s.add(factor * t_->length(a), offloaded_[c]);
-        else
-            s.add(factor * t_->length(a));
-    }
+    void add_length(sum& s, double factor, operation_id a) const { lengths_[a].add_to(s, factor); }
     /// Adds the implication: if all of `given` hold, `first` comes no later than `then`.
     void imply_order(family f, const std::vector<literal>& given, event first, event then) {
         const double big_m = std::max(0.0, latest(first) - earliest(then));
@@ -294,6 +291,21 @@ private:
         bool is_exact = false;
     };
 
+    template <class Amount, class Condition>
+    [[nodiscard]] amount over_options(cell c, const Amount& of, const Condition& counts) const {
+        const auto& options = t_->options(t_->stage_of(c));
+        amount result{milp::infinity, 0.0};
+        for (const auto o : options)
+            if (counts(o)) {
+                result.least = std::min(result.least, of(o));
+                result.most = std::max(result.most, of(o));
+            }
+        if (result.least > result.most) return {};
+        for (std::size_t i = 0; i < options.size(); ++i)
+            if (const auto o = options[i]; counts(o) && of(o) > result.least)
+                result.above.push_back({of(o) - result.least, choices_[c][i]});
+        return result;
+    }
     /// An event of a computation that never comes before the given one (`no_earlier`), or never after it (`no_later`).
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
@@ -331,6 +343,7 @@ private:
     std::vector<meaning> meanings_;
     family_sizes sizes_{};
     std::vector<milp::variable> ends_;
+    std::vector<amount> lengths_;
     std::vector<literal> offloaded_;
     std::vector<literal> fulls_;
     std::vector<std::vector<literal>> choices_;

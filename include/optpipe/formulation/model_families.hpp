@@ -16,7 +16,7 @@ enum class family : unsigned char {
     exclusivity,
     full_backward,
     storage_options,
-    offload_decisions,
+    transfer_windows,
     copy_engines,
     device_memory,
     host_memory,
@@ -32,9 +32,9 @@ inline constexpr std::size_t families = static_cast<std::size_t>(family::triangl
 
 [[nodiscard]] constexpr std::string_view name_of(family f) {
     constexpr std::array<std::string_view, families> names{
-        "objective",       "end times",         "dependencies", "exclusivity",   "full backward",
-        "storage options", "offload decisions", "copy engines", "device memory", "host memory",
-        "stash pool",      "monotone",          "load",         "tails",         "memory area",
+        "objective",       "end times",        "dependencies", "exclusivity",   "full backward",
+        "storage options", "transfer windows", "copy engines", "device memory", "host memory",
+        "stash pool",      "monotone",         "load",         "tails",         "memory area",
         "link capacity",   "triangles"};
     return names[static_cast<std::size_t>(f)];
 }

@@ -18,6 +18,7 @@ namespace optpipe::formulation {
 #include "optpipe/core/error.hpp"
 #include "optpipe/formulation/variable_names.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -34,15 +35,13 @@ OPTPIPE_INLINE plan_times plan_of(const operation_table& t, const named_values& 
     };
     for (cell c = 0; c < t.cells(); ++c) {
         const stage s = t.stage_of(c);
-        times.offloaded[c] = t.may_offload(s) && is_set(offloaded_name(t, c)) ? 1 : 0;
         times.is_full[c] = t.may_be_full(s) && is_set(full_name(t, c)) ? 1 : 0;
-        if (!t.has_list(s)) continue;
-        std::size_t o = 0;
-        while (t.options(s) > 1 && o < t.options(s) && !is_set(storage_name(t, c, o)))
-            ++o;
-        if (o < t.options(s))
-            times.store(t, c, static_cast<storage_index>(o));
-        else
+        const auto named = options_with_variable(t, s);
+        const auto chosen =
+            std::find_if(named.begin(), named.end(), [&](storage_index o) { return is_set(storage_name(t, c, o)); });
+        if (chosen != named.end())
+            times.storage[c] = *chosen;
+        else if (named.size() == t.options(s).size())
             missing.push_back({cell_name(t, "storage.", c), "no storage option is chosen"});
     }
     for (operation_id a = 0; a < t.size(); ++a) {

@@ -14,9 +14,9 @@
 
 namespace optpipe::formulation {
 
-/// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`). Removes transfers that
-/// aren't needed; numbers microbatches by their first forward; sorts W in the order of the gradients; adds zero-length
-/// transfers and recomputations for stashes that aren't offloaded or recomputed.
+/// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`). Replaces storage
+/// options that the model lacks; numbers microbatches by their first forward; sorts W in the order of the gradients;
+/// adds zero-length transfers and recomputations for stashes that aren't offloaded or recomputed.
 class normal_form {
 public:
     explicit normal_form(const formulated& f) : f_{f}, t_{*f.operations} {}
@@ -42,17 +42,27 @@ public:
 private:
     using starts = std::vector<double>;
 
+    [[nodiscard]] bool is_offloaded(cell c) const { return result_.is_offloaded(t_, c); }
     [[nodiscard]] double& start(role what, cell c) { return result_.start[t_.id(what, c)]; }
     [[nodiscard]] double end(role what, cell c) {
         return start(what, c) + t_.length(t_.id(what, c), result_.storage[c]);
     }
 
+    void read_options(const schedule& s) {
+        std::fill(result_.storage.begin(), result_.storage.end(), storage_index{0});
+        for (const auto& timed : s.operations) {
+            auto& option = result_.storage[t_.cell_of(t_.id_of(timed.op))];
+            option = std::max(option, named_option::read(t_.problem(), timed.op));
+        }
+        for (cell c = 0; c < t_.cells(); ++c)
+            result_.storage[c] = t_.replacement(t_.stage_of(c), result_.storage[c]);
+    }
     void read(const schedule& s) {
         result_ = plan_times{t_};
+        read_options(s);
         for (const auto& timed : s.operations) {
             const auto c = t_.cell_at(timed.op.stage, timed.op.microbatch.position());
             const double at = timed.start.value();
-            result_.storage[c] = timed.op.storage;
             switch (timed.op.kind) {
             case operation_kind::forward: start(role::forward, c) = at; break;
             case operation_kind::backward_input: start(role::gradient, c) = at; break;
@@ -61,14 +71,10 @@ private:
                 start(role::gradient, c) = at;
                 if (!t_.problem().split_backward) break;
                 start(role::weight, c) = end(role::gradient, c);
-                result_.is_full[c] = t_.is_full_better(timed.op.stage, timed.op.storage) ? 1 : 0;
+                result_.is_full[c] = t_.is_full_better(timed.op.stage, result_.storage[c]) ? 1 : 0;
                 break;
-            case operation_kind::offload:
-            case operation_kind::reload:
-                if (!t_.may_offload(timed.op.stage)) break;
-                result_.offloaded[c] = 1;
-                start(timed.op.kind == operation_kind::offload ? role::offload : role::reload, c) = at;
-                break;
+            case operation_kind::offload: start(role::offload, c) = at; break;
+            case operation_kind::reload: start(role::reload, c) = at; break;
             case operation_kind::recompute: start(role::recompute, c) = at; break;
             }
         }
@@ -101,14 +107,14 @@ private:
         for (const stage s : t_.problem().graph.all_stages()) {
             for (std::size_t what = 0; what < roles; ++what)
                 renumber(s, static_cast<role>(what), from);
-            renumber(s, result_.offloaded, from);
             renumber(s, result_.is_full, from);
             renumber(s, result_.storage, from);
         }
     }
     [[nodiscard]] bool keep_order() {
-        const bool offloaded =
-            std::any_of(result_.offloaded.begin(), result_.offloaded.end(), [](auto w) { return w != 0; });
+        bool offloaded = false;
+        for (cell c = 0; c < t_.cells(); ++c)
+            offloaded = offloaded || is_offloaded(c);
         for (const stage s : t_.problem().graph.all_stages()) {
             const auto forwards = sorted_by_start(s, role::forward), gradients = sorted_by_start(s, role::gradient);
             if (offloaded && !f_.is_pooled &&
@@ -129,17 +135,16 @@ private:
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
         std::iota(from.begin(), from.end(), std::size_t{0});
-        std::stable_partition(from.begin(), from.end(),
-                              [&](std::size_t m) { return result_.offloaded[t_.cell_at(s, m)] != 0; });
+        std::stable_partition(from.begin(), from.end(), [&](std::size_t m) { return is_offloaded(t_.cell_at(s, m)); });
         renumber(s, role::offload, from);
         renumber(s, role::reload, from);
-        renumber(s, result_.offloaded, from);
+        renumber(s, result_.storage, from);
     }
     void sort_transfers(stage s, role what) {
         std::vector<cell> offloaded;
         starts at;
         for (std::size_t m = 0; m < t_.microbatches(); ++m)
-            if (const cell c = t_.cell_at(s, m); result_.offloaded[c] != 0) {
+            if (const cell c = t_.cell_at(s, m); is_offloaded(c)) {
                 offloaded.push_back(c);
                 at.push_back(start(what, c));
             }
@@ -181,18 +186,18 @@ private:
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));
             for (std::size_t m = 0; m < t_.microbatches(); ++m)
-                if (const cell c = t_.cell_at(s, m); result_.offloaded[c] == 0)
+                if (const cell c = t_.cell_at(s, m); !is_offloaded(c))
                     start(role::offload, c) = start(role::reload, c) = end_of_all;
             return;
         }
         double last_out = 0.0, last_in = 0.0;
         for (std::size_t m = 0; m < t_.microbatches(); ++m) {
             const cell c = t_.cell_at(s, m);
-            if (result_.offloaded[c] == 0) {
+            if (!is_offloaded(c)) {
                 double out = end(role::forward, c);
                 if (f_.keeps_order) out = std::max(out, last_out);
                 for (std::size_t k = 0; k < m && f_.keeps_order; ++k)
-                    if (const cell b = t_.cell_at(s, k); result_.offloaded[b] != 0)
+                    if (const cell b = t_.cell_at(s, k); is_offloaded(b))
                         if (start(role::reload, b) < out && out < end(role::reload, b)) out = end(role::reload, b);
                 start(role::offload, c) = out;
                 start(role::reload, c) = f_.keeps_order ? std::max(out, last_in) : out;

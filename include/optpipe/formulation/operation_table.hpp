@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -29,9 +30,9 @@ inline constexpr std::size_t roles = 6;
 /// `weight_stash` is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`). In a problem
 /// without full backwards a constraint rules that B out.
 ///
-/// If a rank's memory holds all stashes at once, they never need offloading: a schedule without the rank's transfers is
-/// still valid, and no longer. This doesn't apply to stages with a list of storage options, whose transfers take place
-/// if the option has them.
+/// The model has only the storage options that no other option of their stage makes superfluous (`is_no_worse`). For
+/// example, if a rank's memory holds all stashes at once, they are just kept: a schedule without the rank's transfers
+/// and recomputations is still valid, and no longer.
 class operation_table {
 public:
     explicit operation_table(optpipe::problem p);
@@ -57,7 +58,7 @@ public:
     [[nodiscard]] bool is_transfer(operation_id a) const { return role_of(a) >= role::offload; }
     /// Whether the rank's memory is smaller than all its stashes together.
     [[nodiscard]] bool is_limited(rank r) const { return limited_[r.position()] != 0; }
-    [[nodiscard]] bool may_offload(stage s) const;
+    [[nodiscard]] bool may_offload(stage s) const { return stored(s, options(s).back()).offloads(); }
     [[nodiscard]] bool may_be_full(stage s) const {
         return any_option(s, [&](storage_index o) { return is_full_better(s, o); });
     }
@@ -69,18 +70,23 @@ public:
     [[nodiscard]] bool may_recompute(stage s) const {
         return any_option(s, [&](storage_index o) { return stored(s, o).recomputes(); });
     }
-    [[nodiscard]] bool any_may_offload() const;
-    [[nodiscard]] bool any_may_recompute() const;
+    template <class Condition> [[nodiscard]] bool any_stage(const Condition& holds) const {
+        for (const stage s : problem_.graph.all_stages())
+            if (holds(s)) return true;
+        return false;
+    }
+    [[nodiscard]] bool any_may_offload() const {
+        return any_stage([&](stage s) { return may_offload(s); });
+    }
     [[nodiscard]] bool exists(operation_id a) const;
 
-    [[nodiscard]] bool has_list(stage s) const { return !problem_.is_plain(s); }
-    /// Number of storage options; without a list there is one, for offloaded stashes.
-    [[nodiscard]] std::size_t options(stage s) const { return has_list(s) ? problem_.storage[s].size() : 1; }
-    [[nodiscard]] storage_option stored(stage s, storage_index o) const;
+    /// The storage options of a stage in the model; those that offload come last.
+    [[nodiscard]] const std::vector<storage_index>& options(stage s) const { return options_[s.position()]; }
+    /// The option of the model that is no worse than the given one: the same one if the model has it.
+    [[nodiscard]] storage_index replacement(stage s, storage_index o) const;
+    [[nodiscard]] storage_option stored(stage s, storage_index o) const { return problem_.storage_of(s, o); }
     template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {
-        for (std::size_t o = 0; o < options(s); ++o)
-            if (holds(static_cast<storage_index>(o))) return true;
-        return false;
+        return std::any_of(options(s).begin(), options(s).end(), holds);
     }
     /// The least memory that a stash leaves on the device from the start of its forward, and until it comes back.
     [[nodiscard]] memory_size least_held(stage s) const;
@@ -105,15 +111,18 @@ public:
 
 private:
     [[nodiscard]] std::vector<operation_id> on(rank r, std::initializer_list<role> which) const;
+    [[nodiscard]] bool is_no_worse(stage s, storage_index a, storage_index b) const;
+    [[nodiscard]] std::vector<storage_index> needed_options(stage s) const;
     [[nodiscard]] double least_length(role what, stage s) const;
 
     optpipe::problem problem_;
     std::size_t stages_;
     std::size_t count_;
     memory_size memory_slack_;
-    bool has_recompute_;
-    std::vector<double> least_; ///< by role and stage
     std::vector<unsigned char> limited_;
+    std::vector<std::vector<storage_index>> options_; ///< by stage
+    bool has_recompute_ = false;
+    std::vector<double> least_; ///< by role and stage
     std::vector<std::vector<stage>> by_rank_;
 };
 
@@ -122,7 +131,6 @@ private:
 #if OPTPIPE_DEFINES(formulation)
 #include "optpipe/core/tolerance.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
@@ -131,11 +139,8 @@ namespace optpipe::formulation {
 
 OPTPIPE_INLINE operation_table::operation_table(optpipe::problem p)
     : problem_{std::move(p)}, stages_{problem_.graph.stages()}, count_{problem_.graph.microbatches()},
-      memory_slack_{tolerance{}.at(problem_.memory_scale())}, has_recompute_{any_may_recompute()},
-      limited_(problem_.graph.ranks(), 0), by_rank_(problem_.graph.ranks()) {
-    for (std::size_t what = 0; what < roles; ++what)
-        for (const stage s : problem_.graph.all_stages())
-            least_.push_back(least_length(static_cast<role>(what), s));
+      memory_slack_{tolerance{}.at(problem_.memory_scale())}, limited_(problem_.graph.ranks(), 0),
+      by_rank_(problem_.graph.ranks()) {
     per_rank<memory_size> all(problem_.graph.ranks());
     for (const stage s : problem_.graph.all_stages()) {
         const auto& c = problem_.costs[s];
@@ -144,24 +149,48 @@ OPTPIPE_INLINE operation_table::operation_table(optpipe::problem p)
     }
     for (const rank r : problem_.graph.all_ranks())
         limited_[r.position()] = all[r] > problem_.memory_limit[r] + memory_slack_ ? 1 : 0;
-}
-
-OPTPIPE_INLINE bool operation_table::may_offload(stage s) const {
-    if (has_list(s)) return any_option(s, [&](storage_index o) { return stored(s, o).offloads(); });
-    return problem_.plain_transfer(s) && is_limited(problem_.rank_of(s)) &&
-           problem_.costs[s].activation > memory_size{};
-}
-
-OPTPIPE_INLINE bool operation_table::any_may_offload() const {
     for (const stage s : problem_.graph.all_stages())
-        if (may_offload(s)) return true;
-    return false;
+        options_.push_back(needed_options(s));
+    has_recompute_ = any_stage([&](stage s) { return may_recompute(s); });
+    for (std::size_t what = 0; what < roles; ++what)
+        for (const stage s : problem_.graph.all_stages())
+            least_.push_back(least_length(static_cast<role>(what), s));
 }
 
-OPTPIPE_INLINE bool operation_table::any_may_recompute() const {
-    for (const stage s : problem_.graph.all_stages())
-        if (may_recompute(s)) return true;
-    return false;
+/// Whether every schedule stays valid, with the same starts and no later ends, if a stash is stored as `a` instead of
+/// `b`.
+OPTPIPE_INLINE bool operation_table::is_no_worse(stage s, storage_index first, storage_index second) const {
+    const auto a = stored(s, first), b = stored(s, second);
+    const bool is_recomputed_faster = a.backward_extra <= b.backward_extra && a.recompute <= b.recompute;
+    const bool is_moved_faster =
+        !a.offloads() || (b.offloads() && a.transfer_size <= b.transfer_size &&
+                          a.transfer->offload <= b.transfer->offload && a.transfer->reload <= b.transfer->reload);
+    const auto& c = problem_.costs[s];
+    const bool is_smaller =
+        !is_limited(problem_.rank_of(s)) ||
+        (a.held <= b.held && a.left_on_device() <= b.left_on_device() && a.restored(c) <= b.restored(c));
+    return is_recomputed_faster && is_moved_faster && is_smaller;
+}
+
+OPTPIPE_INLINE std::vector<storage_index> operation_table::needed_options(stage s) const {
+    std::vector<storage_index> needed;
+    for (std::size_t i = 0; i < problem_.storage_options(s); ++i) {
+        bool is_needed = true;
+        const auto o = static_cast<storage_index>(i);
+        for (std::size_t k = 0; k < problem_.storage_options(s) && is_needed; ++k) {
+            const auto other = static_cast<storage_index>(k);
+            is_needed = k == i || !is_no_worse(s, other, o) || (i < k && is_no_worse(s, o, other));
+        }
+        if (is_needed) needed.push_back(o);
+    }
+    std::stable_partition(needed.begin(), needed.end(), [&](storage_index o) { return !stored(s, o).offloads(); });
+    return needed;
+}
+
+OPTPIPE_INLINE storage_index operation_table::replacement(stage s, storage_index o) const {
+    const auto& all = options(s);
+    if (std::find(all.begin(), all.end(), o) != all.end()) return o;
+    return *std::find_if(all.begin(), all.end(), [&](storage_index other) { return is_no_worse(s, other, o); });
 }
 
 OPTPIPE_INLINE bool operation_table::exists(operation_id a) const {
@@ -176,34 +205,25 @@ OPTPIPE_INLINE bool operation_table::exists(operation_id a) const {
     return false;
 }
 
-OPTPIPE_INLINE storage_option operation_table::stored(stage s, storage_index o) const {
-    if (has_list(s)) return problem_.storage[s][o];
-    const auto& c = problem_.costs[s];
-    return {"", c.activation, {}, {}, c.activation, problem_.plain_transfer(s)};
-}
-
 OPTPIPE_INLINE memory_size operation_table::least_held(stage s) const {
     auto least = memory_size::unlimited();
-    for (std::size_t o = 0; o < options(s); ++o)
-        least = std::min(least, stored(s, static_cast<storage_index>(o)).held);
+    for (const auto o : options(s))
+        least = std::min(least, stored(s, o).held);
     return least;
 }
 
 OPTPIPE_INLINE memory_size operation_table::least_on_device(stage s) const {
-    if (!has_list(s)) return may_offload(s) ? memory_size{} : problem_.costs[s].activation;
     auto least = memory_size::unlimited();
-    for (std::size_t o = 0; o < options(s); ++o)
-        least = std::min(least, stored(s, static_cast<storage_index>(o)).left_on_device());
+    for (const auto o : options(s))
+        least = std::min(least, stored(s, o).left_on_device());
     return least;
 }
 
 OPTPIPE_INLINE double operation_table::least_length(role what, stage s) const {
     double least = std::numeric_limits<double>::infinity();
     const auto a = id(what, cell_at(s, 0));
-    for (std::size_t i = 0; i < options(s); ++i) {
-        const auto o = static_cast<storage_index>(i);
+    for (const auto o : options(s))
         if (!is_transfer(a) || stored(s, o).offloads()) least = std::min(least, length(a, o));
-    }
     return std::isfinite(least) ? least : 0.0;
 }
 

@@ -7,37 +7,49 @@
 
 namespace optpipe::formulation {
 
-/// A schedule in the terms of the model: the start of each operation, which stashes are offloaded, which backwards are
-/// full, and how stashes are stored.
+/// How an operation names the storage option of its cell. Where a stage has no list, it names none: there the transfers
+/// of a cell are those of the option that offloads.
+struct named_option {
+    [[nodiscard]] static storage_index read(const problem& p, const operation& op) {
+        if (!p.storage[op.stage].empty()) return op.storage;
+        return is_transfer(op.kind) ? storage_index{1} : storage_index{0};
+    }
+    static void write(const problem& p, operation& op, storage_index o) {
+        op.storage = p.storage[op.stage].empty() ? storage_index{0} : o;
+    }
+};
+
+/// A schedule in the terms of the model: the start of each operation, which backwards are full, and how stashes are
+/// stored.
 struct plan_times {
-    std::vector<double> start{};            ///< by operation
-    std::vector<unsigned char> offloaded{}; ///< by cell
-    std::vector<unsigned char> is_full{};   ///< by cell
-    std::vector<storage_index> storage{};   ///< by cell; 0 without a list
+    std::vector<double> start{};          ///< by operation
+    std::vector<unsigned char> is_full{}; ///< by cell
+    std::vector<storage_index> storage{}; ///< by cell; an option of the model
 
     plan_times() = default;
-    explicit plan_times(const operation_table& t)
-        : start(t.size(), 0.0), offloaded(t.cells(), 0), is_full(t.cells(), 0), storage(t.cells(), 0) {}
-
-    /// Sets the storage option of a cell, from the list of its stage.
-    void store(const operation_table& t, cell c, storage_index o) {
-        storage[c] = o;
-        offloaded[c] = t.stored(t.stage_of(c), o).offloads() ? 1 : 0;
+    explicit plan_times(const operation_table& t) : start(t.size(), 0.0), is_full(t.cells(), 0) {
+        for (cell c = 0; c < t.cells(); ++c)
+            storage.push_back(t.options(t.stage_of(c)).front());
     }
+
+    [[nodiscard]] storage_option stored(const operation_table& t, cell c) const {
+        return t.stored(t.stage_of(c), storage[c]);
+    }
+    [[nodiscard]] bool is_offloaded(const operation_table& t, cell c) const { return stored(t, c).offloads(); }
     /// Whether the schedule contains the operation. It lacks transfers and recomputations of stashes stored otherwise,
     /// and the W of full backwards.
     [[nodiscard]] bool takes_place(const operation_table& t, operation_id a) const {
         const cell c = t.cell_of(a);
         if (!t.exists(a)) return false;
-        if (t.is_transfer(a)) return offloaded[c] != 0;
-        if (t.role_of(a) == role::recompute) return t.stored(t.stage_of(a), storage[c]).recomputes();
+        if (t.is_transfer(a)) return is_offloaded(t, c);
+        if (t.role_of(a) == role::recompute) return stored(t, c).recomputes();
         return t.role_of(a) != role::weight || is_full[c] == 0;
     }
     [[nodiscard]] operation operation_of(const operation_table& t, operation_id a) const {
         const cell c = t.cell_of(a);
         auto op = t.operation_of(a);
         if (t.role_of(a) == role::gradient && is_full[c] != 0) op.kind = operation_kind::backward;
-        op.storage = storage[c];
+        named_option::write(t.problem(), op, storage[c]);
         return op;
     }
 };

@@ -8,8 +8,7 @@
 
 namespace optpipe::formulation {
 
-/// The schedule of a priority list. Without transfers and lists of storage options, operations are moved ahead into
-/// gaps.
+/// The schedule of a priority list. If all stashes are kept, operations are moved ahead into gaps.
 [[nodiscard]] outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted);
 
 } // namespace optpipe::formulation
@@ -64,7 +63,7 @@ private:
         const auto op = wanted_.operation_of(t_, a);
         bool has_inputs = true;
         for_each_dependency(
-            p, op, stash_way_of(p, op, wanted_.offloaded[t_.cell_of(a)] != 0),
+            p, op, stash_way{wanted_.stored(t_, t_.cell_of(a))},
             [&](const operation& before, duration) { has_inputs = has_inputs && done_[t_.id_of(before)] != 0; });
         if (!has_inputs) return false;
         const rank r = t_.rank_of(a);
@@ -94,9 +93,14 @@ private:
 OPTPIPE_INLINE outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted) {
     auto listed = priority_list{t, wanted}.run();
     if (!listed) return listed.why();
-    const bool as_listed = t.problem().has_storage_options() ||
-                           std::any_of(wanted.offloaded.begin(), wanted.offloaded.end(), [](auto w) { return w != 0; });
-    return time_order(t.problem(), as_listed ? *listed : fill_gaps(t.problem(), *listed, t.problem().memory_limit));
+    bool are_kept = true;
+    for (cell c = 0; c < t.cells(); ++c) {
+        const auto stored = wanted.stored(t, c);
+        const auto& costs = t.problem().costs[t.stage_of(c)];
+        are_kept =
+            are_kept && !stored.offloads() && stored.extra_work() == duration{} && stored.held == costs.activation;
+    }
+    return time_order(t.problem(), are_kept ? fill_gaps(t.problem(), *listed, t.problem().memory_limit) : *listed);
 }
 
 } // namespace optpipe::formulation

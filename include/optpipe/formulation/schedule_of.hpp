@@ -61,14 +61,11 @@ OPTPIPE_INLINE plan_times times_of(const formulated& f, std::span<const double> 
     const auto& t = *f.operations;
     plan_times times{t};
     constexpr double half = 0.5;
-    for (cell c = 0; c < t.cells(); ++c)
-        if (t.has_list(t.stage_of(c))) times.store(t, c, 0);
     for (std::size_t j = 0; j < f.meanings.size(); ++j) {
         const auto& m = f.meanings[j];
         const bool is_set = values[j] > half;
-        if (m.what == meaning::kind::offloaded) times.offloaded[m.op] = is_set ? 1 : 0;
         if (m.what == meaning::kind::is_full) times.is_full[m.op] = is_set ? 1 : 0;
-        if (m.what == meaning::kind::chosen && is_set) times.store(t, m.op, static_cast<storage_index>(m.other));
+        if (m.what == meaning::kind::chosen && is_set) times.storage[m.op] = static_cast<storage_index>(m.other);
     }
     for (std::size_t j = 0; j < f.meanings.size(); ++j)
         if (const auto& m = f.meanings[j]; m.what == meaning::kind::end_time)
@@ -84,10 +81,10 @@ OPTPIPE_INLINE void name_transfers(const operation_table& t, plan_times& times) 
         const auto old = times;
         std::size_t next = 0;
         for (std::size_t m = 0; m < t.microbatches(); ++m)
-            times.offloaded[t.cell_at(s, m)] = 0;
+            times.storage[t.cell_at(s, m)] = t.options(s).front();
         for (std::size_t transfer_pair = 0; transfer_pair < t.microbatches(); ++transfer_pair) {
             const cell from = t.cell_at(s, transfer_pair);
-            if (old.offloaded[from] == 0) continue;
+            if (!old.is_offloaded(t, from)) continue;
             const auto out = t.id(role::offload, from), in = t.id(role::reload, from);
             const double back = old.start[in] + t.length(in);
             const auto starts_too_early = [&](std::size_t m) {
@@ -99,7 +96,7 @@ OPTPIPE_INLINE void name_transfers(const operation_table& t, plan_times& times) 
             const auto f = t.id(role::forward, t.cell_at(s, next));
             if (old.start[f] + t.length(f) > old.start[out] + slack) continue;
             const cell to = t.cell_at(s, next++);
-            times.offloaded[to] = 1;
+            times.storage[to] = old.storage[from];
             times.start[t.id(role::offload, to)] = old.start[out];
             times.start[t.id(role::reload, to)] = old.start[in];
         }

@@ -28,7 +28,7 @@ public:
         : f_{std::move(f)}, bound_{bound.value()}, found_{std::move(found)} {}
 
     [[nodiscard]] double objective_bound() const { return bound_; }
-    /// First offload decisions and storage options, then the order of computations, then everything implied by them.
+    /// First storage options and full backwards, then the order of computations, then everything implied by them.
     [[nodiscard]] int branching_priority(milp::variable x) const;
     [[nodiscard]] std::optional<std::vector<double>> solution_near(std::span<const double> point) const;
 
@@ -107,7 +107,6 @@ namespace optpipe::formulation {
 OPTPIPE_INLINE int search_hooks::branching_priority(milp::variable x) const {
     using kind = meaning::kind;
     switch (f_->meanings[x.position()].what) {
-    case kind::offloaded:
     case kind::is_full:
     case kind::chosen: return 3;
     case kind::order: return 2;

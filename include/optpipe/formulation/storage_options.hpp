@@ -6,25 +6,28 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace optpipe::formulation {
 
-/// Lists of storage options (README, equation 9): x_o = 1 if a stash has option o of its stage's list. Durations and
-/// amounts of memory are linear in x (`amount`), so the other families hold unchanged.
+/// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and amounts of memory
+/// are linear in x (`amount`), so the other families hold for any list of options.
 ///
 /// Every cell that may have a recomputation has one as a computation. If it doesn't take place, it has no duration and
 /// comes just before its gradient: so the orders of a rank's computations remain total, and rows on them valid.
 ///
-/// Adds the variables for a cell's choice; a single option needs none.
+/// Adds the variables for a cell's choice: none for a single option, one for two options.
 inline void add_choices(model_builder& d, cell c) {
     const auto& t = d.operations();
     const stage s = t.stage_of(c);
-    if (!t.has_list(s)) return;
-    if (t.options(s) == 1) return d.add_choice(c, literal::always());
-    for (std::size_t o = 0; o < t.options(s); ++o)
-        d.add_choice(
-            c, d.add_binary(family::storage_options, meaning::of(meaning::kind::chosen, c, o), storage_name(t, c, o)));
+    std::vector<literal> all;
+    for (const auto o : options_with_variable(t, s))
+        all.push_back(
+            d.add_binary(family::storage_options, meaning::of(meaning::kind::chosen, c, o), storage_name(t, c, o)));
+    if (all.size() < t.options(s).size())
+        all.insert(all.begin(), all.empty() ? literal::always() : all.front().negation());
+    d.set_choices(c, std::move(all));
 }
 
 namespace detail {
@@ -33,9 +36,9 @@ namespace detail {
 template <class Condition>
 literal option_with(model_builder& d, cell c, const Condition& holds, const std::string& name) {
     std::vector<literal> with, without;
-    const auto& all = d.choices(c);
-    for (std::size_t o = 0; o < all.size(); ++o)
-        (holds(static_cast<storage_index>(o)) ? with : without).push_back(all[o]);
+    const auto& options = d.operations().options(d.operations().stage_of(c));
+    for (std::size_t i = 0; i < options.size(); ++i)
+        (holds(options[i]) ? with : without).push_back(d.choices(c)[i]);
     if (with.empty()) return literal::never();
     if (without.empty()) return literal::always();
     if (with.size() == 1) return with.front();
@@ -67,7 +70,6 @@ inline void place_unused_recomputation(model_builder& d, cell c, const literal& 
 inline void add_options_of(model_builder& d, cell c) {
     const auto& t = d.operations();
     const stage s = t.stage_of(c);
-    if (!t.has_list(s)) return;
     sum one;
     for (const auto& l : d.choices(c))
         one.add(1.0, l);
@@ -108,8 +110,8 @@ inline void add_work_rows(model_builder& d) {
 }
 
 /// Adds to a level of memory the amounts held if `when` holds, and subtracts those released if it does. The level is
-/// never below the actual memory, and equal to it at integral points: h ≥ a − (most of a)·(1 − when) and h ≥ (least of
-/// a)·when; the converse for released amounts.
+/// never below the actual memory, and equal to it at integral points. The least amount counts as (least)·when; for what
+/// is above it, h ≥ above − (most − least)·(1 − when) and h ≥ 0, or the converse for released amounts.
 class memory_level {
 public:
     memory_level(model_builder& d, family f, event at) : d_{d}, family_{f}, at_{at} {}
@@ -119,25 +121,23 @@ public:
         a.add_to(total_, 1.0);
         return *this;
     }
-    /// `of` is the operation in the condition, used for a name.
+    /// `of` is the operation in the condition, used for a name. If the amount is 0 for some options, `when` must be
+    /// false for them.
     memory_level& hold(const amount& a, const literal& when, operation_id of) {
         if (is_linear(a, when)) return add_linear(1.0, a, when);
+        const double range = a.most - a.least;
         const auto held = add_product(a, when, "held.", of);
-        sum row = sum{}.add(1.0, held).add(a.most).add(-a.most, when);
-        a.add_to(row, -1.0);
-        d_.add_row(family_, row, 0.0, milp::infinity);
-        d_.add_row(family_, sum{}.add(1.0, held).add(-a.least, when), 0.0, milp::infinity);
-        total_.add(1.0, held);
+        d_.add_row(family_, minus_above(a).add(1.0, held).add(range).add(-range, when), 0.0, milp::infinity);
+        total_.add(a.least, when).add(1.0, held);
         return *this;
     }
     memory_level& release(const amount& a, const literal& when, operation_id of) {
         if (is_linear(a, when)) return add_linear(-1.0, a, when);
+        const double range = a.most - a.least;
         const auto released = add_product(a, when, "released.", of);
-        sum row = sum{}.add(-1.0, released).add(-a.least).add(a.least, when);
-        a.add_to(row, 1.0);
-        d_.add_row(family_, row, 0.0, milp::infinity);
-        d_.add_row(family_, sum{}.add(-1.0, released).add(a.most, when), 0.0, milp::infinity);
-        total_.add(-1.0, released);
+        d_.add_row(family_, minus_above(a).add(1.0, released), -milp::infinity, 0.0);
+        d_.add_row(family_, sum{}.add(1.0, released).add(-range, when), -milp::infinity, 0.0);
+        total_.add(-a.least, when).add(-1.0, released);
         return *this;
     }
 
@@ -152,12 +152,17 @@ private:
             total_.add(factor * a.least, when);
         return *this;
     }
+    [[nodiscard]] static sum minus_above(const amount& a) {
+        sum s;
+        for (const auto& [more, chosen] : a.above)
+            s.add(-more, chosen);
+        return s;
+    }
     milp::variable add_product(const amount& a, const literal& when, const char* what, operation_id of) {
         auto product = meaning::of(meaning::kind::product);
-        product.constant = a.least;
         product.parts = a.above;
         product.when = when;
-        return d_.add_variable(family_, 0.0, a.most, std::move(product),
+        return d_.add_variable(family_, 0.0, a.most - a.least, std::move(product),
                                what + d_.operations().name_of(of) + "." + d_.name_of(at_));
     }
 

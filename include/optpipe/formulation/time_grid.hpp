@@ -16,8 +16,8 @@ namespace optpipe::formulation {
     std::vector<double> times;
     for (operation_id a = 0; a < t.size(); ++a)
         if (t.exists(a) && t.microbatch_of(a) == 0)
-            for (std::size_t o = 0; o < t.options(t.stage_of(a)); ++o)
-                times.push_back(t.length(a, static_cast<storage_index>(o)));
+            for (const auto o : t.options(t.stage_of(a)))
+                times.push_back(t.length(a, o));
     for (const rank r : t.problem().graph.all_ranks())
         for (const rank q : t.problem().graph.all_ranks())
             times.push_back(t.problem().p2p(r, q).value());

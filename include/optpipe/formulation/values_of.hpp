@@ -10,7 +10,8 @@
 namespace optpipe::formulation {
 
 /// The point of the model that represents a valid schedule within its horizon. This point passes `milp::check`, and has
-/// the schedule's objective. Refused (`does_not_apply`) if the schedule needs overtaking and the model excludes it.
+/// the schedule's objective, or a smaller one if the schedule has storage options that the model lacks. Refused
+/// (`does_not_apply`) if the schedule needs overtaking and the model excludes it.
 [[nodiscard]] outcome<std::vector<double>> values_of(const formulated& f, const schedule& s);
 
 } // namespace optpipe::formulation
@@ -43,10 +44,7 @@ private:
     static constexpr double time_share = 1e-9; // tolerance for rounding in sums of durations
 
     [[nodiscard]] double start(operation_id a) const { return times_.start[a]; }
-    [[nodiscard]] double end(operation_id a) const {
-        const bool takes_time = !t_.is_transfer(a) || times_.offloaded[t_.cell_of(a)] != 0;
-        return start(a) + (takes_time ? t_.length(a, times_.storage[t_.cell_of(a)]) : 0.0);
-    }
+    [[nodiscard]] double end(operation_id a) const { return start(a) + t_.length(a, times_.storage[t_.cell_of(a)]); }
     [[nodiscard]] double time(event e) const { return e.is_end ? end(e.op) : start(e.op); }
 
     [[nodiscard]] double value_of(const meaning& m) const {
@@ -55,7 +53,6 @@ private:
         case kind::objective: return objective();
         case kind::first_start: return first_start(rank{m.op});
         case kind::end_time: return end(m.op);
-        case kind::offloaded: return times_.offloaded[m.op] != 0 ? 1.0 : 0.0;
         case kind::is_full: return times_.is_full[m.op] != 0 ? 1.0 : 0.0;
         case kind::chosen: return times_.storage[m.op] == m.other ? 1.0 : 0.0;
         case kind::order: return start(m.op) < start(m.other) ? 1.0 : 0.0;

@@ -3,6 +3,7 @@
 #include "optpipe/formulation/operation_table.hpp"
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,25 +14,27 @@ namespace optpipe::formulation {
 [[nodiscard]] inline std::string cell_name(const operation_table& t, const char* what, cell c) {
     return what + std::to_string(c / t.microbatches()) + "." + std::to_string(c % t.microbatches());
 }
-[[nodiscard]] inline std::string offloaded_name(const operation_table& t, cell c) { return cell_name(t, "w.", c); }
 [[nodiscard]] inline std::string full_name(const operation_table& t, cell c) { return cell_name(t, "full.", c); }
-[[nodiscard]] inline std::string storage_name(const operation_table& t, cell c, std::size_t option) {
+[[nodiscard]] inline std::string storage_name(const operation_table& t, cell c, storage_index option) {
     return cell_name(t, "storage.", c) + "." + std::to_string(option);
 }
+/// The storage options of a stage that have a variable. One of two options has none: it is chosen if the other isn't.
+[[nodiscard]] inline std::span<const storage_index> options_with_variable(const operation_table& t, stage s) {
+    const std::span all{t.options(s)};
+    return all.size() > 2 ? all : all.subspan(1);
+}
 
-/// The names of the first variables of every model of a problem, whatever its options: C, the ends, offload decisions,
-/// full backwards, storage options.
+/// The names of the first variables of every model of a problem, whatever its options: C, the ends, storage options,
+/// full backwards.
 [[nodiscard]] inline std::vector<std::string> leading_names(const operation_table& t) {
     std::vector<std::string> names{"C"};
     for (operation_id a = 0; a < t.size(); ++a)
         if (t.exists(a)) names.push_back(end_name(t, a));
     for (cell c = 0; c < t.cells(); ++c)
-        if (t.may_offload(t.stage_of(c)) && !t.has_list(t.stage_of(c))) names.push_back(offloaded_name(t, c));
+        for (const auto o : options_with_variable(t, t.stage_of(c)))
+            names.push_back(storage_name(t, c, o));
     for (cell c = 0; c < t.cells(); ++c)
         if (t.may_be_full(t.stage_of(c))) names.push_back(full_name(t, c));
-    for (cell c = 0; c < t.cells(); ++c)
-        for (std::size_t o = 0; o < t.options(t.stage_of(c)) && t.options(t.stage_of(c)) > 1; ++o)
-            names.push_back(storage_name(t, c, o));
     return names;
 }
 

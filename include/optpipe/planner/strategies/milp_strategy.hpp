@@ -1,6 +1,8 @@
 #pragma once
 
 #include "optpipe/formulation/formulate.hpp"
+#include "optpipe/formulation/microbatch_order.hpp"
+#include "optpipe/formulation/operation_table.hpp"
 #include "optpipe/formulation/options.hpp"
 #include "optpipe/formulation/schedule_of.hpp"
 #include "optpipe/formulation/search_hooks.hpp"
@@ -111,7 +113,7 @@ private:
 
 /// The problem as a mixed-integer linear model, solved by this library's solver. With offloading there are three
 /// models: first the model without overtaking, for schedules; then the pooled model, for the bound (both are far easier
-/// than the exact model); and if these don't meet, the exact model. With lists of storage options only the exact model
+/// than the exact model); and if these don't meet, the exact model. With other storage options only the exact model
 /// exists. The objective of the incumbent is the horizon, so only better schedules are feasible.
 ///
 /// An effort of a million is about a second of one thread.
@@ -135,10 +137,11 @@ struct milp_strategy {
     void operator()(search_state& state, const strategy_options& options) const {
         using formulation::overtaking;
         const auto begin = clock::now();
+        const formulation::operation_table operations{state.problem()};
         for (const auto discipline : {overtaking::forbidden, overtaking::pooled, overtaking::allowed}) {
+            if (!formulation::has_form(operations, discipline)) continue;
             const auto left = time_left(state, options, begin);
             if (state.done() || left.count() <= 0.0) return;
-            if (state.problem().has_storage_options() && discipline != overtaking::allowed) continue;
             // Half of the tolerance, so that rounding can't invalidate the proof.
             const auto horizon = state.objective() - 0.5 * state.slack();
             const auto f = model_of(state, discipline, horizon);

@@ -6,21 +6,21 @@
 
 namespace optpipe::formulation {
 
-/// Adds the windows of transfers (README, equation 4, without Ω): E_O ≥ E_F + T_o·w, E_R ≥ E_O + T_o·w, E_I − T_I ≥
-/// E_R, or the last for the recomputation if there may be one. A stash that isn't offloaded has two transfers of length
-/// 0 in this window.
+/// Adds the windows of transfers (README, equation 4): E_O ≥ E_F + T_O, E_R ≥ E_O + T_R, E_I − T_I ≥ E_R, or the
+/// last for the recomputation if there may be one. A stash that isn't offloaded has two transfers of length 0 in this
+/// window.
 ///
 /// Without overtaking, the transfers of a stage keep the order of microbatches, too. The reason: let a and b both be
 /// offloaded, a before b in order, but b first. Then they can swap the offloads: a can be offloaded when b was, because
 /// its F ended even earlier, and b when a was. If b is reloaded first as well, they swap the reloads: both are back
 /// before I of a, which comes before I of b. The zero-length transfers fit in between: see `place_unused_transfers`.
-inline void add_offload_decisions(model_builder& d) {
+inline void add_transfer_windows(model_builder& d) {
     const auto& t = d.operations();
     const auto follow = [&](operation_id a, operation_id b) {
         sum s;
         d.add_time(s, 1.0, start_of(b));
         d.add_time(s, -1.0, end_of(a));
-        d.add_row(family::offload_decisions, s, 0.0, milp::infinity);
+        d.add_row(family::transfer_windows, s, 0.0, milp::infinity);
     };
     for (cell c = 0; c < t.cells(); ++c) {
         if (d.offloaded(c).is_never()) continue;
@@ -28,7 +28,7 @@ inline void add_offload_decisions(model_builder& d) {
         const auto out = t.id(role::offload, c), in = t.id(role::reload, c);
         follow(f, out);
         follow(out, in);
-        d.imply_order(family::offload_decisions, {}, end_of(in), start_of(d.needs_stash(in)));
+        d.imply_order(family::transfer_windows, {}, end_of(in), start_of(d.needs_stash(in)));
         const bool has_next = t.microbatch_of(c) + 1 < t.microbatches();
         if (!d.keeps_order() || !has_next) continue;
         follow(out, out + 1);
