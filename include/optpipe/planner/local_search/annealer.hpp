@@ -99,7 +99,7 @@ private:
     void anneal(std::size_t round, std::size_t length) {
         const auto between_clocks =
             std::clamp<std::size_t>(with_.cells_between_clocks / cells(), 1, with_.most_moves_between_clocks);
-        lanes_.keep_fifo(!p_.has_storage_options() || (round + seed_) % 2 == 1);
+        lanes_.keep_fifo(!p_.trades_time() || (round + seed_) % 2 == 1);
         weight_ = with_.mean_weights[(round + random_.below(2)) % with_.mean_weights.size()];
         current_ = cost();
         length = std::min(length, left_);
@@ -125,7 +125,7 @@ private:
     /// the device.
     bool accept(bool is_proposed, double most) {
         if (is_proposed && !lanes_.legal()) {
-            is_proposed = p_.has_storage_options() && random_.chance(with_.relief_chance) && moves_.relieve(random_) &&
+            is_proposed = p_.chooses_storage() && random_.chance(with_.relief_chance) && moves_.relieve(random_) &&
                           lanes_.legal();
             most = std::min(most, current_ - state_->slack().value());
         }
@@ -144,21 +144,20 @@ private:
     /// Descends from the best state: tries storage options that take less of the rank's time, one at a time, and keeps
     /// those that don't cost more. In large problems random moves miss many of them.
     void descend() {
-        if (!p_.has_storage_options()) return;
+        if (!p_.trades_time()) return;
         go_to(best_);
         current_ = cost();
-        const auto& p = state_->problem();
         const auto all = static_cast<id>(cells());
         auto at = static_cast<id>(random_.below(cells()));
         for (id unchanged = 0; unchanged < all; at = (at + 1) % all, ++unchanged) {
             if (state_->done()) return;
             const id i = p_.number(at / p_.microbatches(), operation_kind::forward, at % p_.microbatches());
-            const auto s = p_.operation_of(i).stage;
-            for (std::size_t option = 0; option < p.storage_options(s); ++option) {
-                if (p.storage_of(s, option).extra_work() >= p.storage_of(s, lanes_.storage(i)).extra_work()) continue;
+            const id s = p_.stage_of(i);
+            for (id option = 0; option < p_.options(s); ++option) {
+                if (p_.option(s, option).extra_work >= p_.option(s, lanes_.storage(i)).extra_work) continue;
                 if (left_ == 0) return;
                 --left_;
-                if (accept(moves_.set_storage(i, static_cast<id>(option), random_), current_)) unchanged = 0;
+                if (accept(moves_.set_storage(i, option, random_), current_)) unchanged = 0;
             }
         }
         descended_from_ = best_value_;

@@ -34,10 +34,8 @@ public:
         operation_kind kind{};
         /// Whether there is an input on another stage, as for forwards of later and gradients of earlier stages.
         bool has_input = false;
-        /// Input on its own stage if the stash is kept, and if it is offloaded, as differences of numbers; 0 for none.
-        /// If the stage has a list of storage options, the option determines the input, and both are the same.
+        /// Input on its own stage, as a difference of numbers; 0 if there is none.
         id own_input = 0;
-        id own_input_if_offloaded = 0;
         /// The link direction that the operation shares with other ranks, or none.
         std::int32_t channel = none;
         /// Copy engine, for transfers.
@@ -45,6 +43,18 @@ public:
         /// For forwards and gradients: the same kind on the nearest stage of the same rank that must come first, as a
         /// difference of numbers; 0 if there is none.
         id same_rank_before = 0;
+        friend bool operator==(const kind_facts&, const kind_facts&) = default;
+    };
+    /// A storage option of a stage.
+    struct option_facts {
+        bool offloads = false;
+        bool recomputes = false;
+        /// Memory that a stash takes on the device between forward and backward, or while it is offloaded.
+        double left_on_device = 0.0;
+        /// Work beyond that of a kept stash.
+        double extra_work = 0.0;
+        /// The index by which the operations of a schedule name it.
+        storage_index named = 0;
     };
 
     explicit flat_pipeline(const problem& p)
@@ -57,13 +67,8 @@ public:
             host_limit_.push_back(p.host_memory_limit[r].value() + slack);
         }
         number_channels(p);
-        for (const stage s : p.graph.all_stages()) {
-            add_storage(p, s);
-            offloads_ = offloads_ || can_offload_.back();
-            for (id option = 0; option < options_.back(); ++option)
-                for (const auto kind : all_operation_kinds)
-                    facts_.push_back(facts_of(p, {s, kind, microbatch{}, static_cast<storage_index>(option)}));
-        }
+        for (const stage s : p.graph.all_stages())
+            add_stage(p, s);
         for (id of_kind = 0; of_kind < stages_ * kinds; ++of_kind)
             kind_of_.insert(kind_of_.end(), static_cast<std::size_t>(microbatches_), of_kind);
         for (const auto& c : p.costs)
@@ -80,27 +85,25 @@ public:
     [[nodiscard]] bool split() const { return split_; }
     /// Whether any stage can be offloaded.
     [[nodiscard]] bool offloads() const { return offloads_; }
-    [[nodiscard]] bool can_offload(id s) const { return can_offload_[at(s)] != 0; }
+    /// Whether any stage has several storage options.
+    [[nodiscard]] bool chooses_storage() const { return chooses_storage_; }
+    /// Whether some storage options take more of a rank's time than others.
+    [[nodiscard]] bool trades_time() const { return trades_time_; }
+    [[nodiscard]] bool can_offload(id s) const { return stage_[at(s)].offloads; }
     /// Whether some storage option of the stage has a recomputation of its own.
-    [[nodiscard]] bool can_recompute(id s) const { return can_recompute_[at(s)] != 0; }
-    /// Whether some stage has a list of storage options; whether a stage has one; its number of options, 1 without a
-    /// list.
-    [[nodiscard]] bool has_storage_options() const { return has_lists_; }
-    [[nodiscard]] bool has_list(id s) const { return has_list_[at(s)] != 0; }
-    [[nodiscard]] id options(id s) const { return options_[at(s)]; }
-    [[nodiscard]] bool offloads(id s, id option) const {
-        return offloads_with_[at(first_option_[at(s)] + option)] != 0;
+    [[nodiscard]] bool can_recompute(id s) const { return stage_[at(s)].recomputes; }
+    /// Number of storage options of a stage.
+    [[nodiscard]] id options(id s) const { return stage_[at(s)].options; }
+    [[nodiscard]] const option_facts& option(id s, id number) const {
+        return options_[at(stage_[at(s)].first_option + number)];
     }
-    [[nodiscard]] bool recomputes(id s, id option) const {
-        return recomputes_with_[at(first_option_[at(s)] + option)] != 0;
-    }
-    /// Memory that a stash of a stage with a list takes on the device between forward and backward, or while it is
-    /// offloaded.
-    [[nodiscard]] double left_on_device(id s, id option) const {
-        return left_on_device_[at(first_option_[at(s)] + option)];
+    /// Whether a stash with this option has an operation of this kind, which others may lack.
+    [[nodiscard]] bool requires_operation(id s, id number, operation_kind kind) const {
+        if (is_transfer(kind)) return option(s, number).offloads;
+        return kind == operation_kind::recompute && option(s, number).recomputes;
     }
     /// Whether one B may be better than I and W, which requires that splitting takes more memory.
-    [[nodiscard]] bool full_may_pay(id s) const { return optional_full_[at(s)] != 0; }
+    [[nodiscard]] bool full_may_pay(id s) const { return stage_[at(s)].full_may_pay; }
     /// Whether operations of this kind may be active on the stage.
     [[nodiscard]] bool may_be_active(id s, operation_kind kind) const {
         switch (kind) {
@@ -125,9 +128,20 @@ public:
     [[nodiscard]] id number(const operation& op) const {
         return number(static_cast<id>(op.stage.value()), op.kind, static_cast<id>(op.microbatch.value()));
     }
-    [[nodiscard]] operation operation_of(id i) const {
+    /// The storage option that an operation of a schedule tells of its stash. If the stage has no list, the operations
+    /// name no option; the stash is offloaded if it has transfers.
+    [[nodiscard]] id option_told_by(const operation& op) const {
+        id number = op.storage;
+        if (is_transfer(op.kind))
+            while (!option(static_cast<id>(op.stage.value()), number).offloads)
+                ++number;
+        return number;
+    }
+    [[nodiscard]] operation operation_of(id i, id option_number) const {
         const id of_kind = kind_number(i);
-        return {stage{of_kind / kinds}, static_cast<operation_kind>(of_kind % kinds), microbatch{microbatch_of(i)}};
+        const id s = of_kind / kinds;
+        return {stage{s}, static_cast<operation_kind>(of_kind % kinds), microbatch{microbatch_of(i)},
+                option(s, option_number).named};
     }
     /// The number of stage and kind: operations with equal ones differ only in the microbatch.
     [[nodiscard]] id kind_number(id i) const { return kind_of_[at(i)]; }
@@ -140,7 +154,7 @@ public:
     [[nodiscard]] id facts_number(id i, id option) const {
         const id of_kind = kind_number(i);
         const id s = of_kind / kinds;
-        return (first_option_[at(s)] + option) * kinds + (of_kind - s * kinds);
+        return (stage_[at(s)].first_option + option) * kinds + (of_kind - s * kinds);
     }
     [[nodiscard]] operation_kind kind(id i) const { return static_cast<operation_kind>(kind_number(i) % kinds); }
     [[nodiscard]] id cell(id i) const { return stage_of(i) * microbatches_ + microbatch_of(i); }
@@ -153,6 +167,13 @@ public:
     [[nodiscard]] bool is_last_stage(id i) const { return stage_of(i) + 1 == stages_; }
 
 private:
+    struct stage_facts {
+        id first_option = 0;
+        id options = 0;
+        bool offloads = false;
+        bool recomputes = false;
+        bool full_may_pay = false;
+    };
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
     void number_channels(const problem& p) {
@@ -179,53 +200,39 @@ private:
             }
         }
     }
-    void add_storage(const problem& p, stage s) {
-        const bool has_list = !p.is_plain(s);
-        first_option_.push_back(static_cast<id>(offloads_with_.size()));
-        options_.push_back(has_list ? static_cast<id>(p.storage[s].size()) : 1);
-        bool offloads = p.plain_transfer(s).has_value();
-        bool recomputes = false;
-        bool full_may_pay = !has_list && p.costs[s].weight_stash > p.costs[s].activation;
-        if (!has_list) {
-            offloads_with_.push_back(offloads);
-            recomputes_with_.push_back(false);
-            left_on_device_.push_back(p.costs[s].activation.value());
+    void add_stage(const problem& p, stage s) {
+        stage_facts own{static_cast<id>(options_.size()), static_cast<id>(p.storage_options(s))};
+        bool saves_memory = false;
+        for (std::size_t number = 0; number < p.storage_options(s); ++number) {
+            const auto stored = p.storage_of(s, number);
+            const auto named = static_cast<storage_index>(number);
+            options_.push_back({stored.offloads(), stored.recomputes(), stored.left_on_device().value(),
+                                stored.extra_work().value(), named});
+            own.offloads = own.offloads || stored.offloads();
+            own.recomputes = own.recomputes || stored.recomputes();
+            saves_memory = saves_memory || p.costs[s].weight_stash > stored.restored(p.costs[s]);
+            trades_time_ = trades_time_ || stored.extra_work() != p.storage_of(s, 0).extra_work();
+            for (const auto kind : all_operation_kinds)
+                facts_.push_back(facts_of(p, {s, kind, microbatch{}, named}, stash_way{stored}));
         }
-        for (const auto& option : p.storage[s]) {
-            if (!has_list) break;
-            offloads_with_.push_back(option.offloads());
-            recomputes_with_.push_back(option.recomputes());
-            left_on_device_.push_back(option.left_on_device().value());
-            offloads = offloads || option.offloads();
-            recomputes = recomputes || option.recomputes();
-            full_may_pay = full_may_pay || p.costs[s].weight_stash > option.restored(p.costs[s]);
-        }
-        can_offload_.push_back(offloads);
-        can_recompute_.push_back(recomputes);
-        has_list_.push_back(has_list);
-        has_lists_ = has_lists_ || has_list;
-        optional_full_.push_back(split_ && full_may_pay && p.full_backward);
+        own.full_may_pay = split_ && saves_memory && p.full_backward;
+        offloads_ = offloads_ || own.offloads;
+        chooses_storage_ = chooses_storage_ || own.options > 1;
+        stage_.push_back(own);
     }
-    void add_inputs(const problem& p, const operation& op, kind_facts& f) const {
-        for (const bool is_offloaded : {false, true})
-            for_each_dependency(p, op, stash_way_of(p, op, is_offloaded), [&](const operation& before, duration delay) {
-                if (before.stage == op.stage) {
-                    const auto from = static_cast<id>(before.kind) - static_cast<id>(f.kind);
-                    (is_offloaded ? f.own_input_if_offloaded : f.own_input) = from * microbatches_;
-                } else {
-                    f.has_input = true;
-                    f.hop = delay.value();
-                }
-            });
-    }
-    kind_facts facts_of(const problem& p, const operation& op) const {
+    kind_facts facts_of(const problem& p, const operation& op, stash_way way) const {
         kind_facts f;
         const stage s = op.stage;
         const auto kind = op.kind;
         f.kind = kind;
         const rank r = p.rank_of(s);
         f.rank = static_cast<id>(r.value());
-        add_inputs(p, op, f);
+        if (const auto own = own_input_of(op, way))
+            f.own_input = (static_cast<id>(own->kind) - static_cast<id>(kind)) * microbatches_;
+        if (const auto other = input_from_other_stage(p.graph.stages(), op)) {
+            f.has_input = true;
+            f.hop = p.hop(other->stage, s).value();
+        }
         if (is_transfer(kind)) { // the same for all options; the layout of links relies on it
             const bool inward = kind == operation_kind::reload;
             f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];
@@ -261,16 +268,10 @@ private:
     std::vector<double> host_limit_;
     std::vector<id> channel_;
     std::vector<char> one_engine_;
-    bool has_lists_ = false;
-    std::vector<char> has_list_;
-    std::vector<id> options_;
-    std::vector<id> first_option_;
-    std::vector<char> offloads_with_;
-    std::vector<char> recomputes_with_;
-    std::vector<double> left_on_device_;
-    std::vector<char> can_offload_;
-    std::vector<char> can_recompute_;
-    std::vector<char> optional_full_;
+    bool chooses_storage_ = false;
+    bool trades_time_ = false;
+    std::vector<stage_facts> stage_;
+    std::vector<option_facts> options_;
     std::vector<kind_facts> facts_;
     std::vector<id> kind_of_;
 };

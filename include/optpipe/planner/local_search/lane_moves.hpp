@@ -30,7 +30,7 @@ public:
     bool propose(id i, random_numbers& random) {
         if (may_be_full_ && random.chance(with_.full_backward_chance))
             return set_full_backward(random_operation(random));
-        if (p_->has_storage_options() && random.chance(with_.storage_chance)) return propose_storage_move(i, random);
+        if (p_->chooses_storage() && random.chance(with_.storage_chance)) return propose_storage_move(i, random);
         const auto kind = lanes_->facts(i).kind;
         if (p_->offloads() && (is_transfer(kind) || random.chance(with_.transfer_chance)))
             return propose_transfer_move(i, random);
@@ -50,12 +50,13 @@ public:
         const id old = lanes_->storage(i);
         if (option == old) return false;
         const auto take = [&] {
-            if (p_->recomputes(s, option) && !p_->recomputes(s, old) && !place_recompute(i, option, random))
+            if (p_->option(s, option).recomputes && !p_->option(s, old).recomputes &&
+                !place_recompute(i, option, random))
                 return false;
             lanes_->set_storage(i, option);
             return true;
         };
-        const bool begins_to_offload = p_->offloads(s, option) && !p_->offloads(s, old);
+        const bool begins_to_offload = p_->option(s, option).offloads && !p_->option(s, old).offloads;
         return begins_to_offload ? place_transfers(i, option, random, take) : take();
     }
     /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two already
@@ -77,13 +78,13 @@ public:
         less_.clear();
         for (id s = 0; s < p_->stages(); ++s) {
             const id first = p_->number(s, operation_kind::forward, 0);
-            if (!p_->has_list(s) || lanes_->facts(first).rank != lane) continue;
+            if (p_->options(s) < 2 || lanes_->facts(first).rank != lane) continue;
             for (id m = 0; m < p_->microbatches(); ++m) {
                 const id i = first + m;
                 if (lanes_->position(i) > here || lanes_->position(lanes_->gradient(i)) < here) continue;
-                const double now = p_->left_on_device(s, lanes_->storage(i));
+                const double now = p_->option(s, lanes_->storage(i)).left_on_device;
                 for (id option = 0; option < p_->options(s); ++option)
-                    if (p_->left_on_device(s, option) < now) less_.push_back({i, option});
+                    if (p_->option(s, option).left_on_device < now) less_.push_back({i, option});
             }
         }
         if (less_.empty()) return false;
@@ -196,44 +197,27 @@ private:
         return true;
     }
 
+    /// Changes how an offloaded stash is transferred; a stash that isn't offloaded gets another option.
     bool propose_transfer_move(id i, random_numbers& random) {
-        const auto kind = lanes_->facts(i).kind;
         if (!p_->can_offload(p_->stage_of(i))) return shift(i, distance(i, random), flip(random));
-        const id out = p_->sibling(i, operation_kind::offload);
-        const bool has_list = p_->has_list(p_->stage_of(i));
-        if (!lanes_->active(out)) return has_list ? propose_storage_move(i, random) : insert_offload(i, random);
-        const id in = p_->sibling(i, operation_kind::reload);
-        const id transfer = is_transfer(kind) ? i : flip(random) ? out : in;
+        if (!lanes_->is_offloaded(i)) return propose_storage_move(i, random);
+        const bool is_outward = flip(random);
+        const id transfer = is_transfer(lanes_->facts(i).kind)
+                                ? i
+                                : p_->sibling(i, is_outward ? operation_kind::offload : operation_kind::reload);
         std::span<const weighted_move<transfer_move>> moves{with_.transfer_moves};
-        if (has_list) moves = moves.subspan(2); // with a list, a kept stash needs another option
         if (lanes_->facts(transfer).channel == none) moves = moves.first(moves.size() - 1);
         switch (draw(moves, random)) {
-        case transfer_move::keep: lanes_->set_offloaded(i, false); return true;
-        case transfer_move::offload_another: return swap_offload(i, random);
-        case transfer_move::offload_anew: return reinsert_offload(i, random);
+        case transfer_move::place_anew: return place_anew(i, random);
         case transfer_move::shift: return shift(transfer, distance(i, random), flip(random));
         case transfer_move::swap_on_link: break;
         }
         return swap_on_link(transfer);
     }
-    /// Offloads another microbatch of the stage instead.
-    bool swap_offload(id i, random_numbers& random) {
-        const id other =
-            p_->number(p_->stage_of(i), operation_kind::forward, static_cast<id>(random.below(at(p_->microbatches()))));
-        if (lanes_->is_offloaded(other)) return false;
-        lanes_->set_offloaded(i, false);
-        insert_offload(other, random);
-        return true;
-    }
-    bool reinsert_offload(id i, random_numbers& random) {
-        lanes_->set_offloaded(i, false);
-        const bool inserted = insert_offload(i, random);
-        return inserted || !p_->has_list(p_->stage_of(i));
-    }
-    /// Offloads some time after the forward, and reloads in time for the current start of the gradient, or earlier.
-    bool insert_offload(id i, random_numbers& random) {
+    bool place_anew(id i, random_numbers& random) {
+        lanes_->use_transfers(i, false);
         return place_transfers(i, lanes_->storage(i), random, [&] {
-            lanes_->set_offloaded(i, true);
+            lanes_->use_transfers(i, true);
             return true;
         });
     }
@@ -279,7 +263,8 @@ private:
         const id s = p_->stage_of(i);
         if (p_->options(s) < 2) return false;
         const id m = p_->microbatch_of(i);
-        const auto any = static_cast<id>(random.below(at(p_->options(s))));
+        const id any =
+            (lanes_->storage(i) + 1 + static_cast<id>(random.below(at(p_->options(s) - 1)))) % p_->options(s);
         switch (draw<storage_move>(with_.storage_moves, random)) {
         case storage_move::as_neighbour:
             return p_->microbatches() > 1 &&
@@ -319,8 +304,8 @@ private:
         const id lane = lanes_->facts(i).rank;
         const id again = p_->sibling(i, operation_kind::recompute);
         const id back = lanes_->gradient(i);
-        const id brought =
-            p_->sibling(i, p_->offloads(p_->stage_of(i), option) ? operation_kind::reload : operation_kind::forward);
+        const id brought = p_->sibling(i, p_->option(p_->stage_of(i), option).offloads ? operation_kind::reload
+                                                                                       : operation_kind::forward);
         id before = lanes_->position(back);
         if (before < lanes_->position(brought)) return false; // after an earlier edit of the same move
         for (auto more = random.chance(with_.recompute_at_once_chance) ? 0 : random.below(with_.earliest_recompute);

@@ -33,13 +33,13 @@ public:
         std::vector<id> order;
         std::vector<id> link_order;
         std::vector<char> active;
-        std::vector<storage_index> storage; ///< per cell; empty without lists of storage options
+        std::vector<storage_index> storage; ///< per cell
     };
 
     explicit lane_orders(const flat_pipeline& p)
         : p_{&p}, position_(p.size(), none), link_position_(p.size(), none), active_(p.size(), 0),
-          facts_of_(p.size(), 0), storage_(p.has_storage_options() ? at(p.stages() * p.microbatches()) : 0, 0),
-          last_acquisition_(at(p.ranks()), 0), touched_of_(at(p.ranks()), none) {
+          facts_of_(p.size(), 0), storage_(at(p.stages() * p.microbatches()), 0), last_acquisition_(at(p.ranks()), 0),
+          touched_of_(at(p.ranks()), none) {
         for (id i = 0; i < static_cast<id>(p.size()); ++i)
             facts_of_[at(i)] = p_->facts_number(i, 0);
         lay_out();
@@ -53,9 +53,8 @@ public:
         std::fill(active_.begin(), active_.end(), char{0});
         for (const auto& op : sorted.operations) {
             active_[at(p_->number(op))] = 1;
-            const bool has_list = p_->has_list(static_cast<id>(op.stage.value()));
-            if (!storage_.empty() && op.kind == operation_kind::forward)
-                note_storage(p_->number(op), has_list ? op.storage : storage_index{});
+            if (op.kind == operation_kind::forward || op.kind == operation_kind::offload)
+                note_storage(p_->number(op), static_cast<storage_index>(p_->option_told_by(op)));
         }
         split_full();
         load_lanes(sorted);
@@ -72,8 +71,8 @@ public:
         }
         refresh();
     }
-    /// Whether edits keep the microbatches of each kind in rising order. With storage options another order may be
-    /// better, because microbatches aren't interchangeable then.
+    /// Whether edits keep the microbatches of each kind in rising order. If storage options differ in a rank's time,
+    /// another order may be better, because microbatches aren't interchangeable then.
     void keep_fifo(bool keep) { keeps_fifo_ = keep; }
     [[nodiscard]] sequences copy() const { return {order_, link_order_, active_, storage_}; }
     /// Restores a copy.
@@ -81,8 +80,8 @@ public:
         order_ = given.order;
         link_order_ = given.link_order;
         active_ = given.active;
-        for (id s = 0; s < p_->stages() && !storage_.empty(); ++s)
-            for (id m = 0; m < p_->microbatches(); ++m)
+        for (id s = 0; s < p_->stages(); ++s)
+            for (id m = 0; m < p_->microbatches() && p_->options(s) > 1; ++m)
                 note_storage(p_->number(s, operation_kind::forward, m), given.storage[at(s * p_->microbatches() + m)]);
         number_lanes(0, static_cast<id>(order_.size()));
         number_link(0, static_cast<id>(link_order_.size()));
@@ -92,14 +91,8 @@ public:
     [[nodiscard]] const flat_pipeline& pipeline() const { return *p_; }
     /// The facts of an operation with the storage option of its stage and microbatch.
     [[nodiscard]] const flat_pipeline::kind_facts& facts(id i) const { return p_->facts_at(facts_of_[at(i)]); }
-    [[nodiscard]] storage_index storage(id i) const {
-        return storage_.empty() ? storage_index{} : storage_[at(p_->cell(i))];
-    }
-    [[nodiscard]] operation operation_of(id i) const {
-        auto op = p_->operation_of(i);
-        op.storage = p_->has_list(p_->stage_of(i)) ? storage(i) : is_offloaded(i) ? 1 : 0;
-        return op;
-    }
+    [[nodiscard]] storage_index storage(id i) const { return storage_[at(p_->cell(i))]; }
+    [[nodiscard]] operation operation_of(id i) const { return p_->operation_of(i, storage(i)); }
     [[nodiscard]] id begin(id lane) const { return begin_[at(lane)]; }
     [[nodiscard]] id end(id lane) const { return begin_[at(lane) + 1]; }
     [[nodiscard]] id operator[](id position) const { return order_[at(position)]; }
@@ -142,9 +135,7 @@ public:
     /// The input of `i` on its own stage, or none.
     [[nodiscard]] id own_input(id i) const {
         const auto& f = facts(i);
-        if (f.own_input == 0) return none;
-        const bool differs = f.own_input != f.own_input_if_offloaded;
-        return i + (differs && is_offloaded(i) ? f.own_input_if_offloaded : f.own_input);
+        return f.own_input == 0 ? none : i + f.own_input;
     }
     /// The operation on another stage that waits for `i`, or none.
     [[nodiscard]] id consumer(id i) const {
@@ -195,44 +186,25 @@ public:
         if (p_->channels() > 0) refill_links(first, last);
     }
     /// Activates or deactivates the transfers of a stage and microbatch, given any of its operations.
-    void set_offloaded(id i, bool use) {
-        const id out = p_->sibling(i, operation_kind::offload);
-        const id in = p_->sibling(i, operation_kind::reload);
-        for (const id transfer : {out, in})
-            if (active(transfer) != use) flip(transfer);
-        const id lane = facts(i).rank;
-        const id back = gradient(i);
-        touch(lane, std::min(position(out), position(back)), std::max(position(in), position(back)));
-        if (facts(out).channel != none) touch_link(out);
-        if (facts(in).channel != none) touch_link(in);
+    void use_transfers(id i, bool use) {
+        use_operation(p_->sibling(i, operation_kind::offload), use);
+        use_operation(p_->sibling(i, operation_kind::reload), use);
     }
     /// Gives a stage and microbatch another storage option, given any of its operations. Contract: operations that
     /// become active are in their places already.
     void set_storage(id i, id option) {
-        storage_log_.push_back({i, storage(i)});
+        const id old = storage(i);
+        storage_log_.push_back({i, static_cast<storage_index>(old)});
         note_storage(i, static_cast<storage_index>(option));
         const id s = p_->stage_of(i);
-        id first = position(p_->sibling(i, operation_kind::forward));
-        id last = first;
-        const auto include = [&](operation_kind kind) {
-            first = std::min(first, position(p_->sibling(i, kind)));
-            last = std::max(last, position(p_->sibling(i, kind)));
-        };
-        const auto use = [&](operation_kind kind, bool is_used) {
+        for (const auto kind : all_operation_kinds) {
             const id op = p_->sibling(i, kind);
-            if (active(op) != is_used) flip(op);
-            include(kind);
-            if (is_transfer(kind) && facts(op).channel != none) touch_link(op);
-        };
-        if (p_->can_offload(s)) {
-            use(operation_kind::offload, p_->offloads(s, option));
-            use(operation_kind::reload, p_->offloads(s, option));
+            const bool is_required = p_->requires_operation(s, option, kind);
+            if (p_->requires_operation(s, old, kind) != is_required)
+                use_operation(op, is_required);
+            else if (active(op) && !(p_->facts(op, old) == p_->facts(op, option)))
+                touch_operation(op);
         }
-        if (p_->can_recompute(s)) use(operation_kind::recompute, p_->recomputes(s, option));
-        for (const auto kind :
-             {operation_kind::backward_input, operation_kind::backward_weight, operation_kind::backward})
-            if (active(p_->sibling(i, kind))) include(kind);
-        touch(facts(i).rank, first, last);
     }
     /// Replaces I and W of a stage and microbatch by B in the place of I, or B by the two.
     void set_full_backward(id i, bool use) {
@@ -437,7 +409,15 @@ private:
             t.last = std::max(t.last, last);
         }
     }
-    void touch_link(id i) { touched_links_.push_back({facts(i).channel, link_position(i), link_position(i)}); }
+    void touch_operation(id i) {
+        touch(facts(i).rank, position(i), position(i));
+        if (facts(i).channel != none) touched_links_.push_back({facts(i).channel, link_position(i), link_position(i)});
+    }
+    void use_operation(id i, bool use) {
+        if (active(i) == use) return;
+        flip(i);
+        touch_operation(i);
+    }
     void forget() {
         for (const auto& t : touched_)
             touched_of_[at(t.lane)] = none;

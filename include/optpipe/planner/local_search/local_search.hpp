@@ -19,15 +19,13 @@ struct local_search_options {
     local_search_parameters with{};
 };
 
-/// Improves the incumbent by simulated annealing: small changes of the ranks' sequences and of offloads, until the
-/// search is done or the moves are made. Starts from a simple schedule if there is no incumbent, and offers
+/// Improves the incumbent by simulated annealing: small changes of the ranks' sequences and of storage options,
+/// until the search is done or the moves are made. Starts from a simple schedule if there is no incumbent, and offers
 /// improvements.
 ///
 /// Single-threaded. Several may share one state, best with different seeds.
 inline void local_search(search_state& state, const local_search_options& options = {}) {
-    if (!state.incumbent() && state.problem().has_storage_options()) {
-        state.offer(one_at_a_time(state.problem()), "one at a time");
-    } else if (!state.incumbent()) {
+    if (!state.incumbent()) {
         const adaptive_builder<> quick{.effort = 1};
         const auto built = quick(state.problem(), [&] { return state.done(); });
         if (!built) return;

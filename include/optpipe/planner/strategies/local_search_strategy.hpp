@@ -21,15 +21,10 @@ struct local_search_strategy {
     /// Passes for the setup; measured for 4 ranks and 100,000 microbatches.
     static constexpr double least_passes = 10.0;
 
-    /// With lists of storage options the strategy has several times as many moves to try. 72 such random problems, 3 s,
-    /// two threads, 2 instead of 1: 11 better, 9 worse, 0.026 % less in the mean.
-    static constexpr double share_with_options = 2.0;
-
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.knows_storage_options = true,
                 .randomized = true,
                 .first_effort = std::max(least_moves, first_cells / p.graph.cells()),
-                .share = p.has_storage_options() ? share_with_options : 1.0,
                 .least_passes = least_passes};
     }
     void operator()(search_state& state, const strategy_options& options) const {
