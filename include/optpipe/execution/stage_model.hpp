@@ -37,7 +37,7 @@ struct forward_task {
     stash_part kept{};
     stash_part freed{};
     /// The storage option of the stash, in all tasks of this stage and microbatch: a position in the problem's list for
-    /// the stage, or 0 without a list.
+    /// the stage.
     storage_index storage = 0;
 };
 

@@ -38,8 +38,7 @@ struct schedule_document {
 /// The operations of a document as a schedule of this problem. `validate` reports operations out of its range.
 [[nodiscard]] schedule to_schedule(const problem& p, const schedule_document& document);
 
-/// Storage options that the document names and the problem doesn't have. On stages without a list of options, transfers
-/// alone determine what is offloaded; there, options that the transfers contradict.
+/// Storage options that the document names and the problem doesn't have.
 [[nodiscard]] std::vector<violation> storage_violations(const problem& p, const schedule_document& document);
 
 /// The largest differences between the claims of a file and the measures of its operations.

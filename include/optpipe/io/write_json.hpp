@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// The problem as `optpipe.problem/2`, or /1 if it has no lists of storage options, with one stage per line. Reads back
+/// The problem as `optpipe.problem/2`, or /1 if costs describe all storage options, with one stage per line. Reads back
 /// as the same problem, bit for bit.
 [[nodiscard]] std::string problem_to_json(const problem& p);
 
@@ -17,7 +17,7 @@ namespace optpipe {
 /// as the same layers and pipelines. Contract: at least one pipeline.
 [[nodiscard]] std::string layers_to_json(const partition_problem& p);
 
-/// The schedule as `optpipe.schedule/2`, or as /1 if the problem has no lists of storage options and the schedule isn't
+/// The schedule as `optpipe.schedule/2`, or as /1 if the problem is written as /1 and the schedule isn't
 /// forward-only; one operation per line, ordered by start.
 [[nodiscard]] std::string schedule_to_json(const problem& p, const schedule_report& report);
 

@@ -148,7 +148,7 @@ template <class Builder> builder_verdict judge_builder(const Builder& build, con
 
 } // namespace detail
 
-/// Tries a builder on random problems of every kind without lists of storage options; with such a list, builders are
+/// Tries a builder on random problems of every kind whose stages only keep and offload stashes; otherwise, builders are
 /// called through `build_uniform_schedule` (schedule/construct/uniform_storage.hpp) for one option at a time. A builder
 /// fails if it throws, gives an order that can't be executed or an invalid schedule, or gives another answer when
 /// called again. Each kind of failure is reported once, on the smallest problem found. A builder that refuses nearly

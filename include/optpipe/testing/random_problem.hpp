@@ -26,7 +26,7 @@ struct problem_ranges {
     std::size_t split_percent = 70;
     /// Percentage of problems without full backwards, among those whose backwards may be split.
     std::size_t split_only_percent = 0;
-    /// Percentage of problems whose stages have lists of storage options.
+    /// Percentage of problems whose stages have more options than keep and offload.
     std::size_t storage_percent = 0;
     /// Times are 1 to `steps` grid steps.
     std::size_t steps = 4;

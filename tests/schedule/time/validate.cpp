@@ -107,6 +107,8 @@ TEST_CASE("what the problem doesn't have") {
     auto q = p;
     s = spelled_schedule(p, sound + " 0OFFLOAD0@1");
     s.operations.push_back({spelled("0RELOAD0"), 3_ms, 4_ms});
+    for (auto& timed : s.operations)
+        timed.op.storage = 0;
     q.change_stage(stage{0}, [&](auto& c) { c.transfer = {}; });
     const auto found = validate(q, s);
     REQUIRE(found.size() == 2);
@@ -151,8 +153,8 @@ TEST_CASE("what is missing") {
 
 TEST_CASE("a transfer alone") {
     const auto p = linear(2, 1);
-    finds(p, "0F0@0 0OFFLOAD0@1 1F0@1 1B0@2 0B0@4", {"rank 0", "stage 0", "microbatch 0", "OFFLOAD", "RELOAD"});
-    finds(p, "0F0@0 1F0@1 1RELOAD0@2 1B0@4 0B0@6", {"rank 1", "stage 1", "microbatch 0", "OFFLOAD", "RELOAD"});
+    finds(p, "0F0@0 0OFFLOAD0@1 1F0@1 1B0@2 0B0@4", {"rank 0", "0RELOAD0 is missing"});
+    finds(p, "0F0@0 1F0@1 1RELOAD0@2 1B0@4 0B0@6", {"rank 1", "1OFFLOAD0 is missing"});
 }
 
 TEST_CASE("what starts before its inputs are there") {

@@ -62,9 +62,8 @@ public:
         const stage s = op.stage;
         const microbatch m = op.microbatch;
         const auto kind = op.kind;
-        const bool before_gradient = comes_before_gradient(kind);
-        if ((before_gradient || kind == operation_kind::backward_weight) && done(backward(s, m))) return backward(s, m);
-        if (before_gradient && done(backward_input(s, m))) return backward_input(s, m);
+        if ((is_gradient(kind) || kind == operation_kind::backward_weight) && done(backward(s, m))) return backward(s, m);
+        if (is_gradient(kind) && done(backward_input(s, m))) return backward_input(s, m);
         for (const auto& needed : inputs_of(op))
             if (!is_there(needed)) return needed;
         return op;
@@ -117,14 +116,11 @@ private:
     /// The storage option of the stage and microbatch, as given by their forward, once that has been placed.
     constexpr storage_index storage_used(const operation& op) const { return storage_[cell_(op)]; }
     constexpr stash_way way_of(const operation& op) const { return stash_way_of(*problem_, op); }
-    static constexpr bool comes_before_gradient(operation_kind kind) {
-        return is_gradient(kind) || kind == operation_kind::offload || kind == operation_kind::recompute;
-    }
 
     /// The time when its inputs are ready; unlimited while one of these hasn't been placed, and for an operation that
-    /// isn't possible any more: a second gradient, or an offload after the gradient.
+    /// isn't possible any more: a second gradient.
     constexpr duration ready_time(const operation& op) const {
-        if (comes_before_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited())
+        if (is_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited())
             return duration::unlimited();
         if (op.kind == operation_kind::backward_input && !problem_->split_backward) return duration::unlimited();
         return input_time(
@@ -202,11 +198,8 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
     const auto other = so_far.reason_against(op);
     const auto where = p.rank_of(other.stage).value();
     if (so_far.done(other))
-        return not_executable({name, " (rank ", r.value(), ") comes after ", spelling(other),
-                               is_gradient(op.kind) || op.kind == operation_kind::backward_weight
-                                   ? ": either B, or I and W"
-                                   : ", which frees the stash"},
-                              position, r);
+        return not_executable(
+            {name, " (rank ", r.value(), ") comes after ", spelling(other), ": either B, or I and W"}, position, r);
     if (is_gradient(other.kind) && other.stage != op.stage && p.split_backward)
         return not_executable(
             {name, " (rank ", r.value(), ") comes before ", spelling(backward(other.stage, other.microbatch)), " or ",
@@ -290,7 +283,6 @@ template <pipeline_graph Graph>
     placer<Graph> place{p};
     std::size_t begun = 0;
     std::size_t finished = 0;
-    std::size_t offloaded = 0;
     for (std::size_t i = 0; i < given.operations.size(); ++i) {
         const auto& op = given.operations[i];
         switch (place.place(op)) {
@@ -309,11 +301,9 @@ template <pipeline_graph Graph>
         }
         begun += op.kind == operation_kind::forward ? 1 : 0;
         if (is_weight_gradient(op.kind)) ++finished;
-        offloaded += op.kind == operation_kind::offload ? 1 : 0;
-        offloaded -= op.kind == operation_kind::reload ? 1 : 0;
     }
     const auto all = p.graph.cells();
-    if (begun != all || finished != all || offloaded != 0) return detail::incomplete(p, place, given.operations.size());
+    if (begun != all || finished != all) return detail::incomplete(p, place, given.operations.size());
     return static_cast<placer<Graph>&&>(place).result();
 }
 

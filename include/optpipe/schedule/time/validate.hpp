@@ -31,7 +31,6 @@ enum class broken_rule {
     wrong_backward,
     split_forbidden,
     full_forbidden,
-    lone_transfer,
     storage_not_followed,
     too_early,
     compute_overlap,
@@ -162,7 +161,6 @@ private:
             report(broken_rule::wrong_backward, any);
         if (!p_.split_backward && !b) report(broken_rule::split_forbidden, any);
         if (!p_.full_backward && b) report(broken_rule::full_forbidden, any);
-        if ((out != nullptr) != (in != nullptr)) report(broken_rule::lone_transfer, any);
 
         const auto* g = gradient(s, m);
         if (!p_.is_first(s)) after(f, find(s.previous(), operation_kind::forward, m), p_.hop(s.previous(), s));
@@ -332,7 +330,6 @@ OPTPIPE_INLINE std::string describe(const fault& f) {
     case broken_rule::wrong_backward: return cell + ": needs either B, or I and W";
     case broken_rule::split_forbidden: return cell + ": only B may be used, split_backward is false";
     case broken_rule::full_forbidden: return cell + ": B may not be used, full_backward is false";
-    case broken_rule::lone_transfer: return cell + ": OFFLOAD and RELOAD go together";
     case broken_rule::storage_not_followed: return op + " is missing: its storage option asks for it";
     case broken_rule::too_early:
         return op + " starts at " + is + ", before " + to_string(f.other) + "'s end " + needed +
