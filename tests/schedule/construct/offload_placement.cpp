@@ -2,6 +2,7 @@
 
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/schedule/builders/gis.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/time/postpone_reloads.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
@@ -148,6 +149,7 @@ TEST_CASE("transfers fit around computations that stay where they are, for whate
                     timed.operations.push_back(one);
                     CHECK(flags[one.op.stage.position() * p.graph.microbatches() + one.op.microbatch.position()] == 1);
                 }
+                timed = with_storage_of_transfers(p, timed);
                 auto checked = p;
                 if (in_slots)
                     for (auto& limit : checked.host_memory_limit)

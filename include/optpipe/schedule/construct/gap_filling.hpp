@@ -4,6 +4,7 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/lane_builder.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -23,11 +24,10 @@ template <pipeline_graph Graph> class gap_filler {
 public:
     constexpr gap_filler(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                          const per_rank<memory_size, Graph::rank_extent>& budget)
-        : p_{p}, budget_{budget}, number_{p.graph}, end_(number_.size(), duration::unlimited()),
-          own_(split_by_rank(p.graph, s.operations)),
+        : p_{p}, budget_{budget}, ends_{p.graph}, own_(split_by_rank(p.graph, s.operations)),
           kinds_(p.graph.ranks()), time_slack_{time_slack(p, s)}, memory_slack_{tolerance{}.at(p.memory_scale())} {
         for (const auto& timed : s.operations)
-            end_[number_(timed.op)] = timed.end;
+            ends_.set(timed.op, timed.end);
         for (auto& own : own_)
             std::sort(own.begin(), own.end(), starts_before);
         for (const stage at : p.graph.all_stages())
@@ -89,7 +89,8 @@ private:
                 return other.stage == op.stage && other.kind == op.kind;
             });
             if (j > i && first_of_its_kind && own[j].end - own[j].start <= gap + time_slack_ &&
-                ready(op) <= from + time_slack_ && most + effect.acquired_at_start <= budget_[r] + memory_slack_)
+                input_time(p_, op, ends_) <= from + time_slack_ &&
+                most + effect.acquired_at_start <= budget_[r] + memory_slack_)
                 return j;
             if (first_of_its_kind) passed.push_back(op);
             held += effect.acquired_at_start;
@@ -98,14 +99,11 @@ private:
         }
         return own.size();
     }
-    constexpr duration ready(const operation& op) const {
-        return input_time(p_, op, [this](const operation& other) { return end_[number_(other)]; });
-    }
     constexpr void pull(std::vector<timed_operation>& own, std::size_t from, std::size_t to, duration start) {
         auto moving = own[from];
         moving.end = start + (moving.end - moving.start);
         moving.start = start;
-        end_[number_(moving.op)] = moving.end;
+        ends_.set(moving.op, moving.end);
         for (auto j = from; j > to; --j)
             own[j] = own[j - 1];
         own[to] = moving;
@@ -113,8 +111,7 @@ private:
 
     const basic_problem<Graph>& p_;
     const per_rank<memory_size, Graph::rank_extent>& budget_;
-    operation_numbering<Graph> number_;
-    std::vector<duration> end_;
+    known_ends ends_;
     per_rank<std::vector<timed_operation>> own_;
     /// Number of kinds of operations on the rank: F, I and W of each stage.
     per_rank<std::size_t, Graph::rank_extent> kinds_;

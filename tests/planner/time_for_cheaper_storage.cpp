@@ -1,4 +1,4 @@
-#include "optpipe/planner/cheaper_storage.hpp"
+#include "optpipe/planner/time_for_cheaper_storage.hpp"
 
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
