@@ -23,11 +23,12 @@ public:
     static constexpr id none = flat_pipeline::none;
     static constexpr double never = std::numeric_limits<double>::infinity();
 
-    explicit lane_times(lane_orders& lanes)
+    explicit lane_times(const lane_orders& lanes)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, start_(p_->size(), 0.0), end_(p_->size(), 0.0),
           after_(p_->offloads() ? p_->size() : 0), freed_by_(after_.size(), none), dirty_(p_->size(), 0),
           logged_(p_->size(), 0), visits_(p_->size(), 0), settled_at_(at(p_->ranks()), 0),
-          settled_(at(p_->ranks()), none), changed_out_(at(p_->ranks()), none), changed_in_(at(p_->ranks()), none) {}
+          settled_(at(p_->ranks()), none), changed_out_(at(p_->ranks()), none), changed_in_(at(p_->ranks()), none),
+          last_acquisition_(at(p_->ranks()), none) {}
 
     [[nodiscard]] double start(id i) const { return start_[at(i)]; }
     [[nodiscard]] double end(id i) const { return end_[at(i)]; }
@@ -287,7 +288,7 @@ private:
             settled_at_[at(t.lane)] = round_;
             settled_[at(t.lane)] = lanes_->previous(t.last + 1, t.lane);
             changed_out_[at(t.lane)] = changed_in_[at(t.lane)] = t.last;
-            if constexpr (Offloads) lanes_->find_last_acquisition(t.lane);
+            if constexpr (Offloads) find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
         // Activated operations have stale times, which must not count as unchanged.
@@ -329,17 +330,25 @@ private:
     }
 
     bool touched(id lane) const { return settled_at_[at(lane)] == round_; }
+    void find_last_acquisition(id lane) {
+        id here = lanes_->end(lane) - 1;
+        while (here > lanes_->begin(lane) &&
+               !(lanes_->active_at(here) && lanes_->facts((*lanes_)[here]).acquired > 0.0))
+            --here;
+        last_acquisition_[at(lane)] = here;
+    }
     /// Notes that a release of the lane changed; the lane can't be in its old state before that release is processed.
     void release_changed(id lane, id position, operation_kind kind) {
         if (!touched(lane)) {
             settled_at_[at(lane)] = round_;
             settled_[at(lane)] = changed_out_[at(lane)] = changed_in_[at(lane)] = none;
+            find_last_acquisition(lane);
         }
         auto& latest = is_transfer(kind) ? changed_in_[at(lane)] : changed_out_[at(lane)];
         latest = std::max(latest, position);
     }
     bool release_pending(id lane, id position, const state& s) const {
-        if (!touched(lane) || position >= lanes_->last_acquisition(lane)) return false;
+        if (!touched(lane) || position >= last_acquisition_[at(lane)]) return false;
         return s.released <= changed_out_[at(lane)] || s.sent <= changed_in_[at(lane)] ||
                (s.host_released <= changed_in_[at(lane)] && p_->host_limit(lane) < never);
     }
@@ -400,7 +409,7 @@ private:
     }
 
     const flat_pipeline* p_;
-    lane_orders* lanes_;
+    const lane_orders* lanes_;
     std::vector<double> start_;
     std::vector<double> end_;
     std::vector<state> after_;
@@ -417,11 +426,13 @@ private:
     id late_candidate_ = none;
     double first_change_ = never;
 
-    // Per lane, valid if `settled_at_` is this pass: the end of the edited range, and the last release that changed.
+    // Per lane, valid if `settled_at_` is this pass: the end of the edited range, the last release that changed, and
+    // the position of the last operation that acquires memory.
     std::vector<std::size_t> settled_at_;
     std::vector<id> settled_;
     std::vector<id> changed_out_;
     std::vector<id> changed_in_;
+    std::vector<id> last_acquisition_;
 
     std::vector<id> next_;
     std::vector<state> states_;
