@@ -37,7 +37,8 @@ const attempt* best_of(const std::vector<attempt>& attempts, const optpipe::prob
 
 /// The constructive planner gives up only if nothing fits; other methods give their own reasons.
 const attempt& most_telling(const std::vector<attempt>& attempts) {
-    const auto found = std::find_if(attempts.begin(), attempts.end(), is_constructive);
+    const auto found =
+        std::find_if(attempts.begin(), attempts.end(), [](const attempt& a) { return is_constructive(a.method); });
     return found == attempts.end() ? attempts.back() : *found;
 }
 
@@ -80,7 +81,7 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
                       optpipe::printable(last.method) + ": " + optpipe::reason_text(p, last.result.why()));
     }
     const auto report = optpipe::make_report(p, best->method, *best->result, optpipe::bounds_of(p).best());
-    write_plan(files, "--out", p, report, {});
+    write_plan(files, "--out", p, report, {.shows_idle = true});
     const int status = files.status(interrupted.is_requested() ? stopped_by_signal : success);
     if (options.json) std::cout << json_of(p, report, attempts);
     if (options.json || options.quiet) return status;
