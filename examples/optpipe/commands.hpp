@@ -11,6 +11,7 @@ namespace program {
 
 inline constexpr int success = 0;
 inline constexpr int invalid_schedule = 1;
+inline constexpr int different = 1;
 inline constexpr int bad_input = 2;
 inline constexpr int no_schedule = 3;
 inline constexpr int no_solution = 3;
@@ -43,6 +44,8 @@ struct plan_files {
 
 struct plan_options {
     problem_file problem;
+    /// All problems, if there are several; the first is `problem`.
+    std::vector<std::string> problems;
     std::string method;
     search_options search;
     bool deterministic = false;
@@ -53,10 +56,15 @@ struct plan_options {
     std::optional<double> noise;
     std::optional<double> percentile;
     plan_files files;
+    /// Output file of the table of several problems.
+    std::string csv;
     bool json = false;
     bool quiet = false;
 };
 int plan(const plan_options& options);
+/// Plans `problem` once for each value of the field that has several in its changes. Only with the MILP solver
+/// (OPTPIPE_HAS_MILP).
+int sweep(const plan_options& options);
 
 struct partition_options {
     problem_file layers;
@@ -98,7 +106,12 @@ std::string model_names();
 
 struct compare_options {
     problem_file problem;
+    /// All problems, if there are several; the first is `problem`.
+    std::vector<std::string> problems;
+    /// For the methods that search.
+    std::optional<double> time_limit;
     std::string json;
+    std::string csv;
 };
 int compare(const compare_options& options);
 
@@ -108,6 +121,13 @@ struct check_options {
     bool json = false;
 };
 int check(const check_options& options);
+
+struct diff_options {
+    problem_file problem;
+    std::string a;
+    std::string b;
+};
+int diff(const diff_options& options);
 
 struct why_options {
     problem_file problem;

@@ -2,16 +2,22 @@
 #include "files.hpp"
 #include "interruption.hpp"
 #include "methods.hpp"
+#include "plan_table.hpp"
+#include <optpipe/core/error.hpp>
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
+#include <optpipe/io/text_table.hpp>
 #include <optpipe/io/timeline.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <iostream>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace program {
@@ -44,35 +50,113 @@ std::string to_json(const optpipe::problem& p, optpipe::duration bound,
     return table.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+/// A problem, and what each method reaches.
+struct compared_problem {
+    std::string path;
+    optpipe::problem problem;
+    optpipe::duration bound{};
+    std::vector<optpipe::comparison_row> rows{};
+    /// The rows of methods that are made for such a problem.
+    std::vector<optpipe::comparison_row> listed{};
+    /// The names of the others, separated by commas.
+    std::string others{};
+};
+
+void run_all(compared_problem& compared, const compare_options& options, const std::stop_token& stop) {
+    const auto& p = compared.problem;
+    compared.bound = optpipe::bounds_of(p).best();
+    method_options how;
+    how.time_limit = options.time_limit;
+    how.stop = stop;
+    for (const auto& a : run_methods(
+             p, [](std::string_view) { return true; }, how)) {
+        compared.rows.push_back(row_of(p, a));
+        if (a.result || a.result.why().reason != optpipe::refusal_reason::does_not_apply)
+            compared.listed.push_back(compared.rows.back());
+        else
+            compared.others += (compared.others.empty() ? "" : ", ") + a.method;
+    }
+}
+
+/// Null if no method has a schedule.
+const optpipe::comparison_row* best_of(const std::vector<optpipe::comparison_row>& rows) {
+    const optpipe::comparison_row* best = nullptr;
+    for (const auto& row : rows)
+        if (row.result && (!best || row.result->objective < best->result->objective)) best = &row;
+    return best;
+}
+
+void print_methods(std::ostream& out, const compared_problem& compared) {
+    const auto& p = compared.problem;
+    optpipe::write_comparison(out, p, compared.listed);
+    if (!compared.others.empty()) out << "not made for such a problem: " << compared.others << '\n';
+    out << "no schedule of this problem is better than " << optpipe::format_number(compared.bound)
+        << optpipe::detail::with_space(optpipe::printable(p.time_unit, 20)) << '\n';
+}
+
+/// A table with a row for each problem.
+void print_problems(std::ostream& out, const std::vector<compared_problem>& all) {
+    std::vector<optpipe::table_row> lines{{"problem", "best method", "objective", "bound", "methods with a schedule"}};
+    for (const auto& each : all) {
+        const auto with_schedule = std::count_if(each.listed.begin(), each.listed.end(),
+                                                 [](const auto& row) { return row.result.has_value(); });
+        const auto* best = best_of(each.rows);
+        lines.push_back({name_of(each.path), best ? best->method : "none",
+                         best ? optpipe::format_number(best->result->objective) : "",
+                         optpipe::format_number(each.bound),
+                         std::to_string(with_schedule) + " of " + std::to_string(each.listed.size())});
+    }
+    optpipe::write_table(out, lines);
+}
+
+std::string csv_of(const compared_problem& compared, const optpipe::comparison_row& row) {
+    const auto seconds = csv_number(row.planning_seconds.value_or(0.0));
+    if (!row.result)
+        return csv_line(
+            {compared.path, row.method, "", csv_number(compared.bound.value()), "", "", "", "", seconds, row.reason});
+    const auto& m = *row.result;
+    const auto peak = std::max_element(m.peak_memory.begin(), m.peak_memory.end());
+    return csv_line({compared.path, row.method, csv_number(m.objective.value()), csv_number(compared.bound.value()),
+                     csv_number(m.bubble_rate), std::to_string(m.offloads), csv_number(m.recompute_rate),
+                     csv_number(peak->value()), seconds, ""});
+}
+
+/// A row for each problem and method.
+std::string csv_of(const std::vector<compared_problem>& all) {
+    auto text = csv_line({"problem", "method", "objective", "bound", "bubble_rate", "offloads", "recompute_rate",
+                          "peak_memory", "seconds", "reason"});
+    for (const auto& each : all)
+        for (const auto& row : each.rows)
+            text += csv_of(each, row);
+    return text;
+}
+
 } // namespace
 
 int compare(const compare_options& options) {
-    outputs files{{{"PROBLEM", options.problem.path}}, {{"--json", options.json}}};
-    const auto p = read_problem(options.problem);
-    const auto bound = optpipe::bounds_of(p).best();
+    std::vector<named_file> inputs;
+    for (const auto& path : options.problems)
+        inputs.push_back({"PROBLEM", path});
+    outputs files{inputs, {{"--json", options.json}, {"--csv", options.csv}}};
+    if (options.problems.size() > 1 && files.has("--json"))
+        throw optpipe::error{"--json: takes one problem; --csv has the table of several"};
+    std::vector<compared_problem> all;
+    for (const auto& path : options.problems)
+        all.push_back({path, read_problem({path, options.problem.changes})});
     const interruption interrupted{true};
-    std::vector<optpipe::comparison_row> rows;
-    std::vector<optpipe::comparison_row> listed;
-    std::string others;
-    for (const auto& a : run_methods(p, [](std::string_view) { return true; }, {.stop = interrupted.token()})) {
-        rows.push_back(row_of(p, a));
-        if (a.result || a.result.why().reason != optpipe::refusal_reason::does_not_apply)
-            listed.push_back(rows.back());
-        else
-            others += (others.empty() ? "" : ", ") + a.method;
-    }
-    files.write("--json", [&] { return to_json(p, bound, rows); });
+    for (auto& each : all)
+        run_all(each, options, interrupted.token());
+    files.write("--json", [&] { return to_json(all.front().problem, all.front().bound, all.front().rows); });
+    files.write("--csv", [&] { return csv_of(all); });
     auto& out = files.text();
-    optpipe::write_comparison(out, p, listed);
-    if (!others.empty()) out << "not made for such a problem: " << others << '\n';
-    out << "no schedule of this problem is better than " << optpipe::format_number(bound)
-        << optpipe::detail::with_space(optpipe::printable(p.time_unit, 20)) << '\n';
+    all.size() > 1 ? print_problems(out, all) : print_methods(out, all.front());
     if (interrupted.is_requested()) {
         out << "stopped: the methods that aren't listed didn't run, or not to their end\n";
         return files.status(stopped_by_signal);
     }
-    const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.result.has_value(); });
-    return files.status(any ? success : no_schedule);
+    const bool have_schedules =
+        std::all_of(all.begin(), all.end(), [](const auto& each) { return best_of(each.rows); });
+    return files.status(have_schedules ? success : no_schedule);
 }
 
 } // namespace program

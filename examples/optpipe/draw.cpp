@@ -23,18 +23,24 @@
 namespace program {
 namespace {
 
-optpipe::schedule_report read_plan(const optpipe::problem& p, optpipe::schedule_document given,
-                                   const std::string& path) {
+/// A plan, and whether it breaks no rule.
+struct drawn_plan {
+    optpipe::schedule_report report;
+    bool is_valid = false;
+};
+
+drawn_plan read_plan(const optpipe::problem& p, optpipe::schedule_document given, const std::string& path) {
     const auto file = check_schedule_for(p, std::move(given), path);
     const auto& document = file.document;
-    if (const auto broken = violations_in(p, file); !broken.empty())
+    const auto broken = violations_in(p, file);
+    if (!broken.empty())
         std::cerr << "optpipe: note: the schedule breaks " << broken.size()
                   << " rules, the first: " << broken.front().text() << '\n';
     auto report = optpipe::make_report(p, document.method, file.schedule);
     report.forward_only = document.forward_only;
     // The bound claimed by the file is drawn as is; it isn't proven here.
     if (document.bound && *document.bound <= report.measures.objective) report.bound = document.bound;
-    return report;
+    return {std::move(report), broken.empty()};
 }
 
 optpipe::schedule_report read_measurement(const optpipe::problem& p, const optpipe::schedule_report& plan,
@@ -90,7 +96,7 @@ int draw(const draw_options& options) {
     const auto given = read_problem(options.problem);
     auto document = read_schedule(options.schedule);
     const auto p = problem_for(given, document);
-    const auto plan = read_plan(p, std::move(document), options.schedule);
+    const auto [plan, is_valid] = read_plan(p, std::move(document), options.schedule);
     std::optional<optpipe::schedule_report> measured;
     if (!options.measured.empty()) measured = read_measurement(p, plan, options.measured);
     const auto end = std::max(last_end(plan.schedule), measured ? last_end(measured->schedule) : optpipe::duration{});
@@ -104,6 +110,7 @@ int draw(const draw_options& options) {
     });
     files.write("--html", [&] {
         optpipe::html_options page;
+        page.shows_idle = is_valid && !plan.forward_only;
         if (measured) page.beside = {"measured", *measured};
         return optpipe::schedule_to_html(p, plan, page);
     });

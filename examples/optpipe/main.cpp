@@ -29,7 +29,7 @@ namespace {
 constexpr const char* exit_statuses =
     "Exit status:\n"
     "  0  done\n"
-    "  1  check: the schedule is invalid\n"
+    "  1  check: the schedule is invalid; diff: the plans differ\n"
     "  2  bad input, or an output that can't be written\n"
     "  3  there is no schedule or no solution, or the method has none\n"
     "  4  stopped by SIGINT (Ctrl-C) or SIGTERM: what was found is written and printed; a second signal ends the\n"
@@ -68,6 +68,20 @@ void add_changes(CLI::App& command, program::problem_file& o) {
 
 void add_problem(CLI::App& command, program::problem_file& o) {
     command.add_option("PROBLEM", o.path, "Problem file (optpipe.problem/1 or /2)")->required();
+    add_changes(command, o);
+}
+
+/// Takes one problem or more.
+void add_problems(CLI::App& command, program::problem_file& o, std::vector<std::string>& all) {
+    command
+        .add_option_function<std::vector<std::string>>(
+            "PROBLEM",
+            [&](const std::vector<std::string>& paths) {
+                all = paths;
+                o.path = paths.front();
+            },
+            "Problem file (optpipe.problem/1 or /2); of several, a table is printed")
+        ->required();
     add_changes(command, o);
 }
 
@@ -111,10 +125,14 @@ void add_files(CLI::App& command, const std::string& schedule, program::plan_fil
     command.add_option("--trace", o.trace, "Write a Chrome trace of it, for Perfetto");
 }
 
+void add_csv(CLI::App& command, std::string& csv, const std::string& what) {
+    command.add_option("--csv", csv, "Write a table as CSV: " + what);
+}
+
 void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
-    add_problem(*command, o.problem);
+    add_problems(*command, o.problem, o.problems);
     command->add_option("--method", o.method,
                         "best (default), or one of: " + program::method_names() +
                             "; parameters as in gis:g=3, a storage option as in 1f1b:storage=full");
@@ -133,6 +151,7 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
     command->add_flag("--forward-only", o.forward_only,
                       "Plan forwards alone, for evaluation and inference: the best list schedule, and its bound");
     add_files(*command, "--out", o.files);
+    add_csv(*command, o.csv, "objective, bound, gap, method and seconds of each problem");
     command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
     command->add_flag("--quiet", o.quiet, "Print nothing but errors");
     command->callback([&] { chosen = [&] { return program::plan(o); }; });
@@ -140,9 +159,35 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
 
 void add_compare(CLI::App& app, program::compare_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("compare", "Plan with every method that applies and list what each reaches");
-    add_problem(*command, o.problem);
-    command->add_option("--json", o.json, "Write the table as JSON");
+    add_problems(*command, o.problem, o.problems);
+    command->add_option("--time-limit", o.time_limit, "Seconds for each method that searches (default: a fixed effort)")
+        ->check(not_negative);
+    command->add_option("--json", o.json, "Write the table of one problem as JSON");
+    add_csv(*command, o.csv, "what each method reaches on each problem");
     command->callback([&] { chosen = [&] { return program::compare(o); }; });
+}
+
+#if defined(OPTPIPE_HAS_MILP)
+void add_sweep(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("sweep", "Plan a problem for several values of one field, and print a table");
+    add_problem(*command, o.problem);
+    command->get_option("--set")->required()->description("A field and its values: memory_limit=20:80:10 (from 20 to "
+                                                          "80 in steps of 10) or memory_limit=20,40,80; further "
+                                                          "ones have one value each, as in other commands");
+    add_search(*command, "deterministic work of a second or a few for each", o.search);
+    add_csv(*command, o.csv, "objective, bound, gap, method and seconds for each value");
+    command->add_flag("--quiet", o.quiet, "Print nothing but errors");
+    command->callback([&] { chosen = [&] { return program::sweep(o); }; });
+}
+#endif
+
+void add_diff(CLI::App& app, program::diff_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand(
+        "diff", "Say what two plans do differently: measures, storage, peaks, and the first difference in order");
+    add_problem(*command, o.problem);
+    command->add_option("A", o.a, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    command->add_option("B", o.b, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    command->callback([&] { chosen = [&] { return program::diff(o); }; });
 }
 
 void add_check(CLI::App& app, program::check_options& o, std::function<int()>& chosen) {
@@ -554,6 +599,8 @@ int main(int count, char** arguments) {
     program::plan_options plan;
     program::compare_options compare;
     program::check_options check;
+    program::diff_options diff;
+    program::plan_options sweep;
     program::new_options new_problem;
     program::why_options why;
     program::run_options run_plan;
@@ -574,6 +621,7 @@ int main(int count, char** arguments) {
     add_new(app, new_problem, chosen);
     add_compare(app, compare, chosen);
     add_check(app, check, chosen);
+    add_diff(app, diff, chosen);
     add_why(app, why, chosen);
     add_run(app, run_plan, chosen);
     add_profile(app, profile, chosen);
@@ -582,6 +630,7 @@ int main(int count, char** arguments) {
     add_import_csv(app, import_csv, chosen);
     add_export_megatron(app, export_megatron, chosen);
 #if defined(OPTPIPE_HAS_MILP)
+    add_sweep(app, sweep, chosen);
     add_partition(app, partition, chosen);
     add_solve(app, solve, chosen);
     add_export_mps(app, export_mps, chosen);

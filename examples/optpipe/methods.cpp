@@ -128,7 +128,7 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
     return attempts;
 }
 
-bool is_constructive(const attempt& a) { return a.method.starts_with(optpipe::adaptive.name); }
+bool is_constructive(std::string_view method) { return method.starts_with(optpipe::adaptive.name); }
 
 optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a) {
     if (!a.result) return optpipe::make_comparison_row(p, a.method, a.result.why(), a.seconds);

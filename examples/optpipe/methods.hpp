@@ -50,8 +50,8 @@ using wanted_method = std::function<bool(std::string_view name)>;
 std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method& wanted,
                                  const method_options& options = {});
 
-/// Whether it is the attempt of the planner that gives up only if nothing fits.
-bool is_constructive(const attempt& a);
+/// Whether it is the planner that gives up only if nothing fits, which isn't a published method.
+bool is_constructive(std::string_view method);
 
 optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a);
 

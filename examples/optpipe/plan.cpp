@@ -4,7 +4,9 @@
 #include "methods.hpp"
 #include "plan_json.hpp"
 #include "plan_output.hpp"
+#include "plan_table.hpp"
 #include "schedule_file.hpp"
+#include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/construct/forward_only.hpp>
@@ -27,6 +29,23 @@
 namespace program {
 namespace {
 
+bool uses_search(const plan_options& options) {
+#if defined(OPTPIPE_HAS_MILP)
+    return options.method.empty() || options.method == "best";
+#else
+    static_cast<void>(options);
+    return false;
+#endif
+}
+
+/// Refuses options without effect.
+void refuse_contradictions(const plan_options& options) {
+    if (options.percentile && !options.noise) throw optpipe::error{"--percentile: there is none without --noise"};
+    if (options.forward_only || uses_search(options)) return;
+    if (!options.start.empty()) throw optpipe::error{"--start: a method builds its schedule anew; leave out --method"};
+    if (options.noise) throw optpipe::error{"--noise: only the search plans for it; leave out --method"};
+}
+
 const attempt* best_of(const std::vector<attempt>& attempts, const optpipe::problem& p) {
     const attempt* best = nullptr;
     for (const auto& a : attempts)
@@ -37,12 +56,13 @@ const attempt* best_of(const std::vector<attempt>& attempts, const optpipe::prob
 
 /// The constructive planner gives up only if nothing fits; other methods give their own reasons.
 const attempt& most_telling(const std::vector<attempt>& attempts) {
-    const auto found = std::find_if(attempts.begin(), attempts.end(), is_constructive);
+    const auto found =
+        std::find_if(attempts.begin(), attempts.end(), [](const attempt& a) { return is_constructive(a.method); });
     return found == attempts.end() ? attempts.back() : *found;
 }
 
 /// Plans without a search, and refuses the options of one.
-int plan_forward_only(const plan_options& options, outputs& files, const optpipe::problem& given) {
+optpipe::schedule_report report_of_forwards(const plan_options& options, const optpipe::problem& given) {
     const auto refuse_option = [](bool is_there, const std::string& name) {
         if (is_there) throw optpipe::error{name + ": forwards alone are planned without a search; leave it out"};
     };
@@ -51,8 +71,12 @@ int plan_forward_only(const plan_options& options, outputs& files, const optpipe
     refuse_option(!options.start.empty(), "--start");
     refuse_option(!options.search.cache.empty(), "--cache");
     refuse_option(options.noise.has_value(), "--noise");
+    return optpipe::plan_forwards(given);
+}
+
+int plan_forward_only(const plan_options& options, outputs& files, const optpipe::problem& given) {
+    const auto report = report_of_forwards(options, given);
     const auto p = optpipe::forward_problem(given);
-    const auto report = optpipe::plan_forwards(given);
     write_plan(files, "--out", p, report, {});
     const int status = files.status(success);
     if (options.json) std::cout << json_of(p, report, std::vector<attempt>{});
@@ -60,27 +84,49 @@ int plan_forward_only(const plan_options& options, outputs& files, const optpipe
     return status;
 }
 
-int plan_by_method(const plan_options& options, outputs& files, const optpipe::problem& p) {
+/// Runs the method, or all of them. None ran only if a signal stopped them.
+std::vector<attempt> attempts_of(const plan_options& options, const optpipe::problem& p,
+                                 const interruption& interrupted) {
     const auto method = method_of(options.method);
     const bool all = options.method.empty() || options.method == "best";
-    const interruption interrupted{!options.quiet};
-    const auto attempts =
+    auto attempts =
         run_methods(p, [&](std::string_view name) { return all || name == method.name; },
                     {method.settings, !all, options.search.time_limit, options.search.seed, interrupted.token()});
-    if (attempts.empty() && interrupted.is_requested()) return stopped_by_signal;
-    if (attempts.empty()) {
-        std::cerr << "optpipe: --method: there is no \"" << optpipe::printable(options.method) << "\"; there are best, "
-                  << method_names() << '\n';
-        return bad_input;
+    if (attempts.empty() && !interrupted.is_requested())
+        throw optpipe::error{"--method: there is no \"" + optpipe::printable(options.method) + "\"; there are best, " +
+                             method_names()};
+    return attempts;
+}
+
+std::string reason_of(const attempt& a, const optpipe::problem& p) {
+    return optpipe::printable(a.method) + ": " + optpipe::reason_text(p, a.result.why());
+}
+
+planned_row row_by_method(const plan_options& options, const optpipe::problem& p) {
+    const interruption interrupted{!options.quiet};
+    const auto attempts = attempts_of(options, p, interrupted);
+    planned_row row;
+    row.is_stopped = interrupted.is_requested();
+    row.bound = optpipe::bounds_of(p).best();
+    for (const auto& a : attempts)
+        row.seconds += a.seconds;
+    if (const auto* best = best_of(attempts, p)) {
+        row.method = best->method;
+        row.objective = optpipe::objective_of(p, *best->result);
+    } else {
+        row.reason = attempts.empty() ? "stopped" : reason_of(most_telling(attempts), p);
     }
+    return row;
+}
+
+int plan_by_method(const plan_options& options, outputs& files, const optpipe::problem& p) {
+    const interruption interrupted{!options.quiet};
+    const auto attempts = attempts_of(options, p, interrupted);
+    if (attempts.empty()) return stopped_by_signal;
     const auto* best = best_of(attempts, p);
-    if (!best) {
-        const auto& last = most_telling(attempts);
-        return refuse(options.json, options.problem.path, p,
-                      optpipe::printable(last.method) + ": " + optpipe::reason_text(p, last.result.why()));
-    }
+    if (!best) return refuse(options.json, options.problem.path, p, reason_of(most_telling(attempts), p));
     const auto report = optpipe::make_report(p, best->method, *best->result, optpipe::bounds_of(p).best());
-    write_plan(files, "--out", p, report, {});
+    write_plan(files, "--out", p, report, {.shows_idle = true});
     const int status = files.status(interrupted.is_requested() ? stopped_by_signal : success);
     if (options.json) std::cout << json_of(p, report, attempts);
     if (options.json || options.quiet) return status;
@@ -137,6 +183,24 @@ optpipe::outcome<optpipe::plan_result> search(const plan_options& options, const
                    [&](const optpipe::plan_options& watched_options) { return optpipe::plan(p, watched_options); });
 }
 
+planned_row row_by_search(const plan_options& options, const optpipe::problem& p) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto planned = search(options, p);
+    planned_row row;
+    if (planned) {
+        row = {planned->method,
+               planned->objective,
+               planned->bound,
+               planned->seconds,
+               "",
+               planned->why == optpipe::plan_end::stop_request};
+    } else {
+        row.reason = optpipe::reason_text(p, planned.why());
+        row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    return row;
+}
+
 int plan_by_search(const plan_options& options, outputs& files, const optpipe::problem& p) {
     const auto planned = search(options, p);
     if (!planned) return refuse(options.json, options.problem.path, p, optpipe::reason_text(p, planned.why()));
@@ -158,21 +222,36 @@ int plan_by_search(const plan_options& options, outputs& files, const optpipe::p
 
 } // namespace
 
+planned_row plan_row(const plan_options& options, const optpipe::problem& p) {
+    if (options.forward_only) {
+        const auto report = report_of_forwards(options, p);
+        return {report.method, report.measures.objective, report.bound.value_or(optpipe::duration{})};
+    }
+#if defined(OPTPIPE_HAS_MILP)
+    if (uses_search(options)) return row_by_search(options, p);
+#endif
+    return row_by_method(options, p);
+}
+
 int plan(const plan_options& options) {
+    refuse_contradictions(options);
+    if (options.problems.size() > 1 || !options.csv.empty()) {
+        std::vector<table_entry> entries;
+        for (const auto& path : options.problems)
+            entries.push_back({path, {path, options.problem.changes}});
+        return plan_table(options, "problem", entries);
+    }
     outputs files{{{"PROBLEM", options.problem.path}, {"--start", options.start}},
                   {{"--out", options.files.schedule},
                    {"--svg", options.files.svg},
                    {"--html", options.files.html},
                    {"--trace", options.files.trace}},
                   options.json};
-    if (options.percentile && !options.noise) throw optpipe::error{"--percentile: there is none without --noise"};
     const auto p = read_problem(options.problem);
     if (options.forward_only) return plan_forward_only(options, files, p);
 #if defined(OPTPIPE_HAS_MILP)
-    if (options.method.empty() || options.method == "best") return plan_by_search(options, files, p);
+    if (uses_search(options)) return plan_by_search(options, files, p);
 #endif
-    if (!options.start.empty()) throw optpipe::error{"--start: a method builds its schedule anew; leave out --method"};
-    if (options.noise) throw optpipe::error{"--noise: only the search plans for it; leave out --method"};
     return plan_by_method(options, files, p);
 }
 

@@ -105,6 +105,7 @@ std::vector<optpipe::baseline> baselines_of(const optpipe::problem& p, const opt
 optpipe::html_options page_of(const optpipe::problem& p, const optpipe::plan_result& planned) {
     optpipe::html_options page;
     page.seconds = planned.seconds;
+    page.shows_idle = true;
     for (const auto& step : planned.history)
         page.progress.push_back({step.strategy, step.seconds,
                                  step.objective.is_unlimited() ? std::nullopt : std::optional{step.objective},

@@ -42,14 +42,16 @@ struct remedy {
 struct diagnosis {
     std::string method;
     optpipe::measures measures;
+    optpipe::per_rank<optpipe::idle_sums> idle_by_rank;
     optpipe::idle_sums idle{};
     optpipe::memory_size peak{};
 };
 
 diagnosis diagnose(const optpipe::problem& p, const std::string& method, const optpipe::schedule& s) {
-    diagnosis found{method, optpipe::measure(p, s)};
-    for (const auto& gap : optpipe::idle_times(p, s))
-        found.idle[gap.cause] += gap.length();
+    diagnosis found{method, optpipe::measure(p, s), optpipe::sum_by_cause(p.graph.ranks(), optpipe::idle_times(p, s))};
+    for (const auto& own : found.idle_by_rank)
+        for (const auto cause : optpipe::all_idle_causes)
+            found.idle[cause] += own[cause];
     for (const auto peak : found.measures.peak_memory)
         found.peak = std::max(found.peak, peak);
     return found;
@@ -58,8 +60,8 @@ diagnosis diagnose(const optpipe::problem& p, const std::string& method, const o
 /// The diagnosis of the best schedule of a published method, if there is one.
 std::optional<diagnosis> best_published_of(const optpipe::problem& p) {
     std::optional<diagnosis> best;
-    for (const auto& a : run_methods(p, [](std::string_view) { return true; })) {
-        if (!a.result || is_constructive(a)) continue;
+    for (const auto& a : run_methods(p, [](std::string_view name) { return !is_constructive(name); })) {
+        if (!a.result) continue;
         auto own = diagnose(p, a.method, *a.result);
         if (!best || own.measures.objective < best->measures.objective) best = std::move(own);
     }
@@ -197,14 +199,13 @@ nlohmann::ordered_json to_json(const diagnosis& d) {
             {"peak_memory", d.peak.value()}};
 }
 
-nlohmann::ordered_json ranks_to_json(const optpipe::problem& p, const optpipe::schedule& s, const diagnosis& own) {
+nlohmann::ordered_json ranks_to_json(const optpipe::problem& p, const diagnosis& own) {
     auto ranks = nlohmann::ordered_json::array();
-    const auto sums = optpipe::sum_by_cause(p.graph.ranks(), optpipe::idle_times(p, s));
     for (const auto r : p.graph.all_ranks())
         ranks.push_back({{"rank", r.value()},
                          {"computes", own.measures.busy[r].value()},
-                         {"idle", sums[r].total().value()},
-                         {"by_cause", to_json(sums[r])}});
+                         {"idle", own.idle_by_rank[r].total().value()},
+                         {"by_cause", to_json(own.idle_by_rank[r])}});
     return ranks;
 }
 
@@ -227,7 +228,7 @@ int why(const why_options& options) {
                                       {"schedule", to_json(own)},
                                       {"bound", (bounds.*binding.value).value()},
                                       {"bound_by", binding.name},
-                                      {"ranks", ranks_to_json(p, file.schedule, own)},
+                                      {"ranks", ranks_to_json(p, own)},
                                       {"planned_again", nlohmann::ordered_json::array()},
                                       {"published", published ? to_json(*published) : nlohmann::ordered_json(nullptr)}};
         for (const auto& tried : remedies)
@@ -239,7 +240,7 @@ int why(const why_options& options) {
     auto& out = files.text();
     out << "step " << optpipe::format_number(own.measures.objective) << unit_of(p) << "; structural bound "
         << optpipe::format_number(bounds.*binding.value) << unit_of(p) << " by " << binding.name << "\n\n";
-    optpipe::write_idle(out, p, file.schedule);
+    optpipe::write_idle(out, p, own.measures, own.idle_by_rank);
     print_remedies(out, remedies, own.measures.objective, options.time_limit);
     print_beside(out, own, published);
     return success;

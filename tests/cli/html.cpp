@@ -42,6 +42,34 @@ TEST_CASE("a page of a plan has the search, and the best published schedule besi
     CHECK(page["strategies"].size() >= 1);
 }
 
+TEST_CASE("a page of a valid schedule has the idle time of each rank, which adds up to the step") {
+    const workplace place;
+    REQUIRE(run({"plan", offloading, "--gap", "0.1", "--quiet", "--html", place / "plan.html", "--out",
+                 place / "plan.json"})
+                .status == 0);
+    const auto page = data_of(place.read("plan.html"));
+    CHECK(page["causes"].size() == 6);
+    REQUIRE(page["idle"].size() == 4);
+    for (const auto& times : page["idle"]) {
+        double sum = 0.0;
+        for (const auto& each : times)
+            sum += each.get<double>();
+        CHECK(times.size() == 1 + page["causes"].size());
+        CHECK(sum == doctest::Approx(page["schedules"][0]["end"].get<double>()));
+    }
+    REQUIRE(run({"draw", offloading, place / "plan.json", "--html", place / "drawn.html"}).status == 0);
+    CHECK(data_of(place.read("drawn.html"))["idle"] == page["idle"]);
+    REQUIRE(run({"plan", offloading, "--forward-only", "--quiet", "--html", place / "f.html"}).status == 0);
+    CHECK(data_of(place.read("f.html"))["idle"].empty());
+
+    auto broken = json::parse(place.read("plan.json"));
+    broken["operations"].erase(0);
+    const auto drawn =
+        run({"draw", offloading, place.write("broken.json", broken.dump()), "--html", place / "broken.html"});
+    REQUIRE_MESSAGE((drawn.status == 0 && contains(drawn.err, "breaks")), drawn);
+    CHECK(data_of(place.read("broken.html"))["idle"].empty());
+}
+
 TEST_CASE("where stages list storage options, the best published schedule is beside the plan with its option") {
     const workplace place;
     // The plan must be better than any published schedule to end.

@@ -62,6 +62,7 @@ const look = () => Object.fromEntries(operations.map((name) => {
 }));
 const operations = OPERATIONS;
 result.first = { view: page(), drawn: look() };
+result.idle = [...document.querySelectorAll("#idle tr")].map((line) => line.children.length);
 
 const gradient = optpipe.find("0I0");
 send("pointermove", ...middle(gradient));
@@ -193,6 +194,7 @@ TEST_CASE("the page shows the schedule, and answers wheel, keys, clicks and drag
     const auto p = sample::two_ranks();
     const auto report = sample::report_of(p);
     html_options options;
+    options.shows_idle = true;
     options.beside = {"measured", report};
     auto operations = json::array();
     for (const auto& timed : report.schedule.operations)
@@ -203,6 +205,9 @@ TEST_CASE("the page shows the schedule, and answers wheel, keys, clicks and drag
     CHECK(first["view"] == json::parse(R"({"from": 0, "to": 17, "chosen": null, "shown": 0, "open": 2})"));
     const auto scale = check_places(report.schedule, first["drawn"]);
     CHECK(scale.per_unit > 10.0);
+    CHECK(seen["idle"].size() == 1 + p.graph.ranks()); // a heading, and a line of each rank
+    for (const auto& cells : seen["idle"])
+        CHECK((cells == seen["idle"][0] && cells > 3));
     // One colour per kind, different for each kind; ranks are stacked.
     const auto colour = [&](const json& drawn, const char* op) { return drawn[op]["colour"]; };
     CHECK(colour(first["drawn"], "0F0") == colour(first["drawn"], "1F1"));

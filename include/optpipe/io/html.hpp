@@ -33,11 +33,13 @@ struct html_options {
     /// The progress of the search by time, and its duration in seconds.
     std::vector<progress_point> progress{};
     double seconds = 0.0;
+    /// Whether to show the idle time of each rank by cause (`idle_times`), for which the schedule must be valid.
+    bool shows_idle = false;
 };
 
 /// A page that shows a schedule in any browser. It has a timeline to zoom and pan, with memory under each rank,
-/// tooltips, and the path of a microbatch through the ranks; the progress of the search; and the storage options that
-/// it chose. The page is one file, which loads nothing.
+/// tooltips, and the path of a microbatch through the ranks; idle time by cause; the progress of the search; and the
+/// storage options that it chose. The page is one file, which loads nothing.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,
                                            const html_options& options = {});
 
@@ -54,6 +56,7 @@ struct html_options {
 #include "optpipe/io/write_json.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/idle.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -88,6 +91,8 @@ public:
                                        {"optionColours", list_of(option_colours, quoted)},
                                        {"effects", effects()},
                                        {"schedules", list(schedules)},
+                                       {"causes", causes()},
+                                       {"idle", idle()},
                                        {"strategies", strategies()},
                                        {"history", history()},
                                        {"seconds", json_number(options_->seconds)}});
@@ -167,6 +172,21 @@ private:
         });
     }
 
+    static std::string causes() {
+        return list_of(all_idle_causes, [](idle_cause cause) { return json_quoted(name_of(cause)); });
+    }
+    /// For each rank: how long it computes, and how long it is idle for each cause. Empty if that isn't shown.
+    [[nodiscard]] std::string idle() const {
+        if (!options_->shows_idle) return "[]";
+        const auto sums = sum_by_cause(p_->graph.ranks(), idle_times(*p_, report_->schedule));
+        return list_of(p_->graph.all_ranks(), [&](rank r) {
+            std::vector<std::string> times{number(report_->measures.busy[r].value())};
+            for (const auto cause : all_idle_causes)
+                times.push_back(number(sums[r][cause].value()));
+            return list(times);
+        });
+    }
+
     [[nodiscard]] std::vector<std::string> strategy_names() const {
         std::vector<std::string> names;
         for (const auto& point : options_->progress)
@@ -210,6 +230,7 @@ inline constexpr std::string_view html_body = R"html(<header><h1 id="title"></h1
 <p class="help">Wheel or + and − zoom, dragging or the arrow keys pan, two fingers do both; 0 shows all, Escape
 forgets the microbatch. Click an operation to follow its microbatch, a rank to open or close it; [ and ] choose the next
 microbatch. Under an open rank: device memory with its limit, then host memory.</p>
+<section id="idle" hidden><h2>Idle time by cause</h2></section>
 <section id="storage" hidden><h2>Storage options</h2><p id="options"></p><canvas id="grid"></canvas></section>
 <section id="search" hidden><h2>Search: objective and bound over time</h2><div id="plot"></div></section>
 <div id="tip" hidden></div>

@@ -101,6 +101,24 @@ function storage() {
   });
 }
 
+// Why each rank of the plan computes nothing, and for how long.
+function idle() {
+  const section = element("idle");
+  section.hidden = data.idle.length === 0;
+  if (section.hidden) return;
+  const used = data.causes.map((name, i) => i).filter((i) => data.idle.some((times) => times[i + 1] > 0));
+  const table = make("table", "", section), heads = make("tr", "", table);
+  const unit = data.timeUnit ? ` [${data.timeUnit}]` : "";
+  for (const text of ["rank", "computes" + unit, "idle", ...used.map((i) => data.causes[i])]) make("th", text, heads);
+  data.idle.forEach(([computes, ...causes], r) => {
+    const line = make("tr", "", table);
+    make("td", r, line);
+    const total = causes.reduce((sum, each) => sum + each, 0);
+    for (const t of [computes, total, ...used.map((i) => causes[i])])
+      make("td", t > 0 ? number(t) : "", line).className = "n";
+  });
+}
+
 // Objective and bound over time.
 function history() {
   element("search").hidden = data.history.length === 0;
@@ -172,7 +190,7 @@ if (data.schedules.length > 1)
     make("button", title, element("which")).onclick = () => select(i);
   });
 theme(system.matches ? "dark" : "light");
-legend(); history(); select(0); draw();
+legend(); idle(); history(); select(0); draw();
 addEventListener("resize", () => { redraw(); storage(); });
 
 window.optpipe = {

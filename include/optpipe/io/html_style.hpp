@@ -49,7 +49,7 @@ canvas { display: block; width: 100%; }
        white-space: pre-line;
        box-shadow: 0 4px 18px rgba(0, 0, 0, .22); }
 #tip::first-line { font-weight: 600; }
-#storage { overflow-x: auto; }
+#storage, #idle { overflow-x: auto; }
 #options { display: flex; flex-wrap: wrap; gap: 4px 14px; }
 #options canvas { display: inline-block; width: 22px; height: 14px; margin-right: 5px; vertical-align: -2px; }
 [hidden] { display: none !important; }

@@ -2,15 +2,16 @@
 
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/idle.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 
 #include <iosfwd>
 
 namespace optpipe {
 
 /// Writes a table with a line for each rank: the time that it computes, and the time that it is idle by cause
-/// (`idle_times`). Causes that no rank has get no column.
-void write_idle(std::ostream& out, const problem& p, const schedule& s);
+/// (`sum_by_cause`). Causes that no rank has get no column.
+void write_idle(std::ostream& out, const problem& p, const measures& m, const per_rank<idle_sums>& sums);
 
 } // namespace optpipe
 
@@ -18,8 +19,6 @@ void write_idle(std::ostream& out, const problem& p, const schedule& s);
 #include "optpipe/core/format.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/text_table.hpp"
-#include "optpipe/schedule/time/idle.hpp"
-#include "optpipe/schedule/time/measure.hpp"
 
 #include <algorithm>
 #include <ostream>
@@ -28,9 +27,8 @@ void write_idle(std::ostream& out, const problem& p, const schedule& s);
 
 namespace optpipe {
 
-OPTPIPE_INLINE void write_idle(std::ostream& out, const problem& p, const schedule& s) {
-    const auto sums = sum_by_cause(p.graph.ranks(), idle_times(p, s));
-    const auto m = measure(p, s);
+OPTPIPE_INLINE void write_idle(std::ostream& out, const problem& p, const measures& m,
+                               const per_rank<idle_sums>& sums) {
     std::vector<idle_cause> causes;
     for (const auto cause : all_idle_causes)
         if (std::any_of(sums.begin(), sums.end(), [&](const auto& own) { return own[cause] > duration{}; }))

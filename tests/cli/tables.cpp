@@ -1,0 +1,151 @@
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_PROGRAM) || !defined(OPTPIPE_HAS_MILP)
+TEST_CASE("not built: the program is missing, or can't search") {}
+#else
+
+#include "cli/program.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace program;
+using nlohmann::json;
+
+namespace {
+
+using csv_row = std::vector<std::string>;
+
+/// The rows of a CSV text without line breaks in its cells.
+std::vector<csv_row> rows_of(const std::string& text) {
+    std::vector<csv_row> rows;
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+        csv_row row(1);
+        bool is_quoted = false;
+        for (const char c : line) {
+            if (c == '"')
+                is_quoted = !is_quoted;
+            else if (c == ',' && !is_quoted)
+                row.emplace_back();
+            else
+                row.back() += c;
+        }
+        rows.push_back(row);
+    }
+    return rows;
+}
+
+const std::string tight = data("problems/unit-p4-m8-mem050.json");
+const std::string two_ranks = data("two-ranks.json");
+
+} // namespace
+
+TEST_CASE("plan of several problems is a table, and a CSV file") {
+    const workplace place;
+    const auto result = run({"plan", tight, two_ranks, "--csv", place / "t.csv"});
+    REQUIRE_MESSAGE((result.status == 0 && result.err.empty()), result);
+    CHECK_MESSAGE(words_after(tight, result.out).at(0) == "41", result);
+    CHECK_MESSAGE(words_after(two_ranks, result.out).at(0) == "152", result);
+    const auto rows = rows_of(place.read("t.csv"));
+    REQUIRE(rows.size() == 3);
+    CHECK(rows[0] == csv_row{"problem", "objective", "bound", "gap", "method", "seconds", "reason"});
+    CHECK((rows[1][0] == tight && rows[1][1] == "41"));
+    CHECK((rows[2][0] == two_ranks && rows[2][1] == "152"));
+    const auto stream = run({"plan", tight, "--csv", "-", "--quiet"});
+    CHECK_MESSAGE((stream.status == 0 && rows_of(stream.out).size() == 2), stream);
+}
+
+TEST_CASE("plan of several problems by one method says why there is no schedule, and takes --set for all") {
+    const auto result = run({"plan", tight, two_ranks, "--method", "gpipe", "--csv", "-", "--quiet"});
+    const auto rows = rows_of(result.out);
+    REQUIRE_MESSAGE((result.status == 3 && rows.size() == 3), result);
+    CHECK_MESSAGE((rows[1][1].empty() && contains(rows[1][6], "gpipe: rank 0 needs 8")), result);
+    const auto lifted =
+        run({"plan", tight, two_ranks, "--method", "gpipe", "--csv", "-", "--quiet", "--set", "memory_limit=null"});
+    CHECK_MESSAGE((lifted.status == 0 && rows_of(lifted.out).at(1).at(1) == "33"), lifted);
+}
+
+TEST_CASE("what belongs to one problem is refused for several, before anything is planned") {
+    const workplace place;
+    for (const auto* option : {"--out", "--svg", "--html", "--trace", "--start"}) {
+        const auto result = run({"plan", tight, two_ranks, option, place / "x"});
+        CHECK_MESSAGE((result.status == 2 && result.says({option, "one problem"})), result);
+    }
+    const auto result = run({"plan", tight, two_ranks, "--json"});
+    CHECK_MESSAGE((result.status == 2 && result.says({"--json", "one problem"})), result);
+    const auto compared = run({"compare", tight, two_ranks, "--json", place / "x"});
+    CHECK_MESSAGE((compared.status == 2 && compared.says({"--json", "one problem"})), compared);
+    const auto missing = run({"plan", tight, place / "none.json"});
+    CHECK_MESSAGE((missing.status == 2 && missing.says({"none.json"})), missing);
+    CHECK(place.files().empty());
+}
+
+TEST_CASE("compare of several problems has a row of each, and of each method in the CSV file") {
+    const workplace place;
+    const auto result = run({"compare", tight, two_ranks, "--time-limit", "0.2", "--csv", place / "t.csv"});
+    REQUIRE_MESSAGE((result.status == 0 && result.err.empty()), result);
+    const auto words = words_after(two_ranks, result.out);
+    CHECK_MESSAGE((words.at(1) == "152" && words.at(2) == "152"), result);
+    const auto rows = rows_of(place.read("t.csv"));
+    std::size_t with_schedule = 0;
+    std::size_t adaptive = 0;
+    for (const auto& row : rows) {
+        REQUIRE(row.size() == 10);
+        if (row[0] == two_ranks && !row[2].empty()) ++with_schedule;
+        if (row[1] == "adaptive") ++adaptive;
+        CHECK(row[2].empty() == !(row[9].empty() || row[9] == "reason"));
+    }
+    CHECK_MESSAGE(words.at(3) == std::to_string(with_schedule), result);
+    CHECK(adaptive == 2);
+    const auto single = run({"compare", two_ranks, "--csv", place / "one.csv"});
+    CHECK_MESSAGE((single.status == 0 && contains(single.out, "no schedule of this problem")), single);
+    CHECK(rows_of(place.read("one.csv")).size() > 5);
+}
+
+TEST_CASE("sweep has a row for each value of a field") {
+    const auto result = run({"sweep", two_ranks, "--set", "microbatches=3", "--set", "memory_limit=1:3:1"});
+    REQUIRE_MESSAGE((result.status == 0 && result.err.empty()), result);
+    double last = 1e9;
+    for (const auto* value : {"1", "2", "3"}) {
+        const auto words = words_after(value, result.out);
+        REQUIRE_MESSAGE(words.size() == 6, result);
+        CHECK_MESSAGE(std::stod(words[0]) <= last, result); // more memory, no longer a step
+        last = std::stod(words[0]);
+    }
+    const auto listed = run({"sweep", tight, "--set", "memory_limit[0]=3,4", "--quiet", "--csv", "-"});
+    const auto rows = rows_of(listed.out);
+    REQUIRE_MESSAGE((listed.status == 0 && rows.size() == 3), listed);
+    CHECK((rows[0][0] == "memory_limit[0]" && rows[1][0] == "3" && rows[2][0] == "4"));
+}
+
+TEST_CASE("a value without a schedule has a row with the reason; if no value is valid, that is bad input") {
+    const auto some = run({"sweep", two_ranks, "--set", "memory_limit=0.5:2:0.5", "--quiet", "--csv", "-"});
+    const auto rows = rows_of(some.out);
+    REQUIRE_MESSAGE((some.status == 3 && rows.size() == 5), some);
+    CHECK_MESSAGE((rows[1][1].empty() && contains(rows[1][6], "single microbatch")), some);
+    CHECK_FALSE(rows[4][1].empty());
+    struct {
+        std::vector<std::string> changes;
+        std::vector<std::string> says;
+    } const cases[] = {
+        {{"memroy_limit=1:3:1"}, {"did you mean memory_limit?"}},
+        {{"memory_limit=1"}, {"several values", "20:80:10"}},
+        {{"memory_limit=3:1:1"}, {"FIRST:LAST:STEP"}},
+        {{"memory_limit=1:3:0"}, {"FIRST:LAST:STEP"}},
+        {{"memory_limit=0:1e9:1"}, {"at most 1000"}},
+        {{"memory_limit=1,2", "microbatches=3,4"}, {"only one field"}},
+    };
+    for (const auto& [changes, says] : cases) {
+        std::vector<std::string> arguments{"sweep", two_ranks};
+        for (const auto& change : changes)
+            arguments.insert(arguments.end(), {"--set", change});
+        const auto result = run(arguments);
+        CHECK_MESSAGE((result.status == 2 && result.says(says)), result);
+    }
+}
+
+#endif
