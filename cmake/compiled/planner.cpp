@@ -1,5 +1,6 @@
 #define OPTPIPE_COMPILING OPTPIPE_UNIT_planner
 #include <optpipe/planner/background_planner.hpp>
+#include <optpipe/planner/bounds/storage_mix.hpp>
 #include <optpipe/planner/cache/canonical.hpp>
 #include <optpipe/planner/cache/plan_cache.hpp>
 #include <optpipe/planner/partition.hpp>

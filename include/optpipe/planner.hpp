@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/planner/background_planner.hpp"
+#include "optpipe/planner/bounds/lower_bound.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"
 #include "optpipe/planner/partition.hpp"

@@ -9,6 +9,7 @@
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/planner/bounds/storage_mix.hpp"
 #include "optpipe/planner/cache/adapt.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"

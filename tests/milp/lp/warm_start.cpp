@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,20 @@ void add_random_rows(simplex& s, random_numbers& random) {
     s.add_rows(rows);
 }
 
+void add_random_columns(simplex& s, random_numbers& random) {
+    std::vector<new_column> columns(1 + random.below(2));
+    for (auto& c : columns) {
+        c.cost = random_program::small_integer(random);
+        // With luck, two terms of one row.
+        for (auto n = random.below(s.rows() + 2); n > 0 && s.rows() > 0; --n)
+            c.terms.emplace_back(random.below(s.rows()), random_program::small_integer(random));
+        const auto b = random_program::bounds(random);
+        c.lower = b.lower;
+        c.upper = b.upper;
+    }
+    s.add_columns(columns);
+}
+
 void swap_in_basis(simplex& s, random_numbers& random) {
     auto b = s.current_basis();
     if (s.rows() > 0 && s.columns() > 0)
@@ -59,8 +74,9 @@ void swap_in_basis(simplex& s, random_numbers& random) {
 
 void change(simplex& s, random_numbers& random) {
     constexpr std::size_t most_rows = 14;
+    constexpr std::size_t most_columns = 16;
     const auto b = random_program::bounds(random);
-    switch (random.below(8)) {
+    switch (random.below(9)) {
     case 0:
         if (s.rows() > 0) s.set_row_bounds(random.below(s.rows()), b.lower, b.upper);
         break;
@@ -76,6 +92,9 @@ void change(simplex& s, random_numbers& random) {
     case 4: swap_in_basis(s, random); break;
     case 5:
         if (s.columns() > 0) s.set_column_bounds(random.below(s.columns()), b.lower, b.upper);
+        break;
+    case 6:
+        if (s.columns() < most_columns) add_random_columns(s, random);
         break;
     default:
         if (s.columns() > 0) branch(s, random.below(s.columns()), random);
@@ -97,7 +116,7 @@ struct tally {
 
 TEST_CASE("after every change, the answer is right and the same as from scratch") {
     constexpr std::uint64_t seed = 20;
-    constexpr std::size_t programs = 500;
+    constexpr std::size_t programs = 600;
     constexpr std::size_t changes = 10;
     INFO("seed " << seed);
     tally counts;
@@ -158,6 +177,28 @@ TEST_CASE("the optimal basis of one solver is optimal at once in another") {
         ++seen;
     }
     CHECK(seen > 50);
+}
+
+TEST_CASE("columns come one by one, and the basis stays") {
+    // min 2a + 3b, a + b = 4, a + 3b >= 6: a = 3, b = 1.
+    linear_program rows{{}, {}, {}, {}, {4.0, 6.0}, {4.0, std::numeric_limits<double>::infinity()}};
+    rows.matrix.resize(2, 0);
+    simplex s{std::move(rows)};
+    CHECK(s.solve() == lp_status::infeasible);
+    s.add_columns(std::vector<new_column>{{2.0, {{1, 1.0}, {0, 1.0}}}});
+    CHECK(s.solve() == lp_status::infeasible);
+    s.add_columns(std::vector<new_column>{{9.0, {{0, 1.0}, {1, 2.0}}}});
+    REQUIRE(s.solve() == lp_status::optimal);
+    CHECK(s.objective() == doctest::Approx(22.0));
+    const auto before = s.iterations();
+    s.add_columns(std::vector<new_column>{{5.0, {}}, {3.0, {{1, 2.0}, {0, 1.0}, {1, 1.0}}}});
+    CHECK(s.columns() == 4);
+    REQUIRE(s.solve() == lp_status::optimal);
+    CHECK(s.iterations() == before + 1);
+    CHECK(s.objective() == doctest::Approx(9.0));
+    CHECK(s.duals()[0] == doctest::Approx(1.5));
+    CHECK(s.duals()[1] == doctest::Approx(0.5));
+    CHECK(s.primal()[3] == doctest::Approx(1.0));
 }
 
 TEST_CASE("anything that is called a basis is made one") {

@@ -5,6 +5,7 @@
 #include <Eigen/SparseCore>
 
 #include <cstddef>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,14 @@ struct cut_row {
     std::vector<std::pair<std::size_t, double>> terms;
     double lower;
     double upper;
+};
+
+/// A column to be added to a linear program, with its coefficients by row.
+struct new_column {
+    double cost;
+    std::vector<std::pair<std::size_t, double>> terms;
+    double lower = 0.0;
+    double upper = std::numeric_limits<double>::infinity();
 };
 
 } // namespace optpipe::milp

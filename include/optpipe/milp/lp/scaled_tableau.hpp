@@ -43,6 +43,9 @@ public:
 
     /// Reloads everything from the program, except the statuses.
     void load(const linear_program& program, bool scaled);
+    /// Takes the columns that the program has gained at its end. They are nonbasic, and the rows keep their scale
+    /// factors, so the basis keeps its factors, too.
+    void append_columns(const linear_program& program);
     /// Makes all slacks basic, or starts from a triangular basis if `crash`.
     void reset_basis(const linear_program& program, bool crash);
     /// Rebuilds the basis from the statuses of `t`: excess variables leave the basis, slacks fill it up. Variables that
@@ -148,6 +151,30 @@ inline void scaled_tableau::load(const linear_program& program, bool scaled) {
     t.restore_costs();
     t.value.resize(variables);
     t.reduced_cost.resize(variables);
+}
+
+inline void scaled_tableau::append_columns(const linear_program& program) {
+    auto& a = t.program.by_column;
+    const auto first = columns();
+    for (auto j = first; j < program.columns(); ++j) {
+        for (Eigen::SparseMatrix<double>::InnerIterator e(program.matrix, static_cast<Eigen::Index>(j)); e; ++e)
+            if (e.value() != 0.0) {
+                a.index.push_back(static_cast<int>(e.row()));
+                a.value.push_back(e.value());
+            }
+        a.start.push_back(static_cast<int>(a.index.size()));
+        scale.column.push_back(is_scaled_ ? scale_of_column(a, static_cast<int>(j), scale.row) : 1.0);
+        for (int k = a.begin(static_cast<int>(j)); k < a.end(static_cast<int>(j)); ++k)
+            a.value[at(k)] *= scale.column[j] * scale.row[at(a.index[at(k)])];
+    }
+    t.program.by_row = transpose(a, t.program.rows);
+    t.insert_columns(static_cast<int>(program.columns() - first));
+    for (auto j = first; j < columns(); ++j) {
+        set_column_bounds(j, program.column_lower[j], program.column_upper[j]);
+        set_cost(j, program.cost[j]);
+    }
+    t.restore_bounds();
+    t.restore_costs();
 }
 
 inline void scaled_tableau::reset_basis(const linear_program& program, bool crash) {

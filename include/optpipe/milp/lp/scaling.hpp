@@ -20,19 +20,24 @@ struct scale_factors {
 
 namespace detail {
 
-/// Sets each major's factor to 1 / sqrt(least · largest) of its entries, scaled by their minors.
-inline void balance(const compressed& a, std::vector<double>& majors, const std::vector<double>& minors) {
-    for (int j = 0; j < a.majors(); ++j) {
-        double least = std::numeric_limits<double>::infinity();
-        double most = 0.0;
-        for (int k = a.begin(j); k < a.end(j); ++k) {
-            const double v = std::abs(a.value[at(k)]) * minors[at(a.index[at(k)])];
-            least = std::min(least, v);
-            most = std::max(most, v);
-        }
-        if (most > 0.0) majors[at(j)] = 1.0 / std::sqrt(least * most);
+/// 1 / sqrt(least · largest) of a major's entries, scaled by their minors; `otherwise` if it has none.
+inline double balancing_factor(const compressed& a, int major, const std::vector<double>& minors, double otherwise) {
+    double least = std::numeric_limits<double>::infinity();
+    double most = 0.0;
+    for (int k = a.begin(major); k < a.end(major); ++k) {
+        const double v = std::abs(a.value[at(k)]) * minors[at(a.index[at(k)])];
+        least = std::min(least, v);
+        most = std::max(most, v);
     }
+    return most > 0.0 ? 1.0 / std::sqrt(least * most) : otherwise;
 }
+
+inline void balance(const compressed& a, std::vector<double>& majors, const std::vector<double>& minors) {
+    for (int j = 0; j < a.majors(); ++j)
+        majors[at(j)] = balancing_factor(a, j, minors, majors[at(j)]);
+}
+
+[[nodiscard]] inline double nearest_power_of_two(double v) { return std::exp2(std::round(std::log2(v))); }
 
 /// Whether all entries are of similar size, so that scaling would not help.
 inline bool is_well_scaled(const compressed& a) {
@@ -54,8 +59,13 @@ inline bool is_well_scaled(const compressed& a) {
     }
     for (auto* factors : {&s.row, &s.column})
         for (double& f : *factors)
-            f = std::exp2(std::round(std::log2(f)));
+            f = detail::nearest_power_of_two(f);
     return s;
+}
+
+/// The factor of a column that is added between rows which keep their factors.
+[[nodiscard]] inline double scale_of_column(const compressed& columns, int j, const std::vector<double>& rows) {
+    return detail::nearest_power_of_two(detail::balancing_factor(columns, j, rows, 1.0));
 }
 
 } // namespace optpipe::milp::lp

@@ -5,6 +5,7 @@
 #include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/lp/basis.hpp"
 #include "optpipe/milp/lp/certificate.hpp"
+#include "optpipe/milp/lp/columns.hpp"
 #include "optpipe/milp/lp/linear_program.hpp"
 #include "optpipe/milp/lp/options.hpp"
 #include "optpipe/milp/lp/rows.hpp"
@@ -42,6 +43,8 @@ public:
     void set_column_bounds(std::size_t j, double lower, double upper);
     void set_row_bounds(std::size_t i, double lower, double upper);
     void set_cost(std::size_t j, double cost);
+    /// New columns follow the existing ones, and are nonbasic.
+    void add_columns(std::span<const new_column> columns);
     /// New rows follow the existing ones; their slacks are basic.
     void add_rows(std::span<const cut_row> rows);
     /// Rows after a removed one move up.
@@ -123,6 +126,13 @@ inline void simplex::set_cost(std::size_t j, double cost) {
     OPTPIPE_EXPECT(j < columns(), "cost of a column that the program doesn't have");
     program_.cost[j] = cost;
     scaled_.set_cost(j, cost);
+}
+
+inline void simplex::add_columns(std::span<const new_column> columns) {
+    if (columns.empty()) return;
+    lp::append_columns(program_, columns);
+    scaled_.append_columns(program_);
+    found_.point.primal.resize(program_.columns(), 0.0);
 }
 
 inline void simplex::add_rows(std::span<const cut_row> rows) {

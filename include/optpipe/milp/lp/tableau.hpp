@@ -72,6 +72,18 @@ public:
     }
     void restore_costs() { cost = program.cost; }
 
+    /// Makes room for nonbasic columns at the end. The indices of the slacks move up.
+    void insert_columns(int added) {
+        const auto put = [&](auto& v, auto inserted) { v.insert(v.begin() + program.columns, at(added), inserted); };
+        for (auto* v : {&program.lower, &program.upper, &program.cost, &value, &reduced_cost})
+            put(*v, 0.0);
+        put(status, basis_status::free_at_zero);
+        put(place, -1);
+        for (int& j : head)
+            if (j >= program.columns) j += added;
+        program.columns += added;
+    }
+
     /// Puts a nonbasic variable on one of its bounds, if possible the one at which it was.
     void settle(int j) {
         auto& s = status[at(j)];

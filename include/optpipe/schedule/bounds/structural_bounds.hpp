@@ -8,7 +8,6 @@
 #include "optpipe/schedule/bounds/one_machine.hpp"
 #include "optpipe/schedule/bounds/propagation.hpp"
 #include "optpipe/schedule/bounds/stash_rounds.hpp"
-#include "optpipe/schedule/bounds/storage_mix.hpp"
 #include "optpipe/schedule/bounds/storage_relaxation.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
 
@@ -16,7 +15,6 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
-#include <functional>
 #include <vector>
 
 namespace optpipe {
@@ -45,9 +43,6 @@ struct structural_bounds {
     /// The least objective that isn't refuted by propagation at the root, of precedence, one machine per rank, memory
     /// and copy engines. Only in `strong_bounds_of`.
     duration propagation{};
-    /// With other storage options than `keep` and `offload`: the least window in which some mix of them fits on a rank.
-    /// Only in `strong_bounds_of` and `storage_bound`.
-    duration storage_mix{};
 
     /// The largest of these bounds.
     [[nodiscard]] constexpr duration best() const;
@@ -67,8 +62,7 @@ inline constexpr std::array structural_bound_names{named_bound{"critical path", 
                                                    named_bound{"link capacity", &structural_bounds::link_capacity},
                                                    named_bound{"stash rounds", &structural_bounds::stash_rounds},
                                                    named_bound{"v placement", &structural_bounds::v_placement},
-                                                   named_bound{"propagation", &structural_bounds::propagation},
-                                                   named_bound{"storage mix", &structural_bounds::storage_mix}};
+                                                   named_bound{"propagation", &structural_bounds::propagation}};
 static_assert(structural_bound_names.size() * sizeof(duration) == sizeof(structural_bounds));
 
 /// The largest bound; the first one if several are equal.
@@ -226,22 +220,12 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds
     return bounds_of(p, [] { return false; });
 }
 
-/// All bounds: milliseconds up to 8×16, a second or two for 32 ranks and 128 microbatches. Deterministic.
+/// The cheap bounds and propagation: milliseconds up to 8×16, a second or two for 32 ranks and 128 microbatches.
+/// Deterministic. For problems with storage options, `lower_bound` (in `optpipe/planner/bounds`) is higher.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
     auto bounds = bounds_of(p);
-    if (!is_described_by_costs(p))
-        if (const auto found = storage_mix_bound(p, bounds.best()); found > bounds.best()) bounds.storage_mix = found;
     if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;
     return bounds;
-}
-
-/// The best bound except propagation.
-///
-/// `stop()` is polled; the bound deduced until then is valid.
-template <pipeline_graph Graph>
-[[nodiscard]] duration storage_bound(const basic_problem<Graph>& p, const std::function<bool()>& stop = {}) {
-    const auto bound = bounds_of(p, [&] { return stop && stop(); }).best();
-    return is_described_by_costs(p) ? bound : storage_mix_bound(p, bound, stop);
 }
 
 #if defined(OPTPIPE_COMPILED) // defined in the library

@@ -4,7 +4,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/bounds/memory_packing.hpp"
+#include "optpipe/planner/bounds/memory_packing.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
 
 #include <algorithm>

@@ -9,28 +9,28 @@
 
 namespace optpipe {
 
-/// The largest objective that the storage mix of a single rank refutes, at least `known`. Takes milliseconds to a
-/// second, limited by `work`, the approximate number of floating-point operations per rank. For problems that
-/// `validate` accepts.
+/// The largest objective that the storage mix of a single rank refutes, at least `known`: no valid schedule has a
+/// smaller one. Takes milliseconds to a second, limited by `work`, the approximate number of matrix and knapsack
+/// entries that are read per rank. For problems that `validate` accepts.
 ///
 /// `stop()` is polled; the result is then the largest objective refuted until then. Deterministic if `stop()` never
 /// returns true.
 [[nodiscard]] duration storage_mix_bound(const problem& p, duration known, const std::function<bool()>& stop = {},
-                                         double work = 3e8);
+                                         double work = 1.5e8);
 /// `storage_mix_bound` for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     storage_mix_bound(const basic_problem<Graph>& p, duration known, const std::function<bool()>& stop = {},
-                      double work = 3e8) {
+                      double work = 1.5e8) {
     return storage_mix_bound(to_problem(p), known, stop, work);
 }
 
 } // namespace optpipe
 
-#if OPTPIPE_DEFINES(schedule)
-#include "optpipe/schedule/bounds/column_program.hpp"
-#include "optpipe/schedule/bounds/memory_packing.hpp"
-#include "optpipe/schedule/bounds/storage_activities.hpp"
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/milp/lp/simplex.hpp"
+#include "optpipe/planner/bounds/memory_packing.hpp"
+#include "optpipe/planner/bounds/storage_activities.hpp"
 #include "optpipe/schedule/bounds/storage_relaxation.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
@@ -71,24 +71,21 @@ namespace detail {
 class storage_mix_program {
 public:
     storage_mix_program(const rank_needs& needs, std::size_t count, double known, bool one_copy_at_a_time)
-        : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, one_copy_{one_copy_at_a_time} {
-        split_window();
-        number_rows();
-    }
+        : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, one_copy_{one_copy_at_a_time},
+          master_{first_program()} {}
 
-    /// A lower bound on the objective, at least `known`, with about `work` floating-point operations. Shares are
-    /// integral numbers of microbatches: a part of the work goes to branch and bound, the least bound first.
+    /// A lower bound on the objective, at least `known`. Shares are integral numbers of microbatches: a part of `work`
+    /// goes to branch and bound, the least bound first.
     double solve(double work, const std::function<bool()>& stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
-        const auto options = needs_.options.size();
         std::vector<node> open;
-        const auto add = [&](node child) {
+        const auto add = [&](node child, double most_work) {
             at_ = std::move(child);
-            at_.bound = std::max(at_.bound, solve_node(work, stop));
+            solve_node(most_work, stop);
             open.push_back(at_);
             std::push_heap(open.begin(), open.end(), later);
         };
-        add({known_, std::vector<double>(options, 0.0), std::vector<double>(options, count_), {}});
+        add(root(), work);
         if (open.front().bound <= known_) return known_; // other ranks bound the step
         constexpr double part_for_tree = 0.1;
         const double tree_work = done_ + part_for_tree * work;
@@ -97,17 +94,19 @@ public:
             const node least = std::move(open.back());
             open.pop_back();
             const auto branch = most_fractional(least.shares);
-            if (branch == options || done_ >= tree_work || (stop && stop())) return least.bound;
+            if (branch == least.shares.size() || done_ >= tree_work || (stop && stop())) return least.bound;
             auto fewer = least;
             fewer.high[branch] = std::floor(least.shares[branch]);
-            add(std::move(fewer));
+            add(std::move(fewer), tree_work);
             auto more = least;
             more.low[branch] = std::floor(least.shares[branch]) + 1.0;
-            add(std::move(more));
+            add(std::move(more), tree_work);
         }
     }
 
 private:
+    using column = milp::new_column;
+
     /// Limits on the number of microbatches that use each option, and their numbers at the optimum of the relaxation.
     struct node {
         double bound = 0.0;
@@ -115,6 +114,18 @@ private:
         std::vector<double> high{};
         std::vector<double> shares{};
     };
+    [[nodiscard]] node root() const {
+        node all{known_, std::vector(needs_.options.size(), 0.0), {}, {}};
+        for (const auto& n : needs_.options)
+            all.high.push_back(fits(n) ? count_ : 0.0);
+        return all;
+    }
+    [[nodiscard]] bool fits(const option_needs& n) const {
+        if (n.wait > 0.0 && waiting_cells(n) > needs_.cells) return false;
+        for (std::size_t k = 0; k < activities; ++k)
+            if (n.length[k] > 0.0 && n.cells[k] > needs_.cells) return false;
+        return true;
+    }
     /// The option with the most fractional share; the number of options if all shares are integral.
     [[nodiscard]] static std::size_t most_fractional(const std::vector<double>& shares) {
         constexpr double integral = 1e-4;
@@ -127,46 +138,36 @@ private:
             }
         return branch;
     }
-    double solve_node(double work, const std::function<bool()>& stop) {
-        auto sides = node_sides();
-        if (sides.size() > most_rows) return at_.bound;
-        column_program master{std::move(sides), artificial_cost};
-        const auto rows = static_cast<double>(master.rows());
-        const auto most_pivots = static_cast<std::size_t>(work / (rows * rows));
-        add_first_columns(master);
-        double best = at_.bound;
-        for (std::size_t n = 0; n < most_rounds && master.pivots() < most_pivots && !(stop && stop()); ++n) {
-            master.solve(std::min(most_pivots_per_round, most_pivots - master.pivots()));
-            best = std::max(best, known_ * evaluate(master.multipliers(), master));
-            constexpr double close = 1e-5;
-            if (added_ == 0 || known_ * master.objective() <= best * (1.0 + close)) break;
+    /// Raises the bound of the current node, and sets its shares. Columns stay for later nodes.
+    void solve_node(double most_work, const std::function<bool()>& stop) {
+        const auto is_late = [&] { return done_ >= most_work || (stop && stop()); };
+        for (std::size_t i = 0; i < needs_.options.size(); ++i)
+            master_.set_column_bounds(share_columns_[i], at_.low[i] / count_, at_.high[i] / count_);
+        at_.shares = at_.low; // nothing to branch on, unless solved
+        for (std::size_t n = 0; n < most_rounds && !is_late(); ++n) {
+            const auto status = solve_master(most_work, is_late);
+            if (status != milp::lp_status::optimal && status != milp::lp_status::iteration_limit) return;
+            at_.bound = std::max(at_.bound, known_ * evaluate({master_.duals().begin(), master_.duals().end()}));
+            for (std::size_t i = 0; i < needs_.options.size(); ++i)
+                at_.shares[i] = count_ * master_.primal()[share_columns_[i]];
+            constexpr double close = 1e-8;
+            if (found_.empty() || known_ * master_.objective() <= at_.bound * (1.0 + close)) break;
+            master_.add_columns(found_);
         }
-        done_ += rows * rows * static_cast<double>(master.pivots());
-        at_.shares.clear();
-        for (const auto column : share_columns_)
-            at_.shares.push_back(count_ * master.value_of(column));
-        return best;
     }
-    /// The right-hand sides, with one more row for each limit on a share.
-    std::vector<double> node_sides() {
-        auto sides = sides_;
-        limit_rows_.assign(needs_.options.size(), {no_row, no_row});
-        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
-            const auto limit = [&](std::size_t which, double side) {
-                limit_rows_[i][which] = sides.size();
-                sides.push_back(side / count_);
-            };
-            if (at_.low[i] > 0.0) limit(0, at_.low[i]);
-            if (at_.high[i] < count_) limit(1, at_.high[i]);
+    template <class Late> milp::lp_status solve_master(double most_work, Late is_late) {
+        constexpr double most_between_polls = 1000.0;
+        const auto& a = master_.program();
+        const auto each = static_cast<double>(static_cast<std::size_t>(a.matrix.nonZeros()) + a.rows() + a.columns());
+        for (;;) {
+            const auto before = master_.iterations();
+            const double most = std::clamp((most_work - done_) / each, 1.0, most_between_polls);
+            const auto status = master_.solve({.iterations = static_cast<std::size_t>(most)});
+            done_ += each * static_cast<double>(master_.iterations() - before);
+            if (status != milp::lp_status::iteration_limit || is_late()) return status;
         }
-        return sides;
     }
-    static constexpr double artificial_cost = 100.0;
-    static constexpr std::size_t most_pivots_per_round = 1000;
     static constexpr std::size_t most_rounds = 500;
-    /// Largest number of rows. The matrix is dense: with more rows it would take more than 128 MB, and the usual work
-    /// is 17 pivots at most.
-    static constexpr std::size_t most_rows = 4096;
     /// The reduced cost, in units of `known`, from which a column is worth adding.
     static constexpr double optimality = 1e-7;
     /// Bounds the rounding of sums of values.
@@ -174,6 +175,7 @@ private:
     /// Relative to a time: shorter windows are only rounding.
     static constexpr double time_share = 1e-9;
     static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
+    static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
     /// A part of the window, from `from` to `to` after its start, or before its end. The middle has the rest.
@@ -234,92 +236,88 @@ private:
             return near(n.window[run_gradient].tail) || near(n.window[run_forward].tail);
         });
     }
-    std::size_t add_row(double side) {
-        sides_.push_back(side);
-        return sides_.size() - 1;
+    /// The rows, and the columns without which the program may be infeasible.
+    milp::simplex first_program() {
+        split_window();
+        milp::linear_program rows;
+        number_rows(rows);
+        rows.matrix.resize(static_cast<Eigen::Index>(rows.rows()), 0);
+        milp::simplex master{std::move(rows)};
+        auto columns = share_columns();
+        add_serial_columns(columns);
+        master.add_columns(columns);
+        return master;
     }
-    void number_rows() {
+    void number_rows(milp::linear_program& to) {
+        const auto row = [&](double lower, double upper) {
+            to.row_lower.push_back(lower);
+            to.row_upper.push_back(upper);
+            return to.rows() - 1;
+        };
         for (std::size_t i = 0; i < needs_.stages.size(); ++i)
-            choice_rows_.push_back(add_row(1.0));
+            choice_rows_.push_back(row(1.0, 1.0));
         for (auto& j : intervals_)
-            j.row = add_row(j.side == 0 ? -fixed_ / known_ : (j.to - j.from) / known_);
+            j.row = row(-infinite, j.side == 0 ? -fixed_ / known_ : (j.to - j.from) / known_);
         run_rows_.resize(needs_.options.size());
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             const auto& n = needs_.options[i];
             for (std::size_t k = 0; k < activities; ++k)
-                run_rows_[i][k] = n.length[k] > 0.0 ? add_row(0.0) : no_row;
-            wait_rows_.push_back(n.wait > 0.0 ? add_row(0.0) : no_row);
+                run_rows_[i][k] = n.length[k] > 0.0 ? row(0.0, 0.0) : no_row;
+            wait_rows_.push_back(n.wait > 0.0 ? row(0.0, infinite) : no_row);
         }
         for (auto& t : instants_) {
-            t.row = add_row(1.0);
+            t.row = row(-infinite, 1.0);
             for (const auto& n : needs_.options) {
                 std::array<std::size_t, instant_rows> rows{no_row, no_row, no_row, no_row};
-                rows[stashes] = add_row(0.0);
-                if (n.length[run_weight] > 0.0) rows[with_pending] = add_row(0.0);
-                if (n.length[run_recompute] > 0.0) rows[restored] = add_row(0.0);
-                if (n.length[run_offload] > 0.0 && n.length[run_reload] > 0.0) rows[offloaded] = add_row(0.0);
+                rows[stashes] = row(0.0, infinite);
+                if (n.length[run_weight] > 0.0) rows[with_pending] = row(0.0, infinite);
+                if (n.length[run_recompute] > 0.0) rows[restored] = row(0.0, infinite);
+                if (n.length[run_offload] > 0.0 && n.length[run_reload] > 0.0) rows[offloaded] = row(0.0, infinite);
                 t.rows.push_back(rows);
             }
         }
     }
-    static void put(column_program::column& c, std::size_t row, double value) {
-        if (row == no_row || value == 0.0) return;
-        for (auto& e : c)
-            if (e.row == row) {
-                e.value += value;
-                return;
-            }
-        c.push_back({row, value});
+    static void put(column& c, std::size_t row, double value) {
+        if (row != no_row && value != 0.0) c.terms.emplace_back(row, value);
     }
     [[nodiscard]] std::size_t place_of(std::size_t stage) const {
         return static_cast<std::size_t>(std::find(needs_.stages.begin(), needs_.stages.end(), stage) -
                                         needs_.stages.begin());
     }
+    [[nodiscard]] static std::size_t waiting_cells(const option_needs& n) { return n.offloads ? n.left : n.held; }
 
-    void add_first_columns(column_program& master) {
-        share_columns_.clear();
-        for (const auto& j : intervals_)
-            if (j.side == 0) master.add(1.0, {{j.row, -1.0}});
-        for (const auto& j : intervals_)
-            master.add(0.0, {{j.row, 1.0}});
-        for (const auto& t : instants_)
-            master.add(0.0, {{t.row, 1.0}});
+    /// The columns of T, and of each option's share.
+    [[nodiscard]] std::vector<column> share_columns() {
+        std::vector<column> columns{{1.0, {{intervals_.back().row, -1.0}}}};
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
-            column_program::column x;
+            column x{0.0, {}};
             const auto& n = needs_.options[i];
             put(x, choice_rows_[place_of(n.stage)], 1.0);
             for (std::size_t k = 0; k < activities; ++k)
                 put(x, run_rows_[i][k], -count_ * n.length[k] / known_);
             put(x, wait_rows_[i], -count_ * n.wait / known_);
-            for (const auto row : limit_rows_[i])
-                put(x, row, 1.0);
-            share_columns_.push_back(master.columns());
-            master.add(0.0, std::move(x));
-            if (limit_rows_[i][0] != no_row) master.add(0.0, {{limit_rows_[i][0], -1.0}});
-            if (limit_rows_[i][1] != no_row) master.add(0.0, {{limit_rows_[i][1], 1.0}});
-            if (wait_rows_[i] != no_row) master.add(0.0, {{wait_rows_[i], -1.0}});
-            for (const auto& t : instants_)
-                for (const auto row : t.rows[i])
-                    if (row != no_row) master.add(0.0, {{row, -1.0}});
+            share_columns_.push_back(columns.size());
+            columns.push_back(std::move(x));
         }
-        add_serial_columns(master);
+        return columns;
     }
     /// Adds columns that run everything in the middle of the window, one after the other. They make the program
     /// feasible, whatever other columns are missing.
-    void add_serial_columns(column_program& master) const {
+    void add_serial_columns(std::vector<column>& columns) const {
         const auto& middle = intervals_.back();
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             const auto& n = needs_.options[i];
-            for (std::size_t k = 0; k < activities; ++k)
-                if (run_rows_[i][k] != no_row && n.cells[k] <= needs_.cells) {
-                    column_program::column y{{middle.row, 1.0}};
-                    for_each_effect(i, k, middle, [&](std::size_t row, double amount) { put(y, row, amount); });
-                    master.add(0.0, std::move(y));
-                }
-            const auto cells = n.offloads ? n.left : n.held;
-            if (wait_rows_[i] == no_row || cells > needs_.cells) continue;
+            if (!fits(n)) continue;
+            for (std::size_t k = 0; k < activities; ++k) {
+                if (run_rows_[i][k] == no_row) continue;
+                column y{0.0, {{middle.row, 1.0}}};
+                for_each_effect(i, k, middle, [&](std::size_t row, double amount) { put(y, row, amount); });
+                columns.push_back(std::move(y));
+            }
+            if (wait_rows_[i] == no_row) continue;
+            const auto cells = waiting_cells(n);
             const double times = cells > 0 ? static_cast<double>(needs_.cells / cells) : count_;
-            master.add(0.0, {{middle.row, 1.0}, {wait_rows_[i], times}});
+            columns.push_back({0.0, {{middle.row, 1.0}, {wait_rows_[i], times}}});
         }
     }
 
@@ -361,21 +359,23 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The Lagrangian bound at the given multipliers, in units of `known`. Adds columns that would improve them.
-    double evaluate(std::vector<double> multipliers, column_program& master) {
-        added_ = 0;
+    /// The Lagrangian bound at the given multipliers, in units of `known`. Finds columns that would improve them.
+    double evaluate(std::vector<double> multipliers) {
+        found_.clear();
+        done_ += static_cast<double>(needs_.options.size() * (intervals_.size() + instants_.size()) *
+                                     (needs_.cells + activities * instants_.size()));
         keep_signs(multipliers);
         double total = 0.0;
         double middle = 0.0;
         for (const auto& j : intervals_) {
-            const double value = best_state(j, multipliers, master);
+            const double value = best_state(j, multipliers);
             if (j.side == 0)
                 middle = value;
             else
                 total -= value * (j.to - j.from) / known_;
         }
         for (const auto& t : instants_)
-            total -= best_moment(t, multipliers, master);
+            total -= best_moment(t, multipliers);
         total += least_cost(multipliers);
         const double scale = middle > 1.0 ? 1.0 / middle : 1.0;
         total *= scale;
@@ -419,27 +419,24 @@ private:
             total += cost * some;
             rest -= some;
         }
-        // Numbers are integral, so the comparison is exact: such shares don't exist.
-        if (std::any_of(left.begin(), left.end(), [](double rest) { return std::abs(rest) > 0.5; }))
-            return artificial_cost;
         return total / count_;
     }
 
     /// The largest value of one unit of time in interval j.
-    double best_state(const interval& j, const std::vector<double>& multipliers, column_program& master) {
+    double best_state(const interval& j, const std::vector<double>& multipliers) {
         std::vector<memory_packing::item> items;
         std::vector<choice> free(needs_.stages.size());
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             const auto& n = needs_.options[i];
             if (wait_rows_[i] == no_row || !allowed(n.waiting, j)) continue;
-            offer(items, free, i, n.offloads ? n.left : n.held, multipliers[wait_rows_[i]], n.stage);
+            offer(items, free, i, waiting_cells(n), multipliers[wait_rows_[i]], n.stage);
         }
         packing_.fill(items, needs_.cells);
         const auto running = best_running(choices_in(j, multipliers));
         double best = packing_.value(needs_.cells - running.cells) + running.value;
         for (const auto& f : free)
             best += count_ * f.value;
-        if (best > -multipliers[j.row] + optimality) add_state(master, j, running, free);
+        if (best > -multipliers[j.row] + optimality) add_state(j, running, free);
         return best * rounding;
     }
     /// Stashes without memory are there once per microbatch, with one option; the others are packed.
@@ -492,29 +489,27 @@ private:
                 }
         return best;
     }
-    void add_state(column_program& master, const interval& j, const running_state& running,
-                   const std::vector<choice>& free) {
-        column_program::column y{{j.row, 1.0}};
+    void add_state(const interval& j, const running_state& running, const std::vector<choice>& free) {
+        column y{0.0, {{j.row, 1.0}}};
         for (const auto& a : running.chosen)
             if (a.option != no_row)
                 for_each_effect(a.option, a.kind, j, [&](std::size_t row, double amount) { put(y, row, amount); });
         packing_.for_each_packed(needs_.cells - running.cells, [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
         for (const auto& f : free)
             if (f.option != no_row) put(y, wait_rows_[f.option], count_);
-        master.add(0.0, std::move(y));
-        ++added_;
+        found_.push_back(std::move(y));
     }
 
     /// The largest value of the stashes on the device at one moment.
-    double best_moment(const instant& t, const std::vector<double>& multipliers, column_program& master) {
+    double best_moment(const instant& t, const std::vector<double>& multipliers) {
         std::vector<memory_packing::item> items;
         std::vector<choice> free(needs_.stages.size());
-        std::vector<column_program::column> effects;
+        std::vector<column> effects;
         const double one = 1.0 / count_;
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             const auto& n = needs_.options[i];
             const auto offer_as = [&](std::size_t cells, std::initializer_list<std::pair<instant_row, double>> parts) {
-                column_program::column effect;
+                column effect{0.0, {}};
                 double value = 0.0;
                 for (const auto& [row, amount] : parts) {
                     put(effect, t.rows[i][row], amount);
@@ -534,16 +529,15 @@ private:
         for (const auto& f : free)
             best += count_ * f.value;
         if (best > -multipliers[t.row] + optimality) {
-            column_program::column z{{t.row, 1.0}};
+            column z{0.0, {{t.row, 1.0}}};
             const auto take = [&](std::size_t id, double times) {
-                for (const auto& e : effects[id])
-                    put(z, e.row, times * e.value);
+                for (const auto& [row, amount] : effects[id].terms)
+                    put(z, row, times * amount);
             };
             packing_.for_each_packed(needs_.cells, [&](std::size_t id) { take(id, 1.0); });
             for (const auto& f : free)
                 if (f.option != no_row) take(f.option, count_);
-            master.add(0.0, std::move(z));
-            ++added_;
+            found_.push_back(std::move(z));
         }
         return best * rounding;
     }
@@ -555,16 +549,15 @@ private:
     double fixed_ = 0.0;
     std::vector<interval> intervals_{};
     std::vector<instant> instants_{};
-    std::vector<double> sides_{};
     std::vector<std::size_t> choice_rows_{};
     std::vector<std::array<std::size_t, activities>> run_rows_{};
     std::vector<std::size_t> wait_rows_{};
     memory_packing packing_{};
     node at_{};
-    std::vector<std::array<std::size_t, 2>> limit_rows_{};
     std::vector<std::size_t> share_columns_{};
+    std::vector<column> found_{};
     double done_ = 0.0;
-    std::size_t added_ = 0;
+    milp::simplex master_; // the last one, as its rows come from the others
 };
 
 } // namespace detail

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/bounds/storage_mix.hpp"
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
+
+namespace optpipe {
+
+/// The best lower bound on the objective of every valid schedule that is found without search: that of
+/// `strong_bounds_of`, raised by `storage_mix_bound` if the problem has storage options. Deterministic.
+template <pipeline_graph Graph> [[nodiscard]] duration lower_bound(const basic_problem<Graph>& p) {
+    const auto bound = strong_bounds_of(p).best();
+    return is_described_by_costs(p) ? bound : storage_mix_bound(p, bound);
+}
+
+} // namespace optpipe
