@@ -33,7 +33,7 @@ problem v_problem(std::size_t ranks, std::size_t microbatches, double factor, do
 
 std::optional<periodic_pattern> pattern_of(const problem& p, duration period, std::size_t width) {
     random_numbers random{1};
-    return detail::v_pattern_beam{p, period, width, 0.0, random}.run([] { return false; });
+    return detail::v_pattern_beam{p, period, width, 0.0, random}.run();
 }
 
 } // namespace
@@ -83,7 +83,7 @@ TEST_CASE("with unequal stages and hops patterns are valid") {
             ++count;
             CHECK(oracle::judge(p, repeat(p, found)).valid());
         };
-        detail::v_pattern_search{p, seed, 20'000, p.serial_time(), take, [] { return false; }}.run();
+        detail::v_pattern_search{p, seed, 20'000, p.serial_time(), take, {}}.run();
     }
     CHECK(count >= oracle::random_cases(40));
 }
@@ -92,7 +92,7 @@ TEST_CASE("the effort limits the search, but one period is tried; periods stay b
     const auto p = v_problem(4, 16, 2.0, 100.0);
     std::size_t found = 0;
     const auto spent = [&](std::size_t effort, duration longest) {
-        detail::v_pattern_search search{p, 1, effort, longest, [&](const auto&) { ++found; }, [] { return false; }};
+        detail::v_pattern_search search{p, 1, effort, longest, [&](const auto&) { ++found; }, {}};
         search.run();
         return search.spent();
     };

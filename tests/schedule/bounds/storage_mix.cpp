@@ -129,7 +129,8 @@ TEST_CASE("the storage mix sees what recomputation costs") {
         list.erase(list.begin() + 1, list.begin() + 3);
     CHECK(storage_bound(less).value() > storage_bound(p).value() + 1.0);
     // If stopped at once, it is the bound of the relaxations.
-    CHECK(storage_bound(p, [] { return true; }) <= bounds_of(p).best());
+    const optpipe::stop_when at_once{[] { return true; }};
+    CHECK(storage_bound(p, at_once) <= bounds_of(p).best());
     CHECK(storage_bound(p) == storage_bound(p));
 }
 

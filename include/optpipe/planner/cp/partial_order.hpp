@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/grid.hpp"
 #include "optpipe/planner/cp/literal.hpp"
@@ -65,9 +66,9 @@ public:
         ticks gap;
     };
 
-    /// `stop()` is polled; an interrupted order is incomplete and must not be used.
-    template <class IsFree, class Stop>
-    partial_order(const problem& p, const schedule& s, IsFree is_free, const Stop& stop,
+    /// `stop` is polled; an interrupted order is incomplete and must not be used.
+    template <class IsFree>
+    partial_order(const problem& p, const schedule& s, IsFree is_free, stop_check stop,
                   const storage_candidates& candidates = {})
         : problem_{&p}, time_{time_grid(p)}, memory_{memory_grid(p)}, number_{p.graph}, cell_{p.graph},
           node_of_(number_.size(), no_node) {

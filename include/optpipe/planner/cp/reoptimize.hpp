@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/model.hpp"
@@ -477,7 +478,8 @@ template <class IsFree>
                                      const reoptimize_options& options = {}) {
     reoptimized result;
     const auto stopped = [&] { return options.stop && options.stop(); };
-    partial_order fixed{p, current, is_free, stopped, options.candidates};
+    const stop_when is_stopped{stopped};
+    partial_order fixed{p, current, is_free, is_stopped, options.candidates};
     if (stopped()) return result;
     const auto rounding = fixed.time().is_exact() ? 0 : static_cast<ticks>(fixed.items().size());
     const auto most = fixed.time().below(target.value()) + rounding;

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/modulo/parameters.hpp"
@@ -13,6 +14,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -35,7 +37,7 @@ public:
         : p_{p}, period_{period.value()}, slack_{tolerance{rounding}.at(period).value()}, width_{width}, noise_{noise},
           random_{random} {}
 
-    template <class Stop> [[nodiscard]] std::optional<periodic_pattern> run(const Stop& stop) {
+    [[nodiscard]] std::optional<periodic_pattern> run(stop_check stop = {}) {
         std::vector<std::size_t> beam{none};
         for (auto r = p_.graph.ranks(); r-- > 0;) {
             children_.clear();
@@ -244,14 +246,15 @@ private:
 /// Searches patterns of v placement from the load bound on the period upward until one is within memory. Repeats that
 /// with beams of doubled width until the effort is spent.
 ///
-/// Every pattern goes to `take(const periodic_pattern&)`. `Stop` is polled between partial patterns.
-template <class Take, class Stop> class v_pattern_search {
+/// Every pattern goes to `take`. `stop` is polled between partial patterns.
+class v_pattern_search {
 public:
     /// The effort counts cyclic orders. Only periods below `longest` are tried.
-    v_pattern_search(const problem& p, std::uint64_t seed, std::size_t effort, duration longest, Take take, Stop stop,
+    v_pattern_search(const problem& p, std::uint64_t seed, std::size_t effort, duration longest,
+                     std::function<void(const periodic_pattern&)> take, stop_check stop,
                      const v_pattern_parameters& with = {})
-        : p_{p}, with_{with}, random_{seed}, effort_{effort}, longest_{longest}, take_{std::move(take)},
-          stop_{std::move(stop)}, load_{p.busiest_work()} {}
+        : p_{p}, with_{with}, random_{seed}, effort_{effort}, longest_{longest}, take_{std::move(take)}, stop_{stop},
+          load_{p.busiest_work()} {}
 
     /// Tries at least one period.
     void run() {
@@ -285,8 +288,8 @@ private:
     random_numbers random_;
     std::size_t effort_;
     duration longest_;
-    Take take_;
-    Stop stop_;
+    std::function<void(const periodic_pattern&)> take_;
+    stop_check stop_;
     duration load_;
     std::size_t spent_ = 0;
 };

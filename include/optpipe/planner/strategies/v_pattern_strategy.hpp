@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/bounded_text.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner/lns/rescheduling_search.hpp"
@@ -102,12 +103,13 @@ private:
         const auto reschedule = [&](search_state& any) {
             rescheduling_search(any, {.seed = options.seed, .trials = trials(any.problem(), options)});
         };
+        const stop_when done{[&] { return own.done(); }};
         detail::v_pattern_search{run.reduced(),
                                  options.seed,
                                  options.effort,
                                  longest_period,
                                  [&](const periodic_pattern& found) { run.offer(found); },
-                                 [&] { return own.done(); }}
+                                 done}
             .run();
         if (own.objective() > most_gain * state.objective()) return;
         run.finish(reschedule);

@@ -2,10 +2,10 @@
 
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
 #include <concepts>
-#include <functional>
 
 namespace optpipe {
 
@@ -13,15 +13,13 @@ namespace optpipe {
 /// second, limited by `work`, the approximate number of floating-point operations per rank. For problems that
 /// `validate` accepts.
 ///
-/// `stop()` is polled; the result is then the largest objective refuted until then. Deterministic if `stop()` never
-/// returns true.
-[[nodiscard]] duration storage_mix_bound(const problem& p, duration known, const std::function<bool()>& stop = {},
-                                         double work = 3e8);
+/// `stop` is polled; the result is then the largest objective refuted until then. Deterministic if `stop` never returns
+/// true.
+[[nodiscard]] duration storage_mix_bound(const problem& p, duration known, stop_check stop = {}, double work = 3e8);
 /// `storage_mix_bound` for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
-    storage_mix_bound(const basic_problem<Graph>& p, duration known, const std::function<bool()>& stop = {},
-                      double work = 3e8) {
+    storage_mix_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {}, double work = 3e8) {
     return storage_mix_bound(to_problem(p), known, stop, work);
 }
 
@@ -78,7 +76,7 @@ public:
 
     /// A lower bound on the objective, at least `known`, with about `work` floating-point operations. Shares are
     /// integral numbers of microbatches: a part of the work goes to branch and bound, the least bound first.
-    double solve(double work, const std::function<bool()>& stop) {
+    double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         const auto options = needs_.options.size();
         std::vector<node> open;
@@ -97,7 +95,7 @@ public:
             const node least = std::move(open.back());
             open.pop_back();
             const auto branch = most_fractional(least.shares);
-            if (branch == options || done_ >= tree_work || (stop && stop())) return least.bound;
+            if (branch == options || done_ >= tree_work || stop()) return least.bound;
             auto fewer = least;
             fewer.high[branch] = std::floor(least.shares[branch]);
             add(std::move(fewer));
@@ -127,7 +125,7 @@ private:
             }
         return branch;
     }
-    double solve_node(double work, const std::function<bool()>& stop) {
+    double solve_node(double work, stop_check stop) {
         auto sides = node_sides();
         if (sides.size() > most_rows) return at_.bound;
         column_program master{std::move(sides), artificial_cost};
@@ -135,7 +133,7 @@ private:
         const auto most_pivots = static_cast<std::size_t>(work / (rows * rows));
         add_first_columns(master);
         double best = at_.bound;
-        for (std::size_t n = 0; n < most_rounds && master.pivots() < most_pivots && !(stop && stop()); ++n) {
+        for (std::size_t n = 0; n < most_rounds && master.pivots() < most_pivots && !stop(); ++n) {
             master.solve(std::min(most_pivots_per_round, most_pivots - master.pivots()));
             best = std::max(best, known_ * evaluate(master.multipliers(), master));
             constexpr double close = 1e-5;
@@ -569,15 +567,14 @@ private:
 
 } // namespace detail
 
-OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, const std::function<bool()>& stop,
-                                          double work) {
+OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, stop_check stop, double work) {
     if (known.is_unlimited() || known <= duration{}) return known;
     const auto relaxed = without_storage(p, storage_relaxation::smallest_rest);
     const bool span = p.objective == objective_kind::span;
     const bool one_copy = shares_engine(p.transfer) || shares_channel(p.transfer);
     const auto step = time_windows<any_graph>::step(relaxed);
     // The drain of the last ranks bounds most problems, and a rank that refutes more shortens the work on the others.
-    for (std::size_t i = p.graph.ranks(); i-- > 0 && !(stop && stop());) {
+    for (std::size_t i = p.graph.ranks(); i-- > 0 && !stop();) {
         const rank r{i};
         const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);
         if (needs.options.empty()) continue;

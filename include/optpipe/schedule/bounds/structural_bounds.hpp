@@ -2,6 +2,7 @@
 
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/bounds/memory_area.hpp"
@@ -14,9 +15,7 @@
 
 #include <algorithm>
 #include <array>
-#include <concepts>
 #include <cstddef>
-#include <functional>
 #include <vector>
 
 namespace optpipe {
@@ -174,14 +173,14 @@ constexpr structural_bounds strongest(const structural_bounds& a, const structur
 
 } // namespace detail
 
-template <pipeline_graph Graph, std::predicate Stop>
-[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, Stop stop);
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {});
 
 namespace detail {
 
 /// For a problem with storage options: the bounds of its relaxations without.
-template <pipeline_graph Graph, std::predicate Stop>
-constexpr structural_bounds storage_bounds_of(const basic_problem<Graph>& p, Stop stop) {
+template <pipeline_graph Graph>
+constexpr structural_bounds storage_bounds_of(const basic_problem<Graph>& p, stop_check stop) {
     auto bounds = bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop);
     if (offloads_anything(p) && !stop())
         bounds = strongest(bounds, bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop));
@@ -193,9 +192,9 @@ constexpr structural_bounds storage_bounds_of(const basic_problem<Graph>& p, Sto
 /// The cheap bounds, usable in constant expressions. O(ranks × stages × microbatches) for `span`, O(stages ×
 /// microbatches) times a logarithm for `makespan`.
 ///
-/// `stop()` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
-template <pipeline_graph Graph, std::predicate Stop>
-[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, Stop stop) {
+/// `stop` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop) {
     if (p.has_storage_options()) return detail::storage_bounds_of(p, stop);
     structural_bounds bounds;
     const bool span = p.objective == objective_kind::span;
@@ -222,9 +221,6 @@ template <pipeline_graph Graph, std::predicate Stop>
     if (!stop()) bounds.link_capacity = memory_area_bound(p, true, stop);
     return bounds;
 }
-template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p) {
-    return bounds_of(p, [] { return false; });
-}
 
 /// All bounds: milliseconds up to 8×16, a second or two for 32 ranks and 128 microbatches. Deterministic.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
@@ -237,15 +233,15 @@ template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of
 
 /// The best bound of a problem with storage options, except propagation.
 ///
-/// `stop()` is polled; the bound deduced until then is valid.
+/// `stop` is polled; the bound deduced until then is valid.
 template <pipeline_graph Graph>
-[[nodiscard]] duration storage_bound(const basic_problem<Graph>& p, const std::function<bool()>& stop = {}) {
-    const auto bound = bounds_of(p, [&] { return stop && stop(); }).best();
+[[nodiscard]] duration storage_bound(const basic_problem<Graph>& p, stop_check stop = {}) {
+    const auto bound = bounds_of(p, stop).best();
     return p.has_storage_options() ? storage_mix_bound(p, bound, stop) : bound;
 }
 
 #if defined(OPTPIPE_COMPILED) // defined in the library
-[[nodiscard]] structural_bounds bounds_of(const problem& p);
+[[nodiscard]] structural_bounds bounds_of(const problem& p, stop_check stop = {});
 [[nodiscard]] structural_bounds strong_bounds_of(const problem& p);
 #endif
 
