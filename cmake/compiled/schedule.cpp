@@ -32,7 +32,7 @@ std::vector<violation> validate(const problem& p, const schedule& s, tolerance t
 }
 bool is_valid(const problem& p, const schedule& s, tolerance t) { return is_valid<any_graph>(p, s, t); }
 measures measure(const problem& p, const schedule& s, tolerance t) { return measure<any_graph>(p, s, t); }
-structural_bounds bounds_of(const problem& p) { return bounds_of<any_graph>(p); }
+structural_bounds bounds_of(const problem& p, stop_check stop) { return bounds_of<any_graph>(p, stop); }
 structural_bounds strong_bounds_of(const problem& p) { return strong_bounds_of<any_graph>(p); }
 
 outcome<schedule> build_schedule(const problem& p, const adaptive_builder<>& build, stop_check stop) {

@@ -1,6 +1,7 @@
 #include "methods.hpp"
 
 #include "commands.hpp"
+#include <optpipe/core/deadline.hpp>
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/stop_check.hpp>
 #include <optpipe/io/escape.hpp>
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -34,11 +36,8 @@ struct stoppable_adaptive {
     std::stop_token stop{};
 
     optpipe::outcome<optpipe::order> operator()(const optpipe::problem& p) const {
-        const auto start = clock::now();
-        return build(p, [&] {
-            const std::chrono::duration<double> elapsed = clock::now() - start;
-            return stop.stop_requested() || (time_limit && elapsed.count() >= *time_limit);
-        });
+        const std::chrono::duration<double> limit{time_limit.value_or(std::numeric_limits<double>::infinity())};
+        return build(p, optpipe::stop_check{stop, optpipe::deadline_after(clock::now(), limit)});
     }
 };
 

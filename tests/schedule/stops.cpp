@@ -37,20 +37,22 @@ TEST_CASE("a single trial of the constructive planner asks many times whether to
     adaptive_builder<> build;
     build.effort = 1;
     std::size_t polls = 0;
-    const auto whole = build(p, [&] {
+    const stop_when never{[&] {
         ++polls;
         return false;
-    });
+    }};
+    const auto whole = build(p, never);
     REQUIRE(whole);
     CHECK(polls > 50);
 
     std::size_t after = 0;
     std::size_t asked = 0;
-    static_cast<void>(build(p, [&] {
+    const stop_when soon{[&] {
         const bool stop = ++asked > polls / 10;
         after += stop ? 1 : 0;
         return stop;
-    }));
+    }};
+    static_cast<void>(build(p, soon));
     CHECK(after < 100);
 }
 
@@ -59,10 +61,11 @@ TEST_CASE("a constructive planner that is stopped at once has many microbatches 
     for (auto& limit : p.memory_limit)
         limit = memory_size{6.0};
     std::size_t polls = 0;
-    const auto built = adaptive(p, [&] {
+    const stop_when at_once{[&] {
         ++polls;
         return true;
-    });
+    }};
+    const auto built = adaptive(p, at_once);
     REQUIRE(built);
     CHECK(polls < 10);
     const auto timed = time_order(p, *built);
@@ -76,11 +79,13 @@ TEST_CASE("each part of the bounds asks for every rank whether to stop") {
     for (const auto objective : {objective_kind::makespan, objective_kind::span}) {
         p.objective = objective;
         std::size_t polls = 0;
-        const auto whole = memory_area_bound(p, false, [&] { return ++polls == 0; });
+        const stop_when never{[&] { return ++polls == 0; }};
+        const auto whole = memory_area_bound(p, false, never);
         CHECK(polls >= p.graph.ranks());
         CHECK(whole == memory_area_bound(p, false));
         std::size_t asked = 0;
-        CHECK(memory_area_bound(p, false, [&] { return ++asked > 10; }) <= whole);
+        const stop_when soon{[&] { return ++asked > 10; }};
+        CHECK(memory_area_bound(p, false, soon) <= whole);
         CHECK(asked <= 2 * p.graph.ranks());
     }
 }
@@ -90,12 +95,14 @@ TEST_CASE("bounds that are stopped are valid, and not nothing") {
     for (const auto objective : {objective_kind::makespan, objective_kind::span}) {
         p.objective = objective;
         std::size_t polls = 0;
-        const auto all = bounds_of(p, [&] {
+        const stop_when never{[&] {
             ++polls;
             return false;
-        });
+        }};
+        const auto all = bounds_of(p, never);
         CHECK(polls >= p.graph.ranks());
-        const auto first = bounds_of(p, [] { return true; });
+        const stop_when at_once{[] { return true; }};
+        const auto first = bounds_of(p, at_once);
         CHECK(first.best() > duration{});
         CHECK(first.best() <= all.best());
         CHECK(all.best() == bounds_of(p).best());

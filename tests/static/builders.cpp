@@ -53,6 +53,11 @@ constexpr auto planned = *build_schedule(small, adaptive_builder<>{.effort = 1})
 static_assert(is_valid(small, planned));
 static_assert(measure(small, planned).makespan <= duration{12});
 
+// So do conditions to stop.
+constexpr stop_when at_once{[] { return true; }};
+static_assert(adaptive(small, at_once));
+static_assert(bounds_of(unit, at_once).best() <= bounds_of(unit).best());
+
 // Bounds: 4×8 unit passes take (M + P − 1) F + (M + P − 1) I + W …, and no schedule is shorter than 27.
 static_assert(bounds_of(unit).best() == duration{27});
 

@@ -3,12 +3,38 @@
 #include "optpipe/core/standard.hpp"
 
 #include <chrono>
+#include <concepts>
 #include <stop_token>
+#include <utility>
 
 namespace optpipe {
 
-/// Asks a stop token and perhaps a deadline; a default-constructed one never stops, and works in constant expressions.
-/// Borrows the token.
+/// A reason to stop: a `stop_when`.
+class stop_condition {
+public:
+    [[nodiscard]] constexpr virtual bool holds() const = 0;
+
+protected:
+    constexpr stop_condition() = default;
+    stop_condition(const stop_condition&) = default;
+    stop_condition& operator=(const stop_condition&) = default;
+    ~stop_condition() = default;
+};
+
+/// A predicate as a reason to stop: `const stop_when enough{[&] { return found > 3; }};`, then `bounds_of(p, enough)`.
+template <class Predicate>
+requires std::predicate<const Predicate&>
+class stop_when final : public stop_condition {
+public:
+    explicit constexpr stop_when(Predicate predicate) : predicate_{std::move(predicate)} {}
+    [[nodiscard]] constexpr bool holds() const override { return predicate_(); }
+
+private:
+    Predicate predicate_;
+};
+
+/// Asks a stop token and perhaps a deadline, or a condition; a default-constructed one never stops. Works in constant
+/// expressions. Borrows the token or the condition.
 class stop_check {
 public:
     using clock = std::chrono::steady_clock;
@@ -17,8 +43,14 @@ public:
     explicit stop_check(const std::stop_token& token, clock::time_point deadline = clock::time_point::max())
         : token_{&token}, deadline_{deadline} {}
     explicit stop_check(std::stop_token&&, clock::time_point = clock::time_point::max()) = delete; // would dangle
-    [[nodiscard]] constexpr bool operator()() const { return is_requested() || is_late(); }
-    /// Whether a stop was requested; then intermediate results are of no use either. A deadline doesn't count.
+    constexpr stop_check(const stop_condition& condition)
+        : condition_{&condition} {}              // NOLINT(google-explicit-constructor)
+    stop_check(const stop_condition&&) = delete; // would dangle
+    [[nodiscard]] constexpr bool operator()() const {
+        return is_requested() || (condition_ != nullptr && condition_->holds()) || is_late();
+    }
+    /// Whether a stop was requested; then intermediate results are of no use either. Deadlines and conditions don't
+    /// count.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 
 private:
@@ -27,6 +59,7 @@ private:
     }
 
     const std::stop_token* token_ = nullptr;
+    const stop_condition* condition_ = nullptr;
     clock::time_point deadline_ = clock::time_point::max();
 };
 

@@ -17,6 +17,7 @@
 #if OPTPIPE_DEFINES(planner)
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/index.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/transformer.hpp"
@@ -26,7 +27,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -112,7 +112,7 @@ struct partition_parameters {
 using layer_counts = std::vector<std::size_t>;
 
 /// Calls `look(neighbour)` for every partition that differs by one layer moved to another stage, until `stop()`.
-template <class Look, class Stop> void for_each_neighbour(layer_counts of, const Stop& stop, const Look& look) {
+template <class Look> void for_each_neighbour(layer_counts of, stop_check stop, const Look& look) {
     for (std::size_t from = 0; from < of.size(); ++from)
         for (std::size_t to = 0; to < of.size() && of[from] > 1; ++to) {
             if (from == to) continue;
@@ -202,15 +202,14 @@ public:
         return result;
     }
     /// No schedule of the partition is shorter; unlimited if one microbatch at a time doesn't fit.
-    [[nodiscard]] duration bound_of(const layer_counts& each, const std::function<bool()>& stop) const {
+    [[nodiscard]] duration bound_of(const layer_counts& each, stop_check stop) const {
         const auto p = with(each);
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
     }
     /// At most `most` neighbours that aren't in `without`, those with the most even work.
-    template <class Stop>
     [[nodiscard]] std::vector<layer_counts> most_even_neighbours(const layer_counts& of,
                                                                  const std::set<layer_counts>& without,
-                                                                 std::size_t most, const Stop& stop) const {
+                                                                 std::size_t most, stop_check stop) const {
         std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
         for_each_neighbour(of, stop, [&](const layer_counts& each) {
             if (without.contains(each)) return;
@@ -232,7 +231,7 @@ public:
         return found;
     }
     /// Calls `look` for every partition, until `stop()`.
-    template <class Stop, class Look> void for_each(const Stop& stop, const Look& look) const {
+    template <class Look> void for_each(stop_check stop, const Look& look) const {
         layer_counts each(pipeline_.graph.stages(), 1);
         each.back() = layers_.size() - each.size() + 1;
         do {
@@ -245,11 +244,10 @@ public:
     /// the bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
     /// `most_fitted` partitions fit; until `stop()`.
     [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours, std::size_t most,
-                                                       std::size_t most_fitted,
-                                                       const std::function<bool()>& stop) const {
+                                                       std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_counts& of) { return shortage_of(with(of)).all; };
         std::size_t looked_at = 0;
-        const auto enough = [&] { return looked_at++ >= most || stop(); };
+        const stop_when enough{[&] { return looked_at++ >= most || stop(); }};
         const auto all = [&](const layer_counts& of, const auto& look) { for_each_neighbour(of, enough, look); };
         const auto near = [&](const layer_counts& of, const auto& look) {
             for (const auto& each : most_even_neighbours(of, {}, neighbours, enough))
@@ -292,13 +290,14 @@ private:
         }
     }
     /// The partition with the least shortage: of all if there are few, else of those on the descents from `from`.
-    template <class Lacks, class Stop>
+    template <class Lacks>
     [[nodiscard]] layer_counts least_shortage(const std::vector<layer_counts>& from, std::size_t most,
-                                              const Lacks& lacks, const Stop& stop) const {
+                                              const Lacks& lacks, stop_check stop) const {
         auto least = memory_size::unlimited();
         auto found = from.front();
         std::size_t looked_at = 0;
-        const auto enough = [&] { return least <= memory_size{} || looked_at >= most || stop(); };
+        const stop_when is_enough{[&] { return least <= memory_size{} || looked_at >= most || stop(); }};
+        const stop_check enough{is_enough};
         const auto look = [&](const layer_counts& each) {
             ++looked_at;
             const auto lack = lacks(each);
@@ -393,14 +392,23 @@ private:
         bool is_listed = false;
     };
 
+    [[nodiscard]] auto is_late() const {
+        return stop_when{[this] { return !may_go_on(); }};
+    }
+    /// Whether `part` of the time limit has passed (never without a limit), or a stop was requested.
+    [[nodiscard]] auto is_after(seconds part) const {
+        return stop_when{
+            [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
+    }
+
     /// Makes the first plans. If none exists, returns the refusal of the partition with the least shortage.
     std::optional<refusal> begin() {
         std::optional<refusal> refused;
         std::optional<memory_size> least;
-        for (std::size_t i = 0; i < pipelines_.size(); ++i)
+        for (std::size_t i = 0; i < pipelines_.size(); ++i) {
+            const auto over = is_after(first_part() * static_cast<double>(i + 1));
             for (const auto& each :
-                 pipelines_[i].space.beginnings(with_.most_neighbours, with_.most_looked_at, with_.most_fitted,
-                                                is_after(first_part() * static_cast<double>(i + 1)))) {
+                 pipelines_[i].space.beginnings(with_.most_neighbours, with_.most_looked_at, with_.most_fitted, over)) {
                 const auto lacks = pipelines_[i].space.shortage_of(pipelines_[i].space.with(each));
                 const auto why = lacks.all > memory_size{} ? lacks.why : try_partition(i, each);
                 if (why && (!least || lacks.all < *least)) {
@@ -408,6 +416,7 @@ private:
                     refused = why;
                 }
             }
+        }
         for (auto& each : pipelines_)
             if (each.best) look_around(*each.best);
         return planned_.empty() ? refused : std::nullopt;
@@ -464,14 +473,6 @@ private:
         return elapsed() < search_until_;
     }
 
-    [[nodiscard]] std::function<bool()> is_late() const {
-        return [this] { return !may_go_on(); };
-    }
-    /// A function that tells whether `part` of the time limit has passed (never without a limit) or a stop was
-    /// requested.
-    [[nodiscard]] std::function<bool()> is_after(seconds part) const {
-        return [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); };
-    }
     [[nodiscard]] duration best_objective() const {
         return std::min_element(planned_.begin(), planned_.end())->planned.objective;
     }
@@ -506,12 +507,13 @@ private:
     /// Adds partitions with their bounds to the neighbours of a pipeline. Returns whether there was time for all of
     /// them.
     bool add(choice& to, std::vector<layer_counts> some) const {
+        const auto late = is_late();
         std::vector<neighbour> found;
         bool is_whole = true;
         for (auto& each : some) {
             is_whole = is_whole && may_go_on();
             if (!is_whole) break;
-            const auto bound = to.space.bound_of(each, is_late());
+            const auto bound = to.space.bound_of(each, late);
             to.seen.insert(each);
             if (!bound.is_unlimited()) found.push_back({std::move(each), bound});
         }
@@ -523,16 +525,18 @@ private:
     }
     /// Adds the unseen neighbours of a candidate, and their bounds.
     void look_around(std::size_t at) {
+        const auto late = is_late();
         auto& of = pipelines_[planned_[at].pipeline];
-        auto some = of.space.most_even_neighbours(planned_[at].layers, of.seen, with_.most_neighbours, is_late());
+        auto some = of.space.most_even_neighbours(planned_[at].layers, of.seen, with_.most_neighbours, late);
         const bool are_all = some.size() < with_.most_neighbours && may_go_on();
         planned_[at].is_exhausted = add(of, std::move(some)) && are_all;
         effort_ += with_.short_work;
     }
     /// Adds all unseen partitions of a pipeline, and their bounds.
     void list_all(choice& of) const {
+        const auto late = is_late();
         std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
-        of.space.for_each(is_late(), [&](const layer_counts& each) {
+        of.space.for_each(late, [&](const layer_counts& each) {
             if (!of.seen.contains(each)) some.emplace(of.space.unevenness_of(each), each);
         });
         std::vector<layer_counts> rest;

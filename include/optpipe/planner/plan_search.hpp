@@ -185,7 +185,7 @@ private:
         constexpr int part_for_bounds = 4;
         const auto now = std::chrono::steady_clock::now();
         const auto quarter = now + (state_.limits().deadline - now) / part_for_bounds;
-        const auto late = [&] { return state_.done() || std::chrono::steady_clock::now() >= quarter; };
+        const stop_when late{[&] { return state_.done() || std::chrono::steady_clock::now() >= quarter; }};
         add_uniform_storage();
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
@@ -336,7 +336,8 @@ private:
         state_.try_strategy(adaptive.name, [&] {
             if (fits_one_at_a_time(p)) state_.offer(order_within_memory(p, least_memory(p)), adaptive.name);
             if (state_.incumbent() || state_.abandoned()) return;
-            built = adaptive(p, [] { return true; });
+            const stop_when at_once{[] { return true; }};
+            built = adaptive(p, at_once);
             if (built) state_.offer(*built, adaptive.name);
         });
         log_.add(adaptive.name, watch.seconds());

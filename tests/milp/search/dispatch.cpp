@@ -102,8 +102,6 @@ std::optional<std::vector<double>> point_of(const conflict_search& s, const prob
     return values;
 }
 
-constexpr auto never = [] { return false; };
-
 } // namespace
 
 TEST_CASE("binaries that order two columns are found by their rows; what does more than that isn't one") {
@@ -155,14 +153,14 @@ TEST_CASE("dispatching worker_results points where start_columns are few, and a 
     const auto p = problem_of(shop.built);
     constexpr std::size_t conflicts = 400, rules = 2;
     conflict_search plain{p, 1};
-    CHECK(plain.run(rules * conflicts, {}, never) == search_outcome::budget);
+    CHECK(plain.run(rules * conflicts, {}) == search_outcome::budget);
 
     conflict_search search{p, 1};
     REQUIRE(search.can_dispatch());
     auto outcome = search_outcome::budget;
     for (std::size_t k = 0; k < rules && outcome == search_outcome::budget; ++k) {
         search.begin_dispatching();
-        outcome = search.run(conflicts, {}, never);
+        outcome = search.run(conflicts, {});
     }
     const auto point = point_of(search, p, outcome);
     REQUIRE(point.has_value());
@@ -181,7 +179,7 @@ TEST_CASE("what is dispatched are points, and nothing is refuted that has one") 
         auto outcome = search_outcome::budget;
         for (int turn = 0; turn < 20 && outcome == search_outcome::budget; ++turn) {
             search.begin_dispatching();
-            outcome = search.run(400, {}, never);
+            outcome = search.run(400, {});
         }
         solve_options options;
         options.conflict_search = false;

@@ -142,8 +142,7 @@ TEST_CASE("conflict search worker_results a point or refutes, as looking at all 
         const auto p = problem_of(m);
         double best = infinity;
         conflict_search search{p, seed};
-        const auto never = [] { return false; };
-        auto outcome = search.run(10'000, {}, never);
+        auto outcome = search.run(10'000, {});
         while (outcome == search_outcome::point) {
             std::vector<double> point;
             for (std::size_t j = 0; j < p.columns(); ++j)
@@ -152,7 +151,7 @@ TEST_CASE("conflict search worker_results a point or refutes, as looking at all 
             CHECK(p.objective_of(point) < best);
             best = p.objective_of(point);
             search.set_cutoff(best - 1e-3);
-            outcome = search.run(10'000, {}, never);
+            outcome = search.run(10'000, {});
         }
         REQUIRE(outcome == search_outcome::refuted);
         double least = infinity;

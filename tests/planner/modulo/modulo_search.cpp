@@ -128,8 +128,8 @@ TEST_CASE("schedules far behind the incumbent aren't improved") {
         modulo_search(state, {.effort = 60'000, .improve = {}});
         detail::steady_state run{state};
         periodic_pattern pattern;
-        detail::period_search search{run.reduced(), 1, 60'000, [&](const periodic_pattern& found) { pattern = found; },
-                                     [] { return false; }};
+        detail::period_search search{
+            run.reduced(), 1, 60'000, [&](const periodic_pattern& found) { pattern = found; }, {}};
         search.run();
         pattern.period = slower * pattern.period;
         for (auto& slots : pattern.stages)

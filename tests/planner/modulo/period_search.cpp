@@ -36,8 +36,7 @@ struct found_patterns {
 };
 found_patterns search(const problem& p, std::uint64_t seed, std::size_t effort) {
     found_patterns found;
-    detail::period_search run{p, seed, effort, [&](const periodic_pattern& one) { found.all.push_back(one); },
-                              [] { return false; }};
+    detail::period_search run{p, seed, effort, [&](const periodic_pattern& one) { found.all.push_back(one); }, {}};
     run.run();
     found.best = run.best();
     return found;
@@ -182,9 +181,9 @@ TEST_CASE("a search may be stopped at any moment") {
         const auto p =
             testing::make_random_problem(random, {.ranks = 4, .stages = 6, .microbatches = 8, .cells = 24}).problem;
         std::size_t count = 0;
+        const stop_when enough{[&] { return ++count > asked; }};
         detail::period_search run{p, 1, 10'000,
-                                  [&](const periodic_pattern& one) { CHECK(is_valid(p, repeat(p, one))); },
-                                  [&] { return ++count > asked; }};
+                                  [&](const periodic_pattern& one) { CHECK(is_valid(p, repeat(p, one))); }, enough};
         run.run();
     }
 }

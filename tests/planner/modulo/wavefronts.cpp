@@ -97,11 +97,12 @@ TEST_CASE("every step in slots is valid, and the effort limit is kept") {
             return objective_of(p, s);
         };
         const auto cost = 12 * p.graph.cells();
-        CHECK(detail::search_wavefronts(p, 3 * cost, take, [] { return false; }) == 3 * cost);
+        CHECK(detail::search_wavefronts(p, 3 * cost, take, {}) == 3 * cost);
         CHECK(made <= 3);
         found += made;
-        CHECK(detail::search_wavefronts(p, 0, take, [] { return false; }) == cost);
-        CHECK(detail::search_wavefronts(p, 3 * cost, take, [] { return true; }) == 0);
+        CHECK(detail::search_wavefronts(p, 0, take, {}) == cost);
+        const stop_when at_once{[] { return true; }};
+        CHECK(detail::search_wavefronts(p, 3 * cost, take, at_once) == 0);
     }
     CHECK(found > 20);
 }

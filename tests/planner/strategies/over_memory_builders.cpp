@@ -101,7 +101,8 @@ TEST_CASE("a stopped search for transfers has made one attempt") {
     detail::offload_search<any_graph> whole{p, may_offload};
     whole.run(computations);
     detail::offload_search<any_graph> stopped{p, may_offload};
-    stopped.run(computations, [] { return true; });
+    const stop_when at_once{[] { return true; }};
+    stopped.run(computations, at_once);
     CHECK(stopped.spent() > 0);
     CHECK(2 * stopped.spent() < whole.spent());
     CHECK(whole.value() <= stopped.value());
@@ -116,8 +117,7 @@ TEST_CASE("an abandoned search for transfers makes none") {
     source.request_stop();
     const auto token = source.get_token();
     detail::offload_search<any_graph> abandoned{p, may_offload};
-    abandoned.run(
-        computations, [] { return false; }, stop_check{token});
+    abandoned.run(computations, {}, stop_check{token});
     CHECK(abandoned.spent() == 0);
     CHECK(abandoned.value().is_unlimited());
     const auto built = pipe_offload(p, stop_check{token});

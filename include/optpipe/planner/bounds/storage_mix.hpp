@@ -2,10 +2,10 @@
 
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
 #include <concepts>
-#include <functional>
 
 namespace optpipe {
 
@@ -13,14 +13,14 @@ namespace optpipe {
 /// smaller one. Takes milliseconds to a second, limited by `work`, the approximate number of matrix and knapsack
 /// entries that are read per rank. For problems that `validate` accepts.
 ///
-/// `stop()` is polled; the result is then the largest objective refuted until then. Deterministic if `stop()` never
-/// returns true.
-[[nodiscard]] duration storage_mix_bound(const problem& p, duration known, const std::function<bool()>& stop = {},
+/// `stop` is polled; the result is then the largest objective refuted until then. Deterministic if `stop` never returns
+/// true.
+[[nodiscard]] duration storage_mix_bound(const problem& p, duration known, stop_check stop = {},
                                          double work = 1.5e8);
 /// `storage_mix_bound` for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
-    storage_mix_bound(const basic_problem<Graph>& p, duration known, const std::function<bool()>& stop = {},
+    storage_mix_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {},
                       double work = 1.5e8) {
     return storage_mix_bound(to_problem(p), known, stop, work);
 }
@@ -76,7 +76,7 @@ public:
 
     /// A lower bound on the objective, at least `known`. Shares are integral numbers of microbatches: a part of `work`
     /// goes to branch and bound, the least bound first.
-    double solve(double work, const std::function<bool()>& stop) {
+    double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;
         const auto add = [&](node child, double most_work) {
@@ -94,7 +94,7 @@ public:
             const node least = std::move(open.back());
             open.pop_back();
             const auto branch = most_fractional(least.shares);
-            if (branch == least.shares.size() || done_ >= tree_work || (stop && stop())) return least.bound;
+            if (branch == least.shares.size() || done_ >= tree_work || stop()) return least.bound;
             auto fewer = least;
             fewer.high[branch] = std::floor(least.shares[branch]);
             add(std::move(fewer), tree_work);
@@ -139,8 +139,8 @@ private:
         return branch;
     }
     /// Raises the bound of the current node, and sets its shares. Columns stay for later nodes.
-    void solve_node(double most_work, const std::function<bool()>& stop) {
-        const auto is_late = [&] { return done_ >= most_work || (stop && stop()); };
+    void solve_node(double most_work, stop_check stop) {
+        const auto is_late = [&] { return done_ >= most_work || stop(); };
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
             master_.set_column_bounds(share_columns_[i], at_.low[i] / count_, at_.high[i] / count_);
         at_.shares = at_.low; // nothing to branch on, unless solved
@@ -562,15 +562,14 @@ private:
 
 } // namespace detail
 
-OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, const std::function<bool()>& stop,
-                                          double work) {
+OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, stop_check stop, double work) {
     if (known.is_unlimited() || known <= duration{}) return known;
     const auto relaxed = without_storage(p, storage_relaxation::smallest_rest);
     const bool span = p.objective == objective_kind::span;
     const bool one_copy = shares_engine(p.transfer) || shares_channel(p.transfer);
     const auto step = time_windows<any_graph>::step(relaxed);
     // The drain of the last ranks bounds most problems, and a rank that refutes more shortens the work on the others.
-    for (std::size_t i = p.graph.ranks(); i-- > 0 && !(stop && stop());) {
+    for (std::size_t i = p.graph.ranks(); i-- > 0 && !stop();) {
         const rank r{i};
         const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);
         if (needs.options.empty()) continue;

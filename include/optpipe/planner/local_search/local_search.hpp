@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/planner/local_search/annealer.hpp"
 #include "optpipe/planner/local_search/parameters.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
@@ -27,7 +28,8 @@ struct local_search_options {
 inline void local_search(search_state& state, const local_search_options& options = {}) {
     if (!state.incumbent()) {
         const adaptive_builder<> quick{.effort = 1};
-        const auto built = quick(state.problem(), [&] { return state.done(); });
+        const stop_when done{[&] { return state.done(); }};
+        const auto built = quick(state.problem(), done);
         if (!built) return;
         state.offer(*built, "adaptive");
     }

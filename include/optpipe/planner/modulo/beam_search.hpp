@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/modulo/parameters.hpp"
 #include "optpipe/planner/modulo/pattern.hpp"
@@ -47,7 +48,7 @@ public:
             }
     }
 
-    template <class Stop> [[nodiscard]] std::optional<periodic_pattern> run(const Stop& stop) {
+    [[nodiscard]] std::optional<periodic_pattern> run(stop_check stop = {}) {
         if (!fitter_.possible()) return std::nullopt;
         std::vector<std::size_t> beam{none};
         for (std::size_t i = p_.graph.stages(); i-- > 0;) {

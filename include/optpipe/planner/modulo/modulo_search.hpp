@@ -30,19 +30,20 @@ struct modulo_options {
 ///
 /// Offers every schedule found; returns when the search is done or the effort is spent.
 inline void modulo_search(search_state& state, const modulo_options& options = {}) {
+    const stop_when done{[&] { return state.done(); }};
     std::size_t spent = 0;
     if (detail::applies_wavefronts(state.problem()))
         spent = detail::search_wavefronts(
             state.problem(), options.effort / 2,
-            [&](const schedule& found) { return state.offer(found, "wavefronts"); }, [&] { return state.done(); },
-            options.with.wavefronts, stop_check{state.limits().abandon});
+            [&](const schedule& found) { return state.offer(found, "wavefronts"); }, done, options.with.wavefronts,
+            stop_check{state.limits().abandon});
     if (state.done() || spent >= options.effort) return;
     detail::steady_state run{state, options.with.steady};
     detail::period_search search{run.reduced(),
                                  options.seed,
                                  options.effort - spent,
                                  [&](const periodic_pattern& found) { run.offer(found); },
-                                 [&] { return state.done(); },
+                                 done,
                                  options.with.period};
     search.run();
     if (!state.done()) run.finish(options.improve);

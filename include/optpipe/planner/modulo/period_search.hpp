@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/modulo/beam_search.hpp"
 #include "optpipe/planner/modulo/parameters.hpp"
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,12 +21,13 @@ namespace optpipe::detail {
 /// upward until a pattern is found, then bisects between the longest period without a pattern and the shortest one with
 /// a pattern, with growing beams.
 ///
-/// Every pattern goes to `take(const periodic_pattern&)`. `Stop` is polled between stages.
-template <class Take, class Stop> class period_search {
+/// Every pattern goes to `take`. `stop` is polled between stages.
+class period_search {
 public:
-    period_search(const problem& p, std::uint64_t seed, std::size_t effort, Take take, Stop stop,
+    period_search(const problem& p, std::uint64_t seed, std::size_t effort,
+                  std::function<void(const periodic_pattern&)> take, stop_check stop,
                   const period_parameters& with = {})
-        : p_{p}, with_{with}, random_{seed}, effort_{effort}, take_{std::move(take)}, stop_{std::move(stop)},
+        : p_{p}, with_{with}, random_{seed}, effort_{effort}, take_{std::move(take)}, stop_{stop},
           load_{p.busiest_work()} {
         const auto most = std::min(with_.max_periodicity, p.graph.microbatches());
         for (std::size_t periodicity = 1; periodicity <= most; ++periodicity)
@@ -60,7 +63,8 @@ private:
         const auto width = std::min(factor * with_.first_width << round / 2, with_.max_width);
         const auto attempts = std::min(factor * with_.first_attempts << (round + 1) / 2, with_.max_attempts);
         beam_search beam{p_, period, {at.periodicity, at.eager, width, attempts, random_.next()}};
-        const auto found = beam.run([&] { return spent_ + beam.work() >= effort_ || stop_(); });
+        const stop_when exhausted{[&] { return spent_ + beam.work() >= effort_ || stop_(); }};
+        const auto found = beam.run(exhausted);
         spent_ += beam.work() + p_.graph.stages();
         if (!found) return false;
         at.best = std::min(at.best, period);
@@ -106,8 +110,8 @@ private:
     period_parameters with_;
     random_numbers random_;
     std::size_t effort_;
-    Take take_;
-    Stop stop_;
+    std::function<void(const periodic_pattern&)> take_;
+    stop_check stop_;
     duration load_;
     std::vector<track> tracks_{};
     std::size_t spent_ = 0;

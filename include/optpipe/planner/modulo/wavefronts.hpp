@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 namespace optpipe::detail {
@@ -90,11 +91,11 @@ struct wavefronts {
 }
 
 /// Tries spacings from the least on, then placements of weight gradients, each on the complete step. Every schedule is
-/// passed to `take(const schedule&)`, which returns its objective. `stop()` is polled between attempts, `abandon`
-/// within an attempt. Returns the effort spent, in the units of `modulo_options`; at least one attempt is made.
-template <class Take, class Stop>
-std::size_t search_wavefronts(const problem& p, std::size_t effort, Take take, Stop stop,
-                              const wavefront_parameters& with = {}, stop_check abandon = {}) {
+/// passed to `take`, which returns its objective. `stop` is polled between attempts, `abandon` within an attempt.
+/// Returns the effort spent, in the units of `modulo_options`; at least one attempt is made.
+inline std::size_t search_wavefronts(const problem& p, std::size_t effort,
+                                     const std::function<duration(const schedule&)>& take, stop_check stop,
+                                     const wavefront_parameters& with = {}, stop_check abandon = {}) {
     const auto stages = static_cast<double>(p.graph.stages());
     const auto least = least_spacing(p);
     const std::size_t cost = with.attempt_effort * p.graph.cells();

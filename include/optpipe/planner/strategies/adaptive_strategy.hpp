@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
@@ -35,7 +36,7 @@ struct adaptive_strategy {
         build.effort = std::min(options.effort, most_effort);
         build.seed = options.seed;
         build.bound = state.bound();
-        const auto stop = [&] { return state.done() || !state.has_time_for(last_passes); };
+        const stop_when stop{[&] { return state.done() || !state.has_time_for(last_passes); }};
         if (const auto built = build(state.problem(), stop)) state.offer(*built, name);
     }
 };

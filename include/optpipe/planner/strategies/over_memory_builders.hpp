@@ -146,7 +146,8 @@ private:
     duration value_of(const schedule& made) {
         if (finished() || !(objective_of(p_, made) < state_.target())) return duration::unlimited();
         offload_search<any_graph> search{p_, may_offload_};
-        search.run(order_of(made), [this] { return state_.done(); });
+        const stop_when done{[this] { return state_.done(); }};
+        search.run(order_of(made), done);
         spent_ += search.spent();
         const auto value = search.value();
         if (!value.is_unlimited()) state_.offer(std::move(search).take(), name);

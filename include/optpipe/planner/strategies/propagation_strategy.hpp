@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
@@ -58,7 +59,8 @@ private:
         return steps;
     }
     [[nodiscard]] static duration bound_by(const search_state& state) {
-        return propagation_bound(state.problem(), state.bound(), precision, [&] { return state.done(); });
+        const stop_when done{[&] { return state.done(); }};
+        return propagation_bound(state.problem(), state.bound(), precision, done);
     }
 
     mutable std::atomic<bool> complete_{false};

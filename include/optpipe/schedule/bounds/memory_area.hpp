@@ -2,6 +2,7 @@
 
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -9,7 +10,6 @@
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <vector>
 
@@ -108,11 +108,8 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
 /// `fits(T)` is false only if no schedule has an objective of at most T.
 template <pipeline_graph Graph> class memory_area_test {
 public:
-    constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links)
-        : memory_area_test{p, with_links, [] { return false; }} {}
-    /// `stop()` is polled between the ranks; ranks left out are treated as if their memory were unlimited.
-    template <std::predicate Stop>
-    constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links, Stop stop)
+    /// `stop` is polled between the ranks; ranks left out are treated as if their memory were unlimited.
+    constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links, stop_check stop = {})
         : p_{&p}, with_links_{with_links}, paths_{paths_of(p)}, stages_{stages_by_rank(p.graph)},
           slack_{tolerance{}.at(p.memory_scale())} {
         const bool span = p.objective == objective_kind::span;
@@ -288,13 +285,14 @@ private:
 
 } // namespace detail
 
-/// The largest objective that memory × time refutes, to `precision`; 0 if no memory is limited, unlimited if no
-/// schedule is valid. For problems that `validate` accepts.
+/// The largest objective that memory × time refutes; 0 if no memory is limited, unlimited if no schedule is valid. For
+/// problems that `validate` accepts.
 ///
-/// `stop()` is polled; the result is then the largest objective refuted until then.
-template <pipeline_graph Graph, std::predicate Stop>
-[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links, Stop stop,
-                                                   double precision = 1e-10) {
+/// `stop` is polled; the result is then the largest objective refuted until then.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links,
+                                                   stop_check stop = {}) {
+    constexpr double precision = 1e-10; // far below any tolerance
     const detail::memory_area_test<Graph> test{p, with_links, stop};
     if (!test.bounds_anything()) return {};
     duration refuted{};
@@ -305,12 +303,6 @@ template <pipeline_graph Graph, std::predicate Stop>
         (test.fits(middle) ? open : refuted) = middle;
     }
     return refuted;
-}
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links,
-                                                   double precision = 1e-10) {
-    return memory_area_bound(
-        p, with_links, [] { return false; }, precision);
 }
 
 } // namespace optpipe

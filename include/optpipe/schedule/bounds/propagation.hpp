@@ -2,11 +2,10 @@
 
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
 #include <concepts>
-#include <functional>
-#include <utility>
 
 namespace optpipe {
 
@@ -15,15 +14,14 @@ namespace optpipe {
 /// machine, memory) that needs no decisions. They count the forwards, gradients and weight gradients of a stage that
 /// have run, and don't distinguish microbatches.
 ///
-/// `stop()` is polled; the result is then the largest objective refuted until then.
+/// `stop` is polled; the result is then the largest objective refuted until then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
-                                         std::function<bool()> stop = {});
+                                         stop_check stop = {});
 /// `propagation_bound` for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
-    propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8,
-                      std::function<bool()> stop = {}) {
-    return propagation_bound(to_problem(p), known, precision, std::move(stop));
+    propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8, stop_check stop = {}) {
+    return propagation_bound(to_problem(p), known, precision, stop);
 }
 
 } // namespace optpipe
@@ -40,6 +38,7 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 #include <array>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -49,10 +48,10 @@ namespace detail {
 /// orders on every device) until there is a contradiction or a fixed point.
 class root_propagation {
 public:
-    /// `passes` limits the passes over all operations. After them, or once `stop()` returns true, nothing more is
+    /// `passes` limits the passes over all operations. After them, or once `stop` returns true, nothing more is
     /// refuted.
-    root_propagation(const chain_system& c, std::size_t passes, std::function<bool()> stop = {})
-        : c_{&c}, passes_{passes}, stop_{std::move(stop)} {
+    root_propagation(const chain_system& c, std::size_t passes, stop_check stop = {})
+        : c_{&c}, passes_{passes}, stop_{stop} {
         by_time_[0].resize(c.length.size() * c.count);
         std::iota(by_time_[0].begin(), by_time_[0].end(), std::size_t{0});
         by_time_[1] = by_time_[0];
@@ -87,7 +86,7 @@ public:
 private:
     /// Whether propagation was stopped; nothing is propagated then.
     bool is_stopped() {
-        if (stop_ && stop_()) passes_ = 0;
+        if (stop_()) passes_ = 0;
         return passes_ == 0;
     }
 
@@ -219,7 +218,7 @@ private:
 
     const chain_system* c_;
     std::size_t passes_;
-    std::function<bool()> stop_;
+    stop_check stop_;
     deductions* d_ = nullptr;
     completion_tree tree_{};
     std::vector<char> active_{};
@@ -252,14 +251,12 @@ inline std::size_t affordable_passes(const chain_system& c) {
 
 } // namespace detail
 
-OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, double precision,
-                                          std::function<bool()> stop) {
+OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, double precision, stop_check stop) {
     if (known.is_unlimited()) return known;
     if (!is_described_by_costs(p))
-        return propagation_bound(without_storage(p, storage_relaxation::fastest_transfer), known, precision,
-                                 std::move(stop));
+        return propagation_bound(without_storage(p, storage_relaxation::fastest_transfer), known, precision, stop);
     const auto c = detail::chain_system::of(p);
-    detail::root_propagation propagation{c, detail::affordable_passes(c), std::move(stop)};
+    detail::root_propagation propagation{c, detail::affordable_passes(c), stop};
     double refuted = std::max(known.value(), c.length.front());
     for (const std::size_t reference : detail::references(c)) {
         detail::deductions open{c, reference};

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/bounds/memory_area.hpp"
@@ -13,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <vector>
 
@@ -172,8 +172,8 @@ constexpr structural_bounds strongest(const structural_bounds& a, const structur
 namespace detail {
 
 /// Contract: stashes are only kept or offloaded as a whole.
-template <pipeline_graph Graph, std::predicate Stop>
-constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, Stop stop) {
+template <pipeline_graph Graph>
+constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, stop_check stop) {
     structural_bounds bounds;
     const bool span = p.objective == objective_kind::span;
     const auto paths = paths_of(p);
@@ -206,18 +206,15 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, Sto
 /// offloaded as a whole. O(ranks × stages × microbatches) for `span`, O(stages × microbatches) times a logarithm for
 /// `makespan`.
 ///
-/// `stop()` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
-template <pipeline_graph Graph, std::predicate Stop>
-[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, Stop stop) {
+/// `stop` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
     auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
     // Otherwise the two relaxations are the same, or the first is `p` itself.
     if (!is_described_by_costs(p) && offloads_anything(p) && !stop())
         bounds = detail::strongest(
             bounds, detail::relaxed_bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop));
     return bounds;
-}
-template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p) {
-    return bounds_of(p, [] { return false; });
 }
 
 /// The cheap bounds and propagation: milliseconds up to 8×16, a second or two for 32 ranks and 128 microbatches.
@@ -229,7 +226,7 @@ template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of
 }
 
 #if defined(OPTPIPE_COMPILED) // defined in the library
-[[nodiscard]] structural_bounds bounds_of(const problem& p);
+[[nodiscard]] structural_bounds bounds_of(const problem& p, stop_check stop = {});
 [[nodiscard]] structural_bounds strong_bounds_of(const problem& p);
 #endif
 

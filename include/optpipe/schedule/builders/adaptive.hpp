@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
@@ -16,7 +17,6 @@
 
 #include <algorithm>
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -49,13 +49,10 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
         return {{{"effort", &adaptive_builder::effort}}};
     }
 
+    /// `stop` is polled; once it is true, the best order found until then is returned.
     template <pipeline_graph Graph>
-    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
-        return (*this)(p, [] { return false; });
-    }
-    /// `stop()` is polled; once it is true, the best order found until then is returned.
-    template <pipeline_graph Graph, std::predicate Stop>
-    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p, Stop stop) const {
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
+                                                                   stop_check stop = {}) const {
         const auto allowed = restrict_offloading(p, policy);
         const auto least = least_memory(allowed);
         if (const auto why = lacking(allowed, least, &least_memory_result::lower_bound,
@@ -79,21 +76,23 @@ private:
     static constexpr std::string_view infeasible = "no schedule exists, not even with one microbatch at a time";
     static constexpr std::string_view found_none = "found no schedule, though none is proven infeasible";
 
-    template <pipeline_graph Graph, class Stop>
-    constexpr void search(const basic_problem<Graph>& p, bool may_stay, const Stop& stop,
+    template <pipeline_graph Graph>
+    constexpr void search(const basic_problem<Graph>& p, bool may_stay, stop_check stop,
                           best_order<Graph>& best) const {
         const auto known = bound > duration{} ? bound : bounds_of(p, stop).best();
         constexpr double rounding = 1e-9;
-        const auto halt = [&, proven = (1.0 + rounding) * known] { return stop() || best.value() <= proven; };
+        const auto proven = (1.0 + rounding) * known;
+        const stop_when is_proven{[&] { return stop() || best.value() <= proven; }};
+        const stop_check halt{is_proven};
         if (may_stay && !halt()) best.offer(gpipe(p.graph));
         if (may_stay && !halt() && one_stage_per_rank(p.graph)) best.offer(one_forward_one_backward(p.graph));
         if (halt()) return;
         const auto facts = make_dispatch_facts(p, policy);
-        dispatch_search<Graph, decltype(halt)>{p, facts, best, halt, effort, seed}.run();
+        dispatch_search<Graph>{p, facts, best, halt, effort, seed}.run();
     }
     /// Searches with each option; they share the effort.
-    template <pipeline_graph Graph, class Stop>
-    constexpr void search_by_option(const basic_problem<Graph>& p, bool may_stay, const Stop& stop,
+    template <pipeline_graph Graph>
+    constexpr void search_by_option(const basic_problem<Graph>& p, bool may_stay, stop_check stop,
                                     best_order<Graph>& best) const {
         if (may_stay)
             if (const auto made = adapipe(p)) best.offer(*made);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/dispatch_facts.hpp"
 #include "optpipe/schedule/construct/dispatch_options.hpp"
@@ -12,7 +13,6 @@
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -59,12 +59,9 @@ public:
     /// Deterministic work: number of operations, ranks, stages and stashes visited.
     [[nodiscard]] constexpr std::size_t work() const { return visits_per_start * started_.size() + work_; }
 
-    /// All operations in the order in which they started; fewer than a step has after a deadlock.
-    [[nodiscard]] constexpr operation_list<Graph> run() {
-        return run([] { return false; });
-    }
-    /// `stop()` is polled; once it is true, the result is only the beginning of an order.
-    template <std::predicate Stop> [[nodiscard]] constexpr operation_list<Graph> run(const Stop& stop) {
+    /// All operations in the order in which they started; fewer than a step has after a deadlock. `stop` is polled;
+    /// once it is true, the result is only the beginning of an order.
+    [[nodiscard]] constexpr operation_list<Graph> run(stop_check stop = {}) {
         constexpr std::size_t between_looks = 1024; // some tenths of a millisecond
         started_.reserve(5 * p_->graph.stages() * count_);
         for (const rank r : p_->graph.all_ranks())

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
 #include "optpipe/schedule/construct/dispatch.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -71,12 +72,12 @@ struct dispatch_search_parameters {
 };
 
 /// Searches for the run of a dispatcher that gives the shortest step: first its parameters, one after the other, as
-/// long as that helps; then random exceptions to its rules, kept unless they are worse. `Stop` is polled between runs,
+/// long as that helps; then random exceptions to its rules, kept unless they are worse. `stop` is polled between runs,
 /// and in them.
-template <pipeline_graph Graph, class Stop> class dispatch_search {
+template <pipeline_graph Graph> class dispatch_search {
 public:
     constexpr dispatch_search(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
-                              best_order<Graph>& best, const Stop& stop, std::size_t effort, std::uint64_t seed)
+                              best_order<Graph>& best, stop_check stop, std::size_t effort, std::uint64_t seed)
         : p_{p}, facts_{facts}, best_{best}, stop_{stop}, effort_{effort}, random_{seed}, hints_{p.graph} {
         for (const auto decision : facts.decision)
             offloads_ = offloads_ || decision != offload_decision::forbid;
@@ -201,7 +202,7 @@ private:
     const basic_problem<Graph>& p_;
     const dispatch_facts<Graph>& facts_;
     best_order<Graph>& best_;
-    const Stop& stop_;
+    stop_check stop_;
     std::size_t effort_;
     random_numbers random_;
     bool offloads_ = false;

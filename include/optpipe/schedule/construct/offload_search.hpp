@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -62,13 +61,9 @@ public:
             limited_ = limited_ || !p.memory_limit[r].is_unlimited();
     }
 
-    constexpr void run(const basic_order<Graph>& computations) {
-        run(computations, [] { return false; });
-    }
-    /// `stop()` is polled between attempts, and in them; at least one order is tried. `abandon` also interrupts the
+    /// `stop` is polled between attempts, and in them; at least one order is tried. `abandon` also interrupts the
     /// first attempt; then there may be no order to take.
-    template <std::predicate Stop>
-    constexpr void run(const basic_order<Graph>& computations, Stop stop, stop_check abandon = {}) {
+    constexpr void run(const basic_order<Graph>& computations, stop_check stop = {}, stop_check abandon = {}) {
         abandon_ = abandon;
         const auto free = without_limits(p_);
         auto timed = *simulate(free, computations);
@@ -112,8 +107,7 @@ private:
     /// As published, stashes that are back within three round trips stay; if that isn't enough, all others that can be
     /// in time are offloaded. If computations must wait in any case, only the order of a plan matters, not its times: a
     /// plan slowed down until the engines can do all transfers is then better than one that drops some.
-    template <class Stop>
-    constexpr void place(basic_schedule<Graph>& computations, duration undelayed, const Stop& stop) {
+    constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
         const auto attempt = [&](const offload_placer<Graph>& placer, const basic_schedule<Graph>& around,
@@ -166,7 +160,7 @@ private:
         return result;
     }
 
-    template <class Stop> constexpr void offer(const basic_schedule<Graph>& planned, const Stop& stop) {
+    constexpr void offer(const basic_schedule<Graph>& planned, stop_check stop) {
         per_rank<std::vector<operation>> lanes(p_.graph.ranks());
         basic_order<Graph> as_planned{p_.graph, {}};
         for (const auto& timed : planned.operations) {

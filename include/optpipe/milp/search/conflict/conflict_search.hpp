@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/learning/luby.hpp"
 #include "optpipe/learning/vsids.hpp"
 #include "optpipe/milp/bytes.hpp"
@@ -110,8 +111,7 @@ public:
 
     /// Searches for a point below the cutoff, under an assumption if there is one. After `point`, the bounds are those
     /// of the point until the next call.
-    template <class Stop>
-    search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, Stop stop) {
+    search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, stop_check stop = {}) {
         restart();
         const auto end = conflicts_ + conflict_budget;
         std::size_t until_restart = restart_length();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/milp/search/conflict/conflict_search.hpp"
 #include "optpipe/milp/search/context.hpp"
 #include "optpipe/milp/search/memory_share.hpp"
@@ -178,7 +179,8 @@ private:
     void run_for_point(std::size_t visits) {
         const auto before = search_.conflicts();
         const auto last_visit = effort() + visits;
-        const auto outcome = search_.run(with_.conflicts_for_point, {}, [&] { return is_over(last_visit); });
+        const stop_when over{[&] { return is_over(last_visit); }};
+        const auto outcome = search_.run(with_.conflicts_for_point, {}, over);
         context_->limits->count_conflicts(search_.conflicts() - before);
         if (outcome != search_outcome::budget) digest(outcome);
     }
@@ -189,13 +191,13 @@ private:
         return effort() >= last_visit || is_wanted() || context_->limits->over();
     }
     search_outcome run_once(std::size_t conflicts, std::size_t last_visit) {
-        const auto stop = [&] { return is_over(last_visit); };
-        if (!lifting_) return search_.run(conflicts, {}, stop);
+        const stop_when over{[&] { return is_over(last_visit); }};
+        if (!lifting_) return search_.run(conflicts, {}, over);
         const auto& d = search_.engine().bounds();
         search_.restart();
         const double low = d.lower(scaled_->objective);
         const double target = std::min(low + std::floor(stretch_) - 1.0, d.upper(scaled_->objective) - 1.0);
-        return search_.run(conflicts, at_most(scaled_->objective, std::max(target, low)), stop);
+        return search_.run(conflicts, at_most(scaled_->objective, std::max(target, low)), over);
     }
     void digest(search_outcome outcome) {
         switch (outcome) {
