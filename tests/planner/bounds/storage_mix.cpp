@@ -1,5 +1,6 @@
 #include "optpipe/planner/bounds/storage_mix.hpp"
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/planner/bounds/lower_bound.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "oracle/exhaustive.hpp"
@@ -13,14 +14,13 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
-#include <functional>
 
 namespace {
 
 using oracle::four_options;
 using namespace optpipe::literals;
 
-optpipe::duration mix_bound(const optpipe::problem& p, const std::function<bool()>& stop = {}) {
+optpipe::duration mix_bound(const optpipe::problem& p, optpipe::stop_check stop = {}) {
     return storage_mix_bound(p, bounds_of(p).best(), stop);
 }
 
@@ -109,6 +109,7 @@ TEST_CASE("the storage mix sees what recomputation costs") {
         list.erase(list.begin() + 1, list.begin() + 3);
     CHECK(mix_bound(less).value() > mix_bound(p).value() + 1.0);
     // If stopped at once, it is the bound of the relaxations.
-    CHECK(mix_bound(p, [] { return true; }) <= bounds_of(p).best());
+    const optpipe::stop_when at_once{[] { return true; }};
+    CHECK(mix_bound(p, at_once) <= bounds_of(p).best());
     CHECK(mix_bound(p) == mix_bound(p));
 }
