@@ -48,6 +48,7 @@ TEST_CASE("a pattern that is repeated is a valid schedule in the memory it says,
     std::size_t with_transfers = 0;
     std::size_t recomputed = 0;
     std::size_t recomputed_ahead = 0;
+    std::size_t refilled_with_options = 0;
     std::size_t patterns = 0;
     for (std::uint64_t seed = 1; seed <= 120; seed += oracle::stride(3)) {
         CAPTURE(seed);
@@ -77,6 +78,7 @@ TEST_CASE("a pattern that is repeated is a valid schedule in the memory it says,
                     if (!completed) continue;
                     const auto judged = oracle::judge(p, *completed);
                     CHECK_MESSAGE(judged.valid(), judged.text());
+                    refilled_with_options += refill && !is_described_by_costs(p) ? 1 : 0;
                     if (ahead == 0.0 && !refill) CHECK(judged.objective <= doctest::Approx(verdict.objective));
                 }
             for (const stage s : p.graph.all_stages())
@@ -92,6 +94,7 @@ TEST_CASE("a pattern that is repeated is a valid schedule in the memory it says,
     CHECK(with_transfers >= oracle::random_cases(16));
     CHECK(recomputed >= oracle::random_cases(10));
     CHECK(recomputed_ahead >= oracle::random_cases(8));
+    CHECK(refilled_with_options >= oracle::random_cases(8));
 }
 
 TEST_CASE("without a limit of memory the busiest rank is never idle") {
