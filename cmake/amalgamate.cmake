@@ -2,7 +2,8 @@
 #
 # Writes one header that holds HEADER and all of this library that it includes, for projects that take single files. What
 # is not ours (the standard library, Eigen, oneTBB, nlohmann-json) stays an include, under the conditions of the sources:
-# OPTPIPE_HAS_JSON and OPTPIPE_HAS_MILP turn on what needs it.
+# the solver and plan() are there if the compiler finds Eigen and oneTBB, unless OPTPIPE_HAS_MILP is 0; OPTPIPE_HAS_JSON turns
+# on what needs nlohmann-json.
 #
 # Each header is inserted where it is included first, between guards of its own. One that was first included under a
 # condition is inserted again where it is included without it; the guards keep the second from being read twice.
