@@ -6,6 +6,7 @@
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -176,27 +177,17 @@ private:
     };
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
+    /// Only links that ranks share have channels; otherwise, the engines of the rank are enough.
     void number_channels(const problem& p) {
-        channel_.assign(2 * at(ranks_), none);
-        const bool full = !shares_channel(p.transfer);
+        std::vector<id> numbers(2 * p.transfer.link.size(), none);
         for (const rank r : p.graph.all_ranks()) {
-            id first = none;
-            bool shared = false;
-            for (const rank other : p.graph.all_ranks()) {
-                if (p.transfer.link[other] != p.transfer.link[r] || other == r) continue;
-                shared = true;
-                if (other < r && first == none) first = static_cast<id>(other.value());
-            }
-            const bool alone = !shared;
-            one_engine_.push_back(shares_engine(p.transfer) || (alone && !full));
-            if (alone) continue;
-            auto* own = &channel_[2 * r.position()];
-            if (first != none) {
-                own[0] = channel_[2 * at(first)];
-                own[1] = channel_[2 * at(first) + 1];
-            } else {
-                own[0] = channels_++;
-                own[1] = full ? channels_++ : own[0];
+            const auto& links = p.transfer.link;
+            const bool alone = std::count(links.begin(), links.end(), links[r]) == 1;
+            one_engine_.push_back(shares_engine(p.transfer) || (alone && shares_channel(p.transfer)));
+            for (const bool inward : {false, true}) {
+                id& number = numbers[host_channel_of(p.transfer, r, inward)];
+                if (!alone && number == none) number = channels_++;
+                channel_.push_back(number);
             }
         }
     }

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace optpipe::detail {
@@ -49,15 +49,17 @@ public:
         const id s = p_->stage_of(i);
         const id old = lanes_->storage(i);
         if (option == old) return false;
-        const auto take = [&] {
-            if (p_->option(s, option).recomputes && !p_->option(s, old).recomputes &&
-                !place_recompute(i, option, random))
-                return false;
-            lanes_->set_storage(i, option);
-            return true;
-        };
-        const bool begins_to_offload = p_->option(s, option).offloads && !p_->option(s, old).offloads;
-        return begins_to_offload ? place_transfers(i, option, random, take) : take();
+        const auto& now = p_->option(s, old);
+        const auto& then = p_->option(s, option);
+        std::optional<double> comes;
+        if (then.offloads && !now.offloads) {
+            comes = place_transfers(i, option, random);
+            if (!comes) return false;
+        }
+        if (then.recomputes && !now.recomputes && !place_recompute(i, option, random)) return false;
+        lanes_->set_storage(i, option);
+        if (comes) place_on_link(p_->sibling(i, operation_kind::reload), *comes);
+        return true;
     }
     /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two already
     /// are in that order.
@@ -75,7 +77,7 @@ public:
         const id here = lanes_->overflow();
         if (here == none) return false;
         const id lane = lanes_->facts((*lanes_)[here]).rank;
-        less_.clear();
+        smaller_.clear();
         for (id s = 0; s < p_->stages(); ++s) {
             const id first = p_->number(s, operation_kind::forward, 0);
             if (p_->options(s) < 2 || lanes_->facts(first).rank != lane) continue;
@@ -84,12 +86,12 @@ public:
                 if (lanes_->position(i) > here || lanes_->position(lanes_->gradient(i)) < here) continue;
                 const double now = p_->option(s, lanes_->storage(i)).left_on_device;
                 for (id option = 0; option < p_->options(s); ++option)
-                    if (p_->option(s, option).left_on_device < now) less_.push_back({i, option});
+                    if (p_->option(s, option).left_on_device < now) smaller_.push_back({i, option});
             }
         }
-        if (less_.empty()) return false;
-        const auto& [i, option] = less_[random.below(less_.size())];
-        return set_storage(i, option, random);
+        if (smaller_.empty()) return false;
+        const auto chosen = smaller_[random.below(smaller_.size())];
+        return set_storage(chosen.forward, chosen.option, random);
     }
     /// Any active operation.
     id random_operation(random_numbers& random) const {
@@ -103,6 +105,10 @@ public:
     }
 
 private:
+    struct stored_stash {
+        id forward = none;
+        id option = 0;
+    };
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
     static constexpr unsigned half = 50; ///< percent
     static constexpr double quarter = 0.25;
@@ -157,8 +163,8 @@ private:
         const id count = 1 + static_cast<id>(random.below(2));
         bool moved = false;
         for (id k = 0; k < few; ++k) {
-            const id op = forwards ? i + few - 1 - k : i + k;
-            if (lanes_->active(op)) moved = shift(op, count, forwards) || moved;
+            const id later = forwards ? i + few - 1 - k : i + k;
+            if (lanes_->active(later)) moved = shift(later, count, forwards) || moved;
         }
         return moved;
     }
@@ -168,12 +174,11 @@ private:
         const bool forwards = flip(random);
         const id count = distance(i, random);
         bool moved = false;
-        id op = i;
         for (auto few = 1 + random.below(at(p_->ranks())); few > 0; --few) {
-            const id s = p_->stage_of(op) + step;
-            if (lanes_->active(op)) moved = shift(op, count, forwards) || moved;
+            if (lanes_->active(i)) moved = shift(i, count, forwards) || moved;
+            const id s = p_->stage_of(i) + step;
             if (s < 0 || s >= p_->stages()) break;
-            op = p_->on_stage(op, step);
+            i = p_->on_stage(i, step);
         }
         return moved;
     }
@@ -216,31 +221,41 @@ private:
     }
     bool place_anew(id i, random_numbers& random) {
         lanes_->use_transfers(i, false);
-        return place_transfers(i, lanes_->storage(i), random, [&] {
-            lanes_->use_transfers(i, true);
-            return true;
-        });
+        const auto comes = place_transfers(i, lanes_->storage(i), random);
+        if (!comes) return false;
+        lanes_->use_transfers(i, true);
+        place_on_link(p_->sibling(i, operation_kind::reload), *comes);
+        return true;
     }
-    /// Places both transfers, which are inactive, in their lane and on their link. `activate()` returns whether they
-    /// become active. The reload is placed on the link after that; on a half-duplex link it comes after the offload.
-    template <class Activate> bool place_transfers(id i, id option, random_numbers& random, Activate activate) {
-        const id lane = lanes_->facts(i).rank;
-        const id ahead = p_->sibling(i, operation_kind::forward);
-        const id back = lanes_->user_of_stash(i);
-        if (lanes_->position(back) < lanes_->position(ahead)) return false; // after an earlier edit of the same move
+    /// Places both transfers, which are inactive, in their lane, and the offload on its link. Returns the time for
+    /// which the reload is to be placed on its link once both are active: on a half-duplex link it comes after the
+    /// offload. Empty if they have no place.
+    std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
-        const double length = p_->facts(in, option).duration;
-
+        const id ahead = p_->sibling(i, operation_kind::forward);
+        const id back = lanes_->user_of_stash(i);
+        if (lanes_->position(back) < lanes_->position(ahead)) return std::nullopt; // after an earlier edit of the move
+        const double leaves = place_offload(out, ahead, back, random);
+        const double comes = place_reload(in, out, back, p_->facts(in, option).duration, random);
+        if (lanes_->position(out) > lanes_->position(in)) return std::nullopt;
+        place_on_link(out, leaves);
+        return std::max(comes, leaves);
+    }
+    /// Places an offload behind the forward, or some operations later. Returns about when it starts.
+    double place_offload(id out, id ahead, id back, random_numbers& random) {
+        const id lane = lanes_->facts(ahead).rank;
         id to = lanes_->position(ahead);
         for (auto more = random.chance(with_.offload_at_once_chance) ? 0 : random.below(with_.latest_offload); more > 0;
              --more)
             to = std::min(lanes_->next(to, lane), lanes_->position(back) - 1);
-        const auto place = [&](id transfer, id after) {
-            lanes_->shift(lanes_->position(transfer), lanes_->position(transfer) > after ? after + 1 : after);
-        };
         const double leaves = std::max(times_->end(ahead), times_->start((*lanes_)[to]));
-        place(out, to);
+        place_behind(out, to);
+        return leaves;
+    }
+    /// Places a reload so that it ends when `back` starts now, or earlier. Returns about when it starts.
+    double place_reload(id in, id out, id back, double length, random_numbers& random) {
+        const id lane = lanes_->facts(back).rank;
         const auto quarters =
             random.chance(with_.reload_in_time_chance) ? 0 : random.below(with_.earliest_reload_quarters);
         const double early = length * static_cast<double>(quarters) * quarter;
@@ -251,52 +266,57 @@ private:
             if (times_->start((*lanes_)[here]) < comes) break;
             before = here;
         }
-        place(in, before - 1);
-        if (lanes_->position(out) > lanes_->position(in)) return false;
-        if (lanes_->facts(out).channel != none) place_on_link(out, leaves);
-        if (!activate()) return false;
-        if (lanes_->facts(in).channel != none) place_on_link(in, std::max(comes, leaves));
-        return true;
+        place_behind(in, before - 1);
+        return comes;
     }
-    /// Sets another storage option for one or several microbatches, or exchanges the options of two.
+    void place_behind(id i, id position) {
+        const id from = lanes_->position(i);
+        lanes_->shift(from, from > position ? position + 1 : position);
+    }
+    /// Sets another storage option for one or several stashes, or exchanges the options of two.
     bool propose_storage_move(id i, random_numbers& random) {
-        const id s = p_->stage_of(i);
-        if (p_->options(s) < 2) return false;
+        const id options = p_->options(p_->stage_of(i));
+        if (options < 2) return false;
         const id m = p_->microbatch_of(i);
-        const id any =
-            (lanes_->storage(i) + 1 + static_cast<id>(random.below(at(p_->options(s) - 1)))) % p_->options(s);
+        const id another = (lanes_->storage(i) + 1 + static_cast<id>(random.below(at(options - 1)))) % options;
         switch (draw<storage_move>(with_.storage_moves, random)) {
         case storage_move::as_neighbour:
             return p_->microbatches() > 1 &&
                    set_storage(i, lanes_->storage(at_microbatch(i, m > 0 ? m - 1 : 1)), random);
-        case storage_move::exchange: {
-            const id other = at_microbatch(i, static_cast<id>(random.below(at(p_->microbatches()))));
-            const id own = lanes_->storage(i);
-            const id others = lanes_->storage(other);
-            return set_storage(i, others, random) && set_storage(other, own, random);
-        }
-        case storage_move::in_a_row: {
-            const id last = std::min(p_->microbatches(), m + 1 + static_cast<id>(random.below(with_.most_in_a_row)));
-            bool changed = false;
-            for (id k = m; k < last; ++k)
-                changed = set_storage(at_microbatch(i, k), any, random) || changed;
-            return changed;
-        }
-        case storage_move::along_stages: { // other stages may have other options at that position
-            const id step = flip(random) ? 1 : -1;
-            bool changed = false;
-            id op = i;
-            for (auto few = 1 + random.below(with_.most_along_stages); few > 0; --few) {
-                if (any < p_->options(p_->stage_of(op))) changed = set_storage(op, any, random) || changed;
-                const id next = p_->stage_of(op) + step;
-                if (next < 0 || next >= p_->stages()) break;
-                op = p_->on_stage(op, step);
-            }
-            return changed;
-        }
+        case storage_move::exchange: return exchange_storage(i, random);
+        case storage_move::in_a_row: return set_storage_in_a_row(i, another, random);
+        case storage_move::along_stages: return set_storage_along_stages(i, another, random);
         case storage_move::of_one: break;
         }
-        return set_storage(i, any, random);
+        return set_storage(i, another, random);
+    }
+    /// Exchanges the options of two microbatches.
+    bool exchange_storage(id i, random_numbers& random) {
+        const id other = at_microbatch(i, static_cast<id>(random.below(at(p_->microbatches()))));
+        const id own = lanes_->storage(i);
+        const id others = lanes_->storage(other);
+        return set_storage(i, others, random) && set_storage(other, own, random);
+    }
+    /// Sets the option of some consecutive microbatches.
+    bool set_storage_in_a_row(id i, id option, random_numbers& random) {
+        const id m = p_->microbatch_of(i);
+        const id last = std::min(p_->microbatches(), m + 1 + static_cast<id>(random.below(with_.most_in_a_row)));
+        bool changed = false;
+        for (id k = m; k < last; ++k)
+            changed = set_storage(at_microbatch(i, k), option, random) || changed;
+        return changed;
+    }
+    /// Sets the option on some consecutive stages that have one of this index; it may be another one there.
+    bool set_storage_along_stages(id i, id option, random_numbers& random) {
+        const id step = flip(random) ? 1 : -1;
+        bool changed = false;
+        for (auto few = 1 + random.below(with_.most_along_stages); few > 0; --few) {
+            if (option < p_->options(p_->stage_of(i))) changed = set_storage(i, option, random) || changed;
+            const id s = p_->stage_of(i) + step;
+            if (s < 0 || s >= p_->stages()) break;
+            i = p_->on_stage(i, step);
+        }
+        return changed;
     }
     id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
     /// Places a recomputation right before the gradient, or earlier but after the operation that brings the stash back.
@@ -314,13 +334,14 @@ private:
             if (here <= lanes_->position(brought)) break;
             before = here;
         }
-        const id from = lanes_->position(again);
-        lanes_->shift(from, from < before ? before - 1 : before);
+        place_behind(again, before - 1);
         return true;
     }
-    /// Places the transfer by time, between the transfers of its own rank before and after it.
+    /// Places the transfer by time, between the transfers of its own rank before and after it, if it uses a shared
+    /// link.
     void place_on_link(id transfer, double when) {
         const auto& f = lanes_->facts(transfer);
+        if (f.channel == none) return;
         const auto like = [&](id here) {
             const id i = (*lanes_)[here];
             return i != transfer && is_transfer(lanes_->facts(i).kind) && lanes_->facts(i).channel == f.channel;
@@ -338,11 +359,11 @@ private:
                 break;
             }
         id to = first;
-        for (id slot = first; slot < last; ++slot) {
-            const id i = lanes_->link_at(slot);
+        for (id position = first; position < last; ++position) {
+            const id i = lanes_->link_at(position);
             if (i == transfer || !lanes_->active(i)) continue;
             if (times_->start(i) > when) break;
-            to = slot + 1;
+            to = position + 1;
         }
         lanes_->shift_on_link(transfer, lanes_->link_position(transfer) < to ? to - 1 : to);
     }
@@ -358,7 +379,7 @@ private:
     const lane_times* times_;
     move_parameters with_;
     bool may_be_full_ = false;
-    std::vector<std::pair<id, id>> less_; ///< forwards and options
+    std::vector<stored_stash> smaller_;
 };
 
 } // namespace optpipe::detail

@@ -49,17 +49,16 @@ public:
 
     /// Moves the operation at `from` to `to` in its lane; operations between them shift.
     void shift(id from, id to) {
-        if (from < to)
-            rotate(from, from + 1, to + 1);
-        else if (to < from)
-            rotate(to, from, from + 1);
+        if (from == to) return;
+        touch(facts((*this)[from]).rank, std::min(from, to), std::max(from, to));
+        lanes_.shift(from, to);
+        restore_order(std::min(from, to), std::max(from, to) + 1);
     }
     /// Swaps the blocks [first, middle) and [middle, last) of one lane.
     void rotate(id first, id middle, id last) {
         touch(facts((*this)[first]).rank, first, last - 1);
         lanes_.rotate(first, middle, last);
-        if (keeps_fifo_) sort_microbatches(first, last);
-        if (p_->channels() > 0) refill_links(first, last);
+        restore_order(first, last);
     }
     /// Activates or deactivates the transfers of a stage and microbatch, given any of its operations.
     void use_transfers(id i, bool use) {
@@ -102,10 +101,7 @@ public:
     /// Moves a transfer on its link without renumbering microbatches.
     void shift_on_link(id i, id to) {
         const id from = link_position(i);
-        if (from < to)
-            links_.rotate(from, from + 1, to + 1);
-        else if (to < from)
-            links_.rotate(to, from, from + 1);
+        links_.shift(from, to);
         touched_links_.push_back({facts(i).channel, std::min(from, to), std::max(from, to)});
     }
 
@@ -156,15 +152,6 @@ private:
         id forward = none;
         storage_index option = 0;
     };
-    /// An active operation at its position.
-    struct placed {
-        id kind = none;
-        id position = none;
-        friend bool operator<(const placed& a, const placed& b) {
-            return a.kind != b.kind ? a.kind < b.kind : a.position < b.position;
-        }
-    };
-
     void flip(id i) {
         active_[at(i)] ^= 1;
         flipped_.push_back(i);
@@ -208,25 +195,24 @@ private:
         return memory_.find_fault(t).what == lane_memory::fault_kind::none;
     }
 
-    /// Restores the rising order of microbatches of each kind within a segment.
+    void restore_order(id first, id last) {
+        if (keeps_fifo_) sort_microbatches(first, last);
+        if (p_->channels() > 0) refill_links(first, last);
+    }
+    /// Restores the rising order of microbatches of each kind within a segment. Numbers of operations rise with the
+    /// kind and then with the microbatch.
     void sort_microbatches(id first, id last) {
         by_kind_.clear();
-        for (id position = first; position < last; ++position)
-            if (active_at(position)) by_kind_.push_back({p_->kind_number((*this)[position]), position});
-        if (by_kind_.size() > 2 || (by_kind_.size() == 2 && by_kind_[0].kind == by_kind_[1].kind))
-            std::sort(by_kind_.begin(), by_kind_.end());
-        for (std::size_t from = 0; from < by_kind_.size();) {
-            std::size_t to = from;
-            ids_.clear();
-            for (; to < by_kind_.size() && by_kind_[to].kind == by_kind_[from].kind; ++to)
-                ids_.push_back((*this)[by_kind_[to].position]);
-            if (!std::is_sorted(ids_.begin(), ids_.end())) {
-                std::sort(ids_.begin(), ids_.end());
-                for (std::size_t k = from; k < to; ++k)
-                    lanes_.replace(by_kind_[k].position, ids_[k - from]);
-            }
-            from = to;
+        ids_.clear();
+        for (id position = first; position < last; ++position) {
+            if (!active_at(position)) continue;
+            by_kind_.push_back({p_->kind_number((*this)[position]), position});
+            ids_.push_back((*this)[position]);
         }
+        std::sort(by_kind_.begin(), by_kind_.end());
+        std::sort(ids_.begin(), ids_.end());
+        for (std::size_t k = 0; k < ids_.size(); ++k)
+            lanes_.replace(by_kind_[k].second, ids_[k]);
     }
     /// Sorts the transfers of a rank on its links in the order of its lane.
     void refill_links(id first, id last) {
@@ -260,7 +246,7 @@ private:
     std::vector<range> touched_links_;
     std::vector<id> flipped_;
     std::vector<old_storage> storage_log_;
-    std::vector<placed> by_kind_;
+    std::vector<std::pair<id, id>> by_kind_; ///< kind numbers and positions
     std::vector<id> ids_;
     std::vector<id> link_positions_;
 };

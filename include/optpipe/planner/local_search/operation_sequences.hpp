@@ -51,6 +51,13 @@ public:
         std::rotate(data + first, data + middle, data + last);
         number(first, last);
     }
+    /// Moves the operation at `from` to `to`; those between them shift.
+    void shift(id from, id to) {
+        if (from < to)
+            rotate(from, from + 1, to + 1);
+        else if (to < from)
+            rotate(to, from, from + 1);
+    }
     void commit() {
         saved_.clear();
         buffer_.clear();
