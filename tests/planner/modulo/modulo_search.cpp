@@ -1,6 +1,7 @@
 #include "optpipe/planner/modulo/modulo_search.hpp"
 
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/random_cases.hpp"
@@ -10,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stop_token>
 
 using namespace optpipe;
 
@@ -91,7 +93,7 @@ TEST_CASE("slots of a period are stored in different ways where memory is short 
                 if (option.extra_work() > duration{} ? again : kept) q.storage[s].push_back(option);
         }
         search_state state{q};
-        modulo_search(state, {.seed = 1, .effort = 200'000, .improve = {}});
+        modulo_search(state, {.seed = 1, .effort = 200'000});
         REQUIRE(state.incumbent() != nullptr);
         const auto verdict = oracle::judge(q, *state.incumbent());
         CHECK_MESSAGE(verdict.valid(), verdict.text());
@@ -125,7 +127,7 @@ TEST_CASE("schedules far behind the incumbent aren't improved") {
     const auto p = linear_problem(4, 200, 4.0);
     const auto improves = [&](double slower) {
         search_state state{p};
-        modulo_search(state, {.effort = 60'000, .improve = {}});
+        modulo_search(state, {.effort = 60'000});
         detail::steady_state run{state};
         periodic_pattern pattern;
         detail::period_search search{

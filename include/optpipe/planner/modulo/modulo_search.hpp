@@ -18,15 +18,16 @@ struct modulo_options {
     std::uint64_t seed = 1;
     /// Limit of the stage placements tried while searching for periods; each takes about a quarter of a microsecond.
     std::size_t effort = 20'000'000;
-    /// Improves the schedule of the reduced problem before it is unrolled. Empty: nothing does.
+    /// Improves the schedule of the reduced problem before it is unrolled, for example with `local_search`. If empty,
+    /// the schedule is unrolled as it is.
     std::function<void(search_state&)> improve{};
     modulo_parameters with{};
 };
 
 /// Modulo scheduling. Finds the shortest period in which a few microbatches can repeat within the memory, completes the
-/// pattern with prologue and epilogue, improves these on a reduced problem with only the microbatches that they need,
-/// and unrolls the steady state to all microbatches. The effort hardly depends on the number of microbatches. Before
-/// that, it tries `wavefronts` on the complete step, whose periodicity may be large.
+/// pattern with prologue and epilogue, lets `improve` change these on a reduced problem with only the microbatches that
+/// they need, and unrolls the steady state to all microbatches. The effort hardly depends on the number of
+/// microbatches. Before that, it tries `wavefronts` on the complete step, whose periodicity may be large.
 ///
 /// Offers every schedule found; returns when the search is done or the effort is spent.
 inline void modulo_search(search_state& state, const modulo_options& options = {}) {

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/plan_result.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace optpipe {
+
+/// A partition of a model's layers among the stages of a pipeline, and its plan.
+struct partition_plan {
+    /// Index of the pipeline that the plan is for.
+    std::size_t chosen = 0;
+    /// Number of layers of each of its stages, in the order of the model.
+    std::vector<std::size_t> layers{};
+    /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
+    problem pipeline{};
+    plan_result planned{};
+    /// No schedule of any partition is shorter: the work can't be divided more evenly than equally among all ranks, and
+    /// a layer can't be divided. If all partitions were considered, the least of their bounds also counts.
+    /// `planned.bound` holds for this partition only.
+    duration bound{};
+    /// Number of partitions that were planned.
+    std::size_t tried = 0;
+    /// Seconds of the whole search; `planned.seconds` counts only those of the plan.
+    double seconds = 0.0;
+};
+
+} // namespace optpipe

@@ -1,0 +1,353 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/partition_problem.hpp"
+#include "optpipe/planner/partition/parameters.hpp"
+#include "optpipe/planner/partition/partition_plan.hpp"
+#include "optpipe/planner/partition/partition_space.hpp"
+#include "optpipe/planner/plan.hpp"
+#include "optpipe/planner/plan_options.hpp"
+#include "optpipe/planner/plan_result.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Plans partitions of the layers among the stages of the pipelines; see `plan_partition`.
+class partition_search {
+public:
+    partition_search(const partition_problem& p, const plan_options& options) : options_{options} {
+        for (const auto& each : p.pipelines)
+            pipelines_.push_back({partition_space{each, p.layers}, {}, {}, {}, {}, {}});
+        std::size_t all = 0;
+        for (const auto& each : pipelines_)
+            all += std::min(each.space.count(with_.most_listed), with_.most_listed + 1);
+        are_few_ = all <= with_.most_listed;
+    }
+
+    outcome<partition_plan> run() {
+        if (options_.time_limit) search_until_ = *options_.time_limit * with_.search_share;
+        if (const auto why = begin()) return *why;
+        bool may_have_more = search();
+        while (options_.time_limit && left().count() > 0.0 && !options_.stop.stop_requested() && !is_near_enough()) {
+            if (!plan_longer() && !may_have_more) break;
+            search_until_ = elapsed() + with_.search_share * left();
+            may_have_more = search();
+        }
+        auto& best = *std::min_element(planned_.begin(), planned_.end());
+        const auto proven = proven_bound();
+        finish(best.planned, proven);
+        const auto& space = pipelines_[best.pipeline].space;
+        return partition_plan{best.pipeline, best.layers,     space.with(best.layers), std::move(best.planned),
+                              proven,        planned_.size(), elapsed().count()};
+    }
+
+private:
+    using clock = std::chrono::steady_clock;
+    using seconds = std::chrono::duration<double>;
+
+    struct candidate {
+        std::size_t pipeline = 0;
+        layer_counts layers{};
+        plan_result planned{};
+        /// Whether all of its neighbours have been considered.
+        bool is_exhausted = false;
+        friend bool operator<(const candidate& a, const candidate& b) {
+            return a.planned.objective < b.planned.objective;
+        }
+    };
+    struct neighbour {
+        layer_counts layers{};
+        duration bound{};
+    };
+    /// One of the pipelines, and the results for it.
+    struct choice {
+        partition_space space;
+        /// Partitions that were tried, or whose bounds are known.
+        std::set<layer_counts> seen;
+        /// Partitions that weren't tried. The latest additions are behind the others; among them the least bound is
+        /// last, and of equal bounds the most even.
+        std::vector<neighbour> neighbours;
+        /// The best candidate of the pipeline, if it has one.
+        std::optional<std::size_t> best;
+        /// Time limit of its short plans, known after the first.
+        std::optional<seconds> short_limit;
+        /// Whether all of its partitions have been seen.
+        bool is_listed = false;
+    };
+
+    [[nodiscard]] auto is_late() const {
+        return stop_when{[this] { return !may_go_on(); }};
+    }
+    /// Whether `part` of the time limit has passed (never without a limit), or a stop was requested.
+    [[nodiscard]] auto is_after(seconds part) const {
+        return stop_when{
+            [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
+    }
+
+    /// Makes the first plans. If none exists, returns the refusal of the partition with the least shortage.
+    std::optional<refusal> begin() {
+        std::optional<refusal> refused;
+        std::optional<memory_size> least;
+        for (std::size_t i = 0; i < pipelines_.size(); ++i) {
+            const auto over = is_after(first_part() * static_cast<double>(i + 1));
+            for (const auto& each :
+                 pipelines_[i].space.beginnings(with_.most_neighbours, with_.most_looked_at, with_.most_fitted, over)) {
+                const auto lacks = pipelines_[i].space.shortage_of(pipelines_[i].space.with(each));
+                const auto why = lacks.all > memory_size{} ? lacks.why : try_partition(i, each);
+                if (why && (!least || lacks.all < *least)) {
+                    least = lacks.all;
+                    refused = why;
+                }
+            }
+        }
+        for (auto& each : pipelines_)
+            if (each.best) look_around(*each.best);
+        return planned_.empty() ? refused : std::nullopt;
+    }
+    /// Tries partitions while time allows, or until none is left that may be the best; false in the latter case.
+    bool search() {
+        while (may_go_on() && !is_near_enough())
+            if (!try_most_promising()) return false;
+        return true;
+    }
+
+    [[nodiscard]] seconds elapsed() const { return clock::now() - begin_; }
+    /// Contract: there is a time limit.
+    [[nodiscard]] seconds left() const { return *options_.time_limit - elapsed(); }
+    [[nodiscard]] plan_options options_for(std::optional<seconds> limit) const {
+        auto how = options_;
+        how.time_limit = limit;
+        how.start.reset();
+        how.progress = {};
+        return how;
+    }
+    /// Plans a partition; returns the refusal if there is no plan.
+    std::optional<refusal> try_partition(std::size_t pipeline, const layer_counts& layers) {
+        auto& of = pipelines_[pipeline];
+        of.seen.insert(layers);
+        auto planned = plan(of.space.with(layers), options_for(short_limit(of)));
+        if (!planned) return planned.why();
+        if (options_.time_limit && !of.short_limit) of.short_limit = time_enough(*planned);
+        effort_ += planned->why == plan_end::optimal ? with_.short_work : 1.0;
+        planned_.push_back({pipeline, layers, *std::move(planned)});
+        if (!of.best || planned_.back() < planned_[*of.best]) of.best = planned_.size() - 1;
+        return std::nullopt;
+    }
+    [[nodiscard]] std::optional<seconds> short_limit(const choice& of) const {
+        if (!options_.time_limit) return of.short_limit;
+        return of.short_limit ? std::min(*of.short_limit, std::max(left(), seconds{})) : first_part();
+    }
+    /// The time limit of the first plan of each pipeline.
+    [[nodiscard]] seconds first_part() const {
+        if (!options_.time_limit) return {};
+        return *options_.time_limit * with_.search_share / with_.first_part / static_cast<double>(pipelines_.size());
+    }
+    [[nodiscard]] seconds time_enough(const plan_result& first) const {
+        const auto near = first.objective * (1.0 + with_.nearness);
+        double took = first.seconds;
+        for (const auto& step : first.history)
+            if (step.objective <= near) took = std::min(took, step.seconds);
+        const seconds least = *options_.time_limit * with_.search_share / with_.most_plans_in_time;
+        return std::max(least, seconds{took});
+    }
+    [[nodiscard]] bool may_go_on() const {
+        if (options_.stop.stop_requested()) return false;
+        if (!options_.time_limit) return effort_ < with_.most_plans * static_cast<double>(pipelines_.size());
+        return elapsed() < search_until_;
+    }
+
+    [[nodiscard]] duration best_objective() const {
+        return std::min_element(planned_.begin(), planned_.end())->planned.objective;
+    }
+    /// Whether the best plan is within the requested gap of the bound on all partitions.
+    [[nodiscard]] bool is_near_enough() const { return (1.0 - options_.gap) * best_objective() <= proven_bound(); }
+    /// A bound on the schedules of all partitions: by their work and, if all partitions are listed, by the bound of
+    /// each. Skipped partitions have bounds of at least the best objective.
+    [[nodiscard]] duration proven_bound() const {
+        // The bound by work doesn't depend on the placements, in which the pipelines differ.
+        const auto by_work = pipelines_.front().space.bound();
+        auto least = best_objective();
+        for (const auto& each : pipelines_) {
+            if (!each.is_listed) return std::min(by_work, least);
+            for (const auto& other : each.neighbours)
+                least = std::min(least, other.bound);
+        }
+        for (const auto& each : planned_)
+            least = std::min(least, each.planned.bound);
+        return std::max(std::min(by_work, best_objective()), least);
+    }
+    /// Sets the plan's bound to the larger of two: its own and `bound`, which holds for all partitions. If a stop
+    /// request cut the search for partitions short, the request is also the plan's reason to end.
+    void finish(plan_result& best, duration bound) const {
+        best.bound = std::min(std::max(best.bound, bound), best.objective);
+        best.gap = relative_gap(best.objective, best.bound);
+        if (best.bound >= best.objective)
+            best.why = plan_end::optimal;
+        else if (options_.stop.stop_requested())
+            best.why = plan_end::stop_request;
+    }
+
+    /// Adds partitions with their bounds to the neighbours of a pipeline. Returns whether there was time for all of
+    /// them.
+    bool add(choice& to, std::vector<layer_counts> some) const {
+        const auto late = is_late();
+        std::vector<neighbour> found;
+        bool is_whole = true;
+        for (auto& each : some) {
+            is_whole = is_whole && may_go_on();
+            if (!is_whole) break;
+            const auto bound = to.space.bound_of(each, late);
+            to.seen.insert(each);
+            if (!bound.is_unlimited()) found.push_back({std::move(each), bound});
+        }
+        std::stable_sort(found.begin(), found.end(), [&](const neighbour& a, const neighbour& b) {
+            return to.space.rounded(a.bound) < to.space.rounded(b.bound);
+        });
+        to.neighbours.insert(to.neighbours.end(), found.rbegin(), found.rend());
+        return is_whole;
+    }
+    /// Adds the unseen neighbours of a candidate, and their bounds.
+    void look_around(std::size_t at) {
+        const auto late = is_late();
+        auto& of = pipelines_[planned_[at].pipeline];
+        auto some = of.space.most_even_neighbours(planned_[at].layers, of.seen, with_.most_neighbours, late);
+        const bool are_all = some.size() < with_.most_neighbours && may_go_on();
+        planned_[at].is_exhausted = add(of, std::move(some)) && are_all;
+        effort_ += with_.short_work;
+    }
+    /// Adds all unseen partitions of a pipeline, and their bounds.
+    void list_all(choice& of) const {
+        const auto late = is_late();
+        std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
+        of.space.for_each(late, [&](const layer_counts& each) {
+            if (!of.seen.contains(each)) some.emplace(of.space.unevenness_of(each), each);
+        });
+        std::vector<layer_counts> rest;
+        for (const auto& [unevenness, each] : some)
+            rest.push_back(each);
+        of.is_listed = add(of, std::move(rest)) && may_go_on();
+    }
+    /// Adds partitions farther away once no neighbour is promising: all partitions if there are few, else the
+    /// neighbours of the best candidate that has others. False if there are none.
+    bool look_farther() {
+        if (are_few_) {
+            const auto next =
+                std::find_if(pipelines_.begin(), pipelines_.end(), [](const choice& each) { return !each.is_listed; });
+            if (next == pipelines_.end()) return false;
+            list_all(*next);
+            return true;
+        }
+        std::optional<std::size_t> next;
+        for (std::size_t i = 0; i < planned_.size(); ++i)
+            if (!planned_[i].is_exhausted && (!next || planned_[i] < planned_[*next])) next = i;
+        if (next) look_around(*next);
+        return next.has_value();
+    }
+    /// Drops the neighbours whose bounds leave no chance to be the best. Returns whether one is left.
+    bool has_promising(choice& of) const {
+        const auto best = best_objective();
+        while (!of.neighbours.empty() && !is_less(of.neighbours.back().bound, best))
+            of.neighbours.pop_back();
+        return !of.neighbours.empty();
+    }
+    /// Plans the most promising neighbour: at first of each pipeline in rotation, then of the pipeline with the best
+    /// candidate. False if no partition is left that may be the best.
+    bool try_most_promising() {
+        auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size()
+                                       : std::min_element(planned_.begin(), planned_.end())->pipeline;
+        for (std::size_t i = 0; i < pipelines_.size() && !has_promising(pipelines_[next]); ++i)
+            next = (next + 1) % pipelines_.size();
+        auto& of = pipelines_[next];
+        if (!has_promising(of)) return look_farther();
+        const auto layers = std::move(of.neighbours.back().layers);
+        const auto before = of.best;
+        of.neighbours.pop_back();
+        try_partition(next, layers);
+        if (of.best != before) look_around(*of.best);
+        return true;
+    }
+    [[nodiscard]] bool has_time_for_all() const {
+        if (options_.time_limit) return elapsed() < *options_.time_limit * with_.search_share * with_.round_robin_share;
+        return effort_ < with_.most_plans * static_cast<double>(pipelines_.size()) * with_.round_robin_share;
+    }
+    [[nodiscard]] static bool is_less(duration a, duration b) { return a + tolerance{}.at(b) < b; }
+    /// Whether more time for a candidate's plan may make it better than the best.
+    [[nodiscard]] static bool is_open(const candidate& each, duration best) {
+        return each.planned.why == plan_end::time_limit && is_less(each.planned.bound, best);
+    }
+
+    /// Plans the most promising candidates for longer, half of them each round: the sum of objective and bound ranks
+    /// them, in the last round the objective. False if there was no candidate or no time.
+    bool plan_longer() {
+        bool has_open = false;
+        for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
+            const auto open =
+                std::stable_partition(planned_.begin(), planned_.end(),
+                                      [best = best_objective()](const candidate& each) { return is_open(each, best); });
+            std::sort(planned_.begin(), open, [kept](const candidate& a, const candidate& b) {
+                if (kept == 1) return a < b;
+                return a.planned.objective + a.planned.bound < b.planned.objective + b.planned.bound;
+            });
+            const auto count = std::min(kept, static_cast<std::size_t>(open - planned_.begin()));
+            const auto now = left();
+            if (count == 0 || now.count() <= 0.0) break;
+            has_open = true;
+            for (std::size_t i = 0; i < count; ++i)
+                plan_longer(planned_[i], now / static_cast<double>(count > 1 ? 2 * count : 1), count == 1);
+        }
+        find_best();
+        return has_open && !options_.stop.stop_requested();
+    }
+    void plan_longer(candidate& each, seconds limit, bool is_last) {
+        auto how = options_for(limit);
+        how.start = each.planned.schedule;
+        if (is_last) how.progress = options_.progress;
+        auto planned = plan(pipelines_[each.pipeline].space.with(each.layers), how);
+        if (!planned) return;
+        // If the longer search found nothing better, the plan keeps the name of its first method.
+        auto longer = *std::move(planned);
+        const auto keep_name = [&](std::string& method) {
+            if (method == start_method) method = each.planned.method;
+        };
+        keep_name(longer.method);
+        for (auto& by : longer.contributions)
+            keep_name(by.name);
+        each.planned = std::move(longer);
+    }
+    /// Finds the best candidate of each pipeline after candidates have changed.
+    void find_best() {
+        for (auto& each : pipelines_)
+            each.best.reset();
+        for (std::size_t i = 0; i < planned_.size(); ++i)
+            if (auto& best = pipelines_[planned_[i].pipeline].best; !best || planned_[i] < planned_[*best]) best = i;
+    }
+
+    static constexpr partition_parameters with_{};
+
+    const plan_options& options_;
+    clock::time_point begin_ = clock::now();
+    std::vector<choice> pipelines_;
+    std::vector<candidate> planned_;
+    /// Whether all partitions can be listed.
+    bool are_few_ = false;
+    /// End of the search for other partitions, with a time limit.
+    seconds search_until_{};
+    /// Work of the plans until now, without a time limit.
+    double effort_ = 0.0;
+    /// The next pipeline of the rotation.
+    std::size_t next_pipeline_ = 0;
+};
+
+} // namespace optpipe::detail

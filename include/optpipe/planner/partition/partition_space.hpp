@@ -1,0 +1,250 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/layer_costs.hpp"
+#include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/partition_problem.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/transformer.hpp"
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Number of layers of each stage.
+using layer_counts = std::vector<std::size_t>;
+
+/// Calls `look(neighbour)` for every partition that differs by one layer moved to another stage, until `stop()`.
+template <class Look> void for_each_neighbour(layer_counts of, stop_check stop, const Look& look) {
+    for (std::size_t from = 0; from < of.size(); ++from)
+        for (std::size_t to = 0; to < of.size() && of[from] > 1; ++to) {
+            if (from == to) continue;
+            if (stop()) return;
+            --of[from];
+            ++of[to];
+            look(std::as_const(of));
+            ++of[from];
+            --of[to];
+        }
+}
+
+/// The partitions of a model's layers among the stages of one pipeline. Nothing here plans.
+class partition_space {
+public:
+    partition_space(const problem& p, std::span<const layer_costs> layers) : pipeline_{p}, layers_{layers} {
+        work_.push_back({});
+        for (const auto& each : layers)
+            work_.push_back(work_.back() + each.costs.work());
+    }
+
+    /// The memory that all ranks together lack for one microbatch at a time, and the refusal of the rank that lacks
+    /// most.
+    struct shortage {
+        memory_size all{};
+        refusal why{};
+    };
+
+    [[nodiscard]] problem with(const layer_counts& each) const { return with_layers(pipeline_, layers_, each); }
+    /// A time in units of the tolerance, so that sums of the same layers in different orders are equal.
+    [[nodiscard]] std::int64_t rounded(duration load) const {
+        const auto units = load / tolerance{}.at(work_.back());
+        constexpr auto most = std::numeric_limits<std::int64_t>::max();
+        return units < static_cast<double>(most) ? std::llround(units) : most;
+    }
+    [[nodiscard]] layer_counts even() const {
+        layer_counts each;
+        const even_layers split{.total = layers_.size()};
+        for (const stage s : pipeline_.graph.all_stages())
+            each.push_back(split.layers_of(s, pipeline_.graph.stages()));
+        return each;
+    }
+    /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. The lesser
+    /// of two partitions is more even.
+    [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_counts& each) const {
+        std::vector<duration> ranks(pipeline_.graph.ranks());
+        std::vector<duration> stages;
+        std::size_t end = 0;
+        for (const stage s : pipeline_.graph.all_stages()) {
+            const auto begin = end;
+            end += each[s.position()];
+            stages.push_back(work_[end] - work_[begin]);
+            ranks[pipeline_.rank_of(s).position()] += stages.back();
+        }
+        std::vector<std::int64_t> loads;
+        for (auto* some : {&ranks, &stages}) {
+            std::sort(some->rbegin(), some->rend());
+            for (const auto load : *some)
+                loads.push_back(rounded(load));
+        }
+        return loads;
+    }
+    [[nodiscard]] shortage shortage_of(const problem& p) const {
+        const auto slack = tolerance{}.at(p.memory_scale());
+        shortage result;
+        memory_size most{};
+        for (const rank r : p.graph.all_ranks()) {
+            const auto needed = least_memory(p, r).needed;
+            const bool is_enough = needed <= p.memory_limit[r] + slack && !needed.is_unlimited();
+            if (is_enough && p.memory_limit[r] >= memory_size{}) continue;
+            const auto lacks = needed.is_unlimited() ? p.memory_scale() : needed - p.memory_limit[r];
+            result.all += lacks;
+            if (lacks <= most) continue;
+            most = lacks;
+            result.why.rank = r;
+            result.why.sentence = "no partition that was tried fits";
+            if (needed.is_unlimited()) {
+                result.why.reason = refusal_reason::over_host_memory;
+                result.why.limit = p.host_memory_limit[r];
+                result.why.needed = least_host_memory(p, r);
+                continue;
+            }
+            result.why.reason = refusal_reason::over_memory;
+            result.why.limit = pipeline_.memory_limit[r];
+            result.why.needed = result.why.limit + lacks;
+        }
+        return result;
+    }
+    /// No schedule of the partition is shorter; unlimited if one microbatch at a time doesn't fit.
+    [[nodiscard]] duration bound_of(const layer_counts& each, stop_check stop) const {
+        const auto p = with(each);
+        return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
+    }
+    /// At most `most` neighbours that aren't in `without`, those with the most even work.
+    [[nodiscard]] std::vector<layer_counts> most_even_neighbours(const layer_counts& of,
+                                                                 const std::set<layer_counts>& without,
+                                                                 std::size_t most, stop_check stop) const {
+        std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
+        for_each_neighbour(of, stop, [&](const layer_counts& each) {
+            if (without.contains(each)) return;
+            some.emplace(unevenness_of(each), each);
+            if (some.size() > most) some.erase(std::prev(some.end()));
+        });
+        std::vector<layer_counts> neighbours;
+        for (const auto& [unevenness, each] : some)
+            neighbours.push_back(each);
+        return neighbours;
+    }
+    /// The number of partitions, or a number above `most` if there are more.
+    [[nodiscard]] std::size_t count(std::size_t most) const {
+        const auto gaps = layers_.size() - 1; // between layers; all stages but the first begin at one
+        const auto begun = pipeline_.graph.stages() - 1;
+        std::size_t found = 1;
+        for (std::size_t k = 1; k <= std::min(begun, gaps - begun) && found <= most; ++k)
+            found = found * (gaps - k + 1) / k;
+        return found;
+    }
+    /// Calls `look` for every partition, until `stop()`.
+    template <class Look> void for_each(stop_check stop, const Look& look) const {
+        layer_counts each(pipeline_.graph.stages(), 1);
+        each.back() = layers_.size() - each.size() + 1;
+        do {
+            if (stop()) return;
+            look(std::as_const(each));
+        } while (next_partition(each));
+    }
+    /// The initial partitions, if they fit: equally many layers on each stage; then the most even work; then, from
+    /// there, the least bound. If none fits, the partition with the least shortage, which need not fit either. Computes
+    /// the bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
+    /// `most_fitted` partitions fit; until `stop()`.
+    [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours, std::size_t most,
+                                                       std::size_t most_fitted, stop_check stop) const {
+        const auto lacks = [this](const layer_counts& of) { return shortage_of(with(of)).all; };
+        std::size_t looked_at = 0;
+        const stop_when enough{[&] { return looked_at++ >= most || stop(); }};
+        const auto all = [&](const layer_counts& of, const auto& look) { for_each_neighbour(of, enough, look); };
+        const auto near = [&](const layer_counts& of, const auto& look) {
+            for (const auto& each : most_even_neighbours(of, {}, neighbours, enough))
+                if (!stop()) look(each);
+        };
+        const auto balanced = descend(even(), all, [this](const layer_counts& of) { return unevenness_of(of); });
+        const auto bounded = descend(balanced, near, [&](const layer_counts& of) {
+            return std::pair{rounded(bound_of(of, stop)), unevenness_of(of)};
+        });
+        std::vector<layer_counts> some;
+        for (const auto& each : {even(), balanced, bounded})
+            if (std::find(some.begin(), some.end(), each) == some.end() && lacks(each) <= memory_size{})
+                some.push_back(each);
+        if (some.empty()) some.push_back(least_shortage({even(), balanced}, most_fitted, lacks, stop));
+        return some;
+    }
+    /// No schedule of any partition is shorter.
+    [[nodiscard]] duration bound() const {
+        const auto& g = pipeline_.graph;
+        auto largest = work_.back() / static_cast<double>(g.ranks());
+        for (const auto& each : layers_)
+            largest = std::max(largest, each.costs.work());
+        return static_cast<double>(g.microbatches()) * largest;
+    }
+
+private:
+    /// Moves to the neighbour with the least value as long as the value decreases. `for_each(of, look)` calls
+    /// `look(neighbour)`.
+    template <class ForEach, class Value>
+    [[nodiscard]] static layer_counts descend(layer_counts each, const ForEach& for_each, const Value& value_of) {
+        for (auto best = value_of(each);;) {
+            const auto before = each;
+            for_each(before, [&](const layer_counts& moved) {
+                if (auto found = value_of(moved); found < best) {
+                    best = std::move(found);
+                    each = moved;
+                }
+            });
+            if (each == before) return each;
+        }
+    }
+    /// The partition with the least shortage: of all if there are few, else of those on the descents from `from`.
+    template <class Lacks>
+    [[nodiscard]] layer_counts least_shortage(const std::vector<layer_counts>& from, std::size_t most,
+                                              const Lacks& lacks, stop_check stop) const {
+        auto least = memory_size::unlimited();
+        auto found = from.front();
+        std::size_t looked_at = 0;
+        const stop_when is_enough{[&] { return least <= memory_size{} || looked_at >= most || stop(); }};
+        const stop_check enough{is_enough};
+        const auto look = [&](const layer_counts& each) {
+            ++looked_at;
+            const auto lack = lacks(each);
+            if (lack < least) found = each;
+            least = std::min(least, lack);
+            return lack;
+        };
+        const auto near = [&](const layer_counts& of, const auto& look_at) { for_each_neighbour(of, enough, look_at); };
+        for (const auto& each : from)
+            if (!enough()) static_cast<void>(descend(each, near, look));
+        for_each(enough, look);
+        return found;
+    }
+    /// Advances to the next partition in lexicographic order; false if it was the last.
+    [[nodiscard]] static bool next_partition(layer_counts& each) {
+        for (std::size_t s = each.size(); s-- > 1;) {
+            if (each[s] == 1) continue;
+            const auto rest = each[s] - 1;
+            each[s] = 1;
+            each.back() = rest;
+            ++each[s - 1];
+            return true;
+        }
+        return false;
+    }
+
+    const problem& pipeline_;
+    std::span<const layer_costs> layers_;
+    /// The work of the first n layers, for every n.
+    std::vector<duration> work_;
+};
+
+} // namespace optpipe::detail
