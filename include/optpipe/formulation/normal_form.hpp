@@ -49,13 +49,9 @@ private:
     }
 
     void read_options(const schedule& s) {
-        std::fill(result_.storage.begin(), result_.storage.end(), storage_index{0});
-        for (const auto& timed : s.operations) {
-            auto& option = result_.storage[t_.cell_of(t_.id_of(timed.op))];
-            option = std::max(option, named_option::read(t_.problem(), timed.op));
-        }
-        for (cell c = 0; c < t_.cells(); ++c)
-            result_.storage[c] = t_.replacement(t_.stage_of(c), result_.storage[c]);
+        for (const auto& timed : s.operations)
+            if (timed.op.kind == operation_kind::forward)
+                result_.storage[t_.cell_of(t_.id_of(timed.op))] = t_.replacement(timed.op.stage, timed.op.storage);
     }
     void read(const schedule& s) {
         result_ = plan_times{t_};

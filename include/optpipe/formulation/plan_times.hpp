@@ -7,18 +7,6 @@
 
 namespace optpipe::formulation {
 
-/// How an operation names the storage option of its cell. Where a stage has no list, it names none: there the transfers
-/// of a cell are those of the option that offloads.
-struct named_option {
-    [[nodiscard]] static storage_index read(const problem& p, const operation& op) {
-        if (!p.storage[op.stage].empty()) return op.storage;
-        return is_transfer(op.kind) ? storage_index{1} : storage_index{0};
-    }
-    static void write(const problem& p, operation& op, storage_index o) {
-        op.storage = p.storage[op.stage].empty() ? storage_index{0} : o;
-    }
-};
-
 /// A schedule in the terms of the model: the start of each operation, which backwards are full, and how stashes are
 /// stored.
 struct plan_times {
@@ -49,7 +37,7 @@ struct plan_times {
         const cell c = t.cell_of(a);
         auto op = t.operation_of(a);
         if (t.role_of(a) == role::gradient && is_full[c] != 0) op.kind = operation_kind::backward;
-        named_option::write(t.problem(), op, storage[c]);
+        op.storage = storage[c];
         return op;
     }
 };

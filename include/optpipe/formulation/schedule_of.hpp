@@ -31,7 +31,6 @@ void name_transfers(const operation_table& t, plan_times& times);
 #if OPTPIPE_DEFINES(formulation)
 #include "optpipe/core/contract.hpp"
 #include "optpipe/formulation/meaning.hpp"
-#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 
@@ -54,7 +53,7 @@ OPTPIPE_INLINE order order_of(const operation_table& t, const plan_times& times)
         const duration start{resolution * std::round(times.start[a] / resolution)};
         planned.operations.push_back({op, start, start + duration_of(t.problem(), op)});
     }
-    return optpipe::order_of(with_plain_storage(t.problem(), planned));
+    return optpipe::order_of(planned);
 }
 
 OPTPIPE_INLINE plan_times times_of(const formulated& f, std::span<const double> values) {

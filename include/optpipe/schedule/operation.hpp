@@ -142,10 +142,7 @@ constexpr operation sibling(operation op, operation_kind kind) {
 /// How the stash of an operation's stage and microbatch is stored.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr const storage_option& storage_of(const basic_problem<Graph>& p, const operation& op) {
-    const auto& option = p.storage_of(op.stage, op.storage);
-    // To be deleted once builders and searches give their transfers the option: in a plain stage there is but one.
-    if (is_transfer(op.kind) && !option.offloads() && p.plain_transfer(op.stage)) return p.storage[op.stage][1];
-    return option;
+    return p.storage_of(op.stage, op.storage);
 }
 
 /// Whether the problem allows the operation. Contract: its stage exists.

@@ -54,8 +54,6 @@ public:
         double left_on_device = 0.0;
         /// Work beyond that of a kept stash.
         double extra_work = 0.0;
-        /// The index by which the operations of a schedule name it.
-        storage_index named = 0;
     };
 
     explicit flat_pipeline(const problem& p)
@@ -129,20 +127,11 @@ public:
     [[nodiscard]] id number(const operation& op) const {
         return number(static_cast<id>(op.stage.value()), op.kind, static_cast<id>(op.microbatch.value()));
     }
-    /// The storage option that an operation of a schedule tells of its stash. If the stage has no list, the operations
-    /// name no option; the stash is offloaded if it has transfers.
-    [[nodiscard]] id option_told_by(const operation& op) const {
-        id number = op.storage;
-        if (is_transfer(op.kind))
-            while (!option(static_cast<id>(op.stage.value()), number).offloads)
-                ++number;
-        return number;
-    }
     [[nodiscard]] operation operation_of(id i, id option_number) const {
         const id of_kind = kind_number(i);
         const id s = of_kind / kinds;
         return {stage{s}, static_cast<operation_kind>(of_kind % kinds), microbatch{microbatch_of(i)},
-                option(s, option_number).named};
+                static_cast<storage_index>(option_number)};
     }
     /// The number of stage and kind: operations with equal ones differ only in the microbatch.
     [[nodiscard]] id kind_number(id i) const { return kind_of_[at(i)]; }
@@ -196,15 +185,14 @@ private:
         bool saves_memory = false;
         for (std::size_t number = 0; number < p.storage_options(s); ++number) {
             const auto stored = p.storage_of(s, number);
-            const auto named = static_cast<storage_index>(number);
             options_.push_back({stored.offloads(), stored.recomputes(), stored.left_on_device().value(),
-                                stored.extra_work().value(), named});
+                                stored.extra_work().value()});
             own.offloads = own.offloads || stored.offloads();
             own.recomputes = own.recomputes || stored.recomputes();
             saves_memory = saves_memory || p.costs[s].weight_stash > stored.restored(p.costs[s]);
             trades_time_ = trades_time_ || stored.extra_work() != p.storage_of(s, 0).extra_work();
             for (const auto kind : all_operation_kinds)
-                facts_.push_back(facts_of(p, {s, kind, microbatch{}, named}, stash_way{stored}));
+                facts_.push_back(facts_of(p, {s, kind, microbatch{}, static_cast<storage_index>(number)}, stash_way{stored}));
         }
         own.full_may_pay = split_ && saves_memory && p.full_backward;
         offloads_ = offloads_ || own.offloads;

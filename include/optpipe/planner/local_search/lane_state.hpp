@@ -124,8 +124,7 @@ protected:
         std::fill(active_.begin(), active_.end(), char{0});
         for (const auto& op : sorted.operations) {
             active_[at(p_->number(op))] = 1;
-            if (op.kind == operation_kind::forward || op.kind == operation_kind::offload)
-                note_storage(p_->number(op), static_cast<storage_index>(p_->option_told_by(op)));
+            if (op.kind == operation_kind::forward) note_storage(p_->number(op), op.storage);
         }
         split_full();
         lanes_.assign(grouped(sorted, p_->ranks(), [](const auto& f) { return f.rank; }));

@@ -296,7 +296,6 @@ OPTPIPE_INLINE schedule search_state::reduced(schedule timed) const {
 }
 
 OPTPIPE_INLINE void search_state::record(schedule timed, std::string_view strategy) {
-    timed = with_plain_storage(problem(), std::move(timed)); // to be deleted once every search names options
     if (!is_improvement(value_of(problem(), timed)) || abandoned()) return;
     const auto begin = std::chrono::steady_clock::now();
     OPTPIPE_EXPECT(is_valid(problem(), timed), "search_state: an invalid schedule");

@@ -207,12 +207,12 @@ private:
             return j;
         };
         for (auto& j : jobs_) {
-            const bool offloaded = known[number(offload_of(j.op.stage, j.op.microbatch))] != nullptr;
-            for_each_dependency(p_, j.op, stash_way_of(p_, j.op, offloaded),
-                                [&](const operation& before, duration delay) {
-                                    auto* input = find(before);
-                                    beginning_ ? link(&j, input, delay) : link(input, &j, delay);
-                                });
+            for_each_dependency(p_, j.op, stash_way_of(p_, j.op), [&](const operation& before, duration delay) {
+                auto* first = find(before);
+                auto* second = &j;
+                if (beginning_) std::swap(first, second);
+                link(first, second, delay);
+            });
         }
         for (auto& j : jobs_) {
             if (!is_wanted_late(j.op.kind)) continue;

@@ -31,11 +31,6 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr stash_way stash_way_of(const basic_problem<Graph>& p, const operation& op) {
     return stash_way{p.storage_of(op.stage, op.storage)};
 }
-// To be deleted once all operations have their option: in a plain stage, the way by `is_offloaded`.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr stash_way stash_way_of(const basic_problem<Graph>& p, const operation& op, bool is_offloaded) {
-    return p.is_plain(op.stage) ? stash_way{is_offloaded} : stash_way_of(p, op);
-}
 
 /// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, in addition to the order of its
 /// lane. These are one operation of its own stage and microbatch, one of another stage, or both. Only this file states

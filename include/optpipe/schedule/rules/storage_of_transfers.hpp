@@ -39,31 +39,7 @@ constexpr void set_storage_of_transfers(const basic_problem<Graph>& p, Operation
             op.storage = *p.whole_offload(op.stage);
 }
 
-// To be deleted once builders and searches give their operations the options: gives the operations of plain stages the
-// option that the transfers of their stage and microbatch tell.
-template <pipeline_graph Graph, class Operations>
-constexpr void set_plain_storage(const basic_problem<Graph>& p, Operations& operations) {
-    const cell_numbering cell{p.graph};
-    const operation_numbering<Graph> number{p.graph};
-    std::vector<unsigned char> offloaded(cell.size(), 0);
-    for (auto& each : operations)
-        if (const auto& op = operation_in(each); is_transfer(op.kind) && number.contains(op)) offloaded[cell(op)] = 1;
-    per_stage<unsigned char> plain(p.graph.stages(), 0);
-    for (const stage s : p.graph.all_stages())
-        plain[s] = p.is_plain(s) && p.storage_options(s) > 1;
-    for (auto& each : operations)
-        if (auto& op = operation_in(each); number.contains(op) && plain[op.stage] && op.storage < 2)
-            op.storage = offloaded[cell(op)] ? 1 : 0;
-}
-
 } // namespace detail
-
-// To be deleted likewise.
-template <pipeline_graph Graph, class Sequence>
-[[nodiscard]] constexpr Sequence with_plain_storage(const basic_problem<Graph>& p, Sequence given) {
-    detail::set_plain_storage(p, given.operations);
-    return given;
-}
 
 /// The operation with the storage option that it implies: a transfer that doesn't name its option has the stage's first
 /// one that offloads the whole stash.

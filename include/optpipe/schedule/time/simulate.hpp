@@ -278,7 +278,7 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p,
                                                                 const basic_order<Graph>& sequence) {
-    const auto given = with_plain_storage(p, with_storage_of_transfers(p, sequence)); // the former alone, later
+    const auto given = with_storage_of_transfers(p, sequence);
     using obstacle = typename placer<Graph>::obstacle;
     placer<Graph> place{p};
     std::size_t begun = 0;
