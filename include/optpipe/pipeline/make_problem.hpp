@@ -39,7 +39,7 @@ template <pipeline_graph Graph, class Policy>
         if (decisions[s] != offload_decision::forbid) continue;
         storage_list<false> allowed;
         for (const auto& option : p.storage[s])
-            if (!offloads_whole(option)) allowed.push_back(option);
+            if (!offloads_all(option)) allowed.push_back(option);
         if (allowed.empty()) allowed.push_back(keep_stash(p.costs[s]));
         p.set_storage(s, allowed);
     }

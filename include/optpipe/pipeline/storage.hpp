@@ -66,7 +66,7 @@ struct storage_option {
 }
 
 /// Whether the option moves the whole stash to the host and recomputes nothing.
-[[nodiscard]] constexpr bool offloads_whole(const storage_option& option) {
+[[nodiscard]] constexpr bool offloads_all(const storage_option& option) {
     return option.offloads() && option.transfer_size == option.held && option.extra_work() <= duration{};
 }
 
