@@ -11,13 +11,13 @@
 // files) is subtracted. --scaling reports our own times and nodes on one thread and on N, and the speed-up; by default
 // for the folder mip and for models made from seeds. --seeded takes the sixty models of seeded_models.hpp, and --write
 // writes them for other solvers (beside_others.py); --answer prints the input of that script.
+#include "external_solvers/cbc.hpp"
+#include "external_solvers/glpk.hpp"
 #include "hard_models.hpp"
 #include "problem_files.hpp"
 #include "seeded_models.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/milp/check.hpp>
-#include <optpipe/milp/external/cbc.hpp>
-#include <optpipe/milp/external/glpk.hpp>
 #include <optpipe/milp/io/read_mps.hpp>
 #include <optpipe/milp/io/write_mps.hpp>
 #include <optpipe/milp/solve.hpp>
@@ -334,20 +334,20 @@ void print_answer(const milp::model& m, const settings& s) {
 
 settings settings_from(int count, char** arguments) {
     settings s;
-    s.places = bench::read_options(
-        count, arguments, "milp",
-        {
-            {"--write", [&](const std::string& v) { s.write_to = v; }},
-            {"--processor-limit", [&](const std::string& v) { s.processor_limit = std::stod(v); }},
-            {"--time-limit", [&](const std::string& v) { s.time_limit = std::stod(v); }},
-            {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
-        },
-        {
-            {"--only-ours", [&] { s.only_ours = true; }},
-            {"--scaling", [&] { s.only_ours = s.scaling = true; }},
-            {"--seeded", [&] { s.seeded = true; }},
-            {"--answer", [&] { s.answer = true; }},
-        });
+    s.places =
+        bench::read_options(count, arguments, "milp",
+                            {
+                                {"--write", [&](const std::string& v) { s.write_to = v; }},
+                                {"--processor-limit", [&](const std::string& v) { s.processor_limit = std::stod(v); }},
+                                {"--time-limit", [&](const std::string& v) { s.time_limit = std::stod(v); }},
+                                {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
+                            },
+                            {
+                                {"--only-ours", [&] { s.only_ours = true; }},
+                                {"--scaling", [&] { s.only_ours = s.scaling = true; }},
+                                {"--seeded", [&] { s.seeded = true; }},
+                                {"--answer", [&] { s.answer = true; }},
+                            });
     if (s.places.empty() && !s.scaling && !s.seeded)
         for (const auto* folder : {"lp", "mip", "pipeline"})
             s.places.push_back(folder_of(folder));

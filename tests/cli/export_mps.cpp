@@ -5,7 +5,7 @@ TEST_CASE("not built: the program is missing, or has no solver") {}
 #else
 
 #include "cli/program.hpp"
-#include "optpipe/milp/external/program.hpp"
+#include "external_solvers/program.hpp"
 
 #include <nlohmann/json.hpp>
 

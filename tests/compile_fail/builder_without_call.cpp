@@ -1,4 +1,5 @@
 // expect: schedule builder: needs .outcome<basic_order<Graph>> operator\(\)\(const basic_problem<Graph>&\) const
+#include "mutants/builders.hpp"
 #include "optpipe/schedule.hpp"
 #include "optpipe/testing.hpp"
 

@@ -1,4 +1,5 @@
 // expect: schedule builder: must be copyable
+#include "mutants/builders.hpp"
 #include "optpipe/schedule.hpp"
 #include "optpipe/testing.hpp"
 

@@ -1,4 +1,5 @@
 // expect: schedule builder: needs .static constexpr std::string_view name
+#include "mutants/builders.hpp"
 #include "optpipe/schedule.hpp"
 #include "optpipe/testing.hpp"
 

@@ -1,4 +1,5 @@
 // expect: control channel: needs .std::optional<rank_text> next_report
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

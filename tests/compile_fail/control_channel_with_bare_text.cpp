@@ -1,4 +1,5 @@
 // expect: control channel: needs .std::optional<std::string> next_published
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

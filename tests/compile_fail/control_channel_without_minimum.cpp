@@ -1,4 +1,5 @@
 // expect: control channel: needs .std::uint64_t minimum
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: copy engine: needs .void copy
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

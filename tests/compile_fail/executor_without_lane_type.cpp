@@ -1,4 +1,5 @@
 // expect: executor: needs a type .lane_type
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: executor: needs .lane_type::marker make_marker
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: executor: needs .lane_type open_lane
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: lane: needs a movable type .marker
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: lane: must be movable
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: lane: needs .void record
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: memory model: needs `stage_costs costs\(stage, std::size_t stages\) const`
+#include "mutants/concepts.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/testing.hpp"
 

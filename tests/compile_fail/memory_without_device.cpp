@@ -1,4 +1,5 @@
 // expect: memory: needs .device
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: offload policy: must be copyable
+#include "mutants/concepts.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/testing.hpp"
 

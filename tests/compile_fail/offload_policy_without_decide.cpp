@@ -1,4 +1,5 @@
 // expect: offload policy: needs `offload_decision decide\(const offload_candidate&\) const`
+#include "mutants/concepts.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/testing.hpp"
 

@@ -1,4 +1,5 @@
 // expect: peer channel: needs .void send
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

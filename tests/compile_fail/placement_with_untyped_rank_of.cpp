@@ -1,4 +1,5 @@
 // expect: placement: needs `rank rank_of\(stage, std::size_t ranks\) const`
+#include "mutants/concepts.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/testing.hpp"
 

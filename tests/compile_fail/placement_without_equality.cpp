@@ -1,4 +1,5 @@
 // expect: placement: must be default constructible, copyable and equality comparable
+#include "mutants/concepts.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/testing.hpp"
 

@@ -1,4 +1,5 @@
 // expect: placement: needs `static constexpr std::size_t stage_extent\(std::size_t ranks\)`
+#include "mutants/concepts.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/testing.hpp"
 

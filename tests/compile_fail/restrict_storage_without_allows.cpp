@@ -1,4 +1,5 @@
 // expect: storage policy: needs `bool allows\(const storage_candidate&\) const`
+#include "mutants/concepts.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/testing.hpp"
 

@@ -1,4 +1,5 @@
 // expect: reversible model: needs .double gradient_squares
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

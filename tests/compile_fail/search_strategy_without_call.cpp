@@ -1,4 +1,5 @@
 // expect: search strategy: needs .void operator..*search_state
+#include "mutants/search_strategies.hpp"
 #include "optpipe/testing/search_strategies.hpp"
 
 #ifdef OPTPIPE_CONTROL

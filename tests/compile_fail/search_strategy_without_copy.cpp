@@ -1,4 +1,5 @@
 // expect: search strategy: must be copyable
+#include "mutants/search_strategies.hpp"
 #include "optpipe/testing/search_strategies.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: search strategy: needs .static constexpr std::string_view name
+#include "mutants/search_strategies.hpp"
 #include "optpipe/testing/search_strategies.hpp"
 
 #ifdef OPTPIPE_CONTROL

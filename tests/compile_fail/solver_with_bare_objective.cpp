@@ -1,4 +1,5 @@
 // expect: milp_solver: needs .result operator
+#include "mutants/milp_solvers.hpp"
 #include "optpipe/testing/milp_solvers.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: stage model: needs .void forward
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -1,4 +1,5 @@
 // expect: transport: needs .void exchange
+#include "mutants/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL

@@ -4,9 +4,10 @@
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 set(source ${arguments})
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH tests)
 
 set(compile ${COMPILER} -std=c++20 -DOPTPIPE_COMPILED=1 -fsyntax-only -fmessage-length=0 -fdiagnostics-color=never
-    -I${INCLUDE_DIR} ${source}
+    -I${INCLUDE_DIR} -I${tests} ${source}
 )
 if(PRECOMPILED)
     list(APPEND compile -include ${PRECOMPILED})

@@ -18,7 +18,7 @@ if(PRECOMPILED)
     set(precompiled -include ${PRECOMPILED})
 endif()
 execute_process(
-    COMMAND ${COMPILER} -std=c++20 -DOPTPIPE_COMPILED=1 -fsyntax-only -fdiagnostics-color=never -I${INCLUDE_DIR}
+    COMMAND ${COMPILER} -std=c++20 -DOPTPIPE_COMPILED=1 -fsyntax-only -fdiagnostics-color=never -I${INCLUDE_DIR} -I${tests}
             ${precompiled} -DOPTPIPE_CONTROL ${UNIT}
     RESULT_VARIABLE status
 )

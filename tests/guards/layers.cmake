@@ -38,8 +38,7 @@ set(folders_nlohmann io)
 set(folders_zlib milp)
 
 # What may include headers of the operating system and use what only some compilers have: all else is standard C++.
-# Other solvers are run as processes; planning alone includes none of that.
-set(unportable core/system.hpp execution milp/external testing)
+set(unportable core/system.hpp execution testing)
 set(spelling_unportable "__attribute__|__builtin_")
 
 function(is_unportable result file)

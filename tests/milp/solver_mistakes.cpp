@@ -7,8 +7,8 @@
 #include <string_view>
 
 #if defined(OPTPIPE_HAS_MILP)
-#include <optpipe/milp/external/cbc.hpp>
-#include <optpipe/milp/external/glpk.hpp>
+#include "external_solvers/cbc.hpp"
+#include "external_solvers/glpk.hpp"
 #include <optpipe/milp/solve.hpp>
 #endif
 

@@ -1,6 +1,7 @@
 // The builder concept, and the published builders as constant expressions.
 #include "optpipe/testing/builders.hpp"
 
+#include "mutants/builders.hpp"
 #include "optpipe/schedule.hpp"
 
 namespace {

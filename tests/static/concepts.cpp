@@ -1,5 +1,7 @@
 // Tests every concept with models, the archetype, and one mutant per requirement, and every template with archetypes
 // alone.
+#include "mutants/concepts.hpp"
+
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/paths.hpp"

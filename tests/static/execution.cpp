@@ -1,3 +1,4 @@
+#include "mutants/executor.hpp"
 #include "optpipe/execution/threads/executor.hpp"
 #include "optpipe/testing/executor.hpp"
 #include "optpipe/testing/executor_model.hpp"

@@ -1,6 +1,7 @@
 // The requirements of a solver, shown by types that lack one each.
 #include "optpipe/testing/milp_solvers.hpp"
 
+#include "mutants/milp_solvers.hpp"
 #include "optpipe/milp/solver.hpp"
 
 namespace {

@@ -1,5 +1,6 @@
 #include "optpipe/testing/search_strategies.hpp"
 
+#include "mutants/search_strategies.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 
 namespace {

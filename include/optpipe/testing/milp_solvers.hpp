@@ -31,28 +31,6 @@ static_assert(milp::milp_solver<solver>);
 
 } // namespace archetype
 
-namespace mutant {
-
-struct solver_without_copy : archetype::solver {
-    solver_without_copy() = default;
-    solver_without_copy(solver_without_copy&&) = default;
-    solver_without_copy& operator=(solver_without_copy&&) = default;
-};
-struct solver_without_call : archetype::solver {
-    void operator()(const milp::model&, const milp::solve_options&) = delete;
-};
-struct solver_of_its_own_model : archetype::solver {
-    milp::result operator()(milp::model&, const milp::solve_options&) { return {}; }
-};
-struct solver_with_bare_objective : archetype::solver {
-    double operator()(const milp::model&, const milp::solve_options&) { return 0.0; }
-};
-struct solver_without_name : archetype::solver {
-    void name() const = delete;
-};
-
-} // namespace mutant
-
 namespace detail {
 
 struct solver_case {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "optpipe/milp/external/adapter.hpp"
-#include "optpipe/milp/external/program.hpp"
+#include "external_solvers/adapter.hpp"
+#include "external_solvers/program.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/options.hpp"
 #include "optpipe/milp/result.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "external_solvers/program.hpp"
 #include "optpipe/milp/check.hpp"
-#include "optpipe/milp/external/program.hpp"
 #include "optpipe/milp/io/write_mps.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/options.hpp"

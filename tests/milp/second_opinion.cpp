@@ -1,10 +1,10 @@
+#include "external_solvers/cbc.hpp"
+#include "external_solvers/glpk.hpp"
+#include "external_solvers/highs.hpp"
 #include "oracle/milp_exhaustive.hpp"
 #include "oracle/milp_models.hpp"
 #include "oracle/milp_random.hpp"
 #include <optpipe/milp/check.hpp>
-#include <optpipe/milp/external/cbc.hpp>
-#include <optpipe/milp/external/glpk.hpp>
-#include <optpipe/milp/external/highs.hpp>
 #include <optpipe/milp/solve.hpp>
 
 #include <doctest/doctest.h>
