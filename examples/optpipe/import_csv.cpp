@@ -17,7 +17,7 @@
 namespace program {
 namespace {
 
-int refuse(const std::string& source, const optpipe::refusal& why) {
+int refuse_csv(const std::string& source, const optpipe::refusal& why) {
     std::cerr << "optpipe: " << source << ": " << optpipe::describe(why) << '\n';
     return no_schedule;
 }
@@ -40,7 +40,7 @@ int import_csv(const import_csv_options& options) {
     const auto source = name_of(options.csv);
     const auto file = optpipe::parse_pytorch_csv(read_input(options.csv, most_bytes), source);
     const auto order = optpipe::order_of(p, file, source);
-    if (!order) return refuse(source, order.why());
+    if (!order) return refuse_csv(source, order.why());
     note_deadlock(source, p, file);
     auto bound = optpipe::bounds_of(p).best();
     auto timed = optpipe::time_order(p, *order);
@@ -53,7 +53,7 @@ int import_csv(const import_csv_options& options) {
         timed = optpipe::time_order(p, *order);
         bound = optpipe::bounds_of(p).best();
     }
-    if (!timed) return refuse(source, timed.why());
+    if (!timed) return refuse_csv(source, timed.why());
     const auto report = optpipe::make_report(p, "imported", *timed, bound);
     files.write("--out", [&] { return optpipe::schedule_to_json(p, report); });
     files.text() << "objective=" << optpipe::format_number(report.measures.objective, 9) << '\n';

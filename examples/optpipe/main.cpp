@@ -1,24 +1,17 @@
-#include "command_table.hpp"
 #include "commands.hpp"
-#include "completion.hpp"
-#include "files.hpp"
-#include "manual.hpp"
+#include "help.hpp"
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/format.hpp>
-#include <optpipe/io/escape.hpp>
-#include <optpipe/io/suggestion.hpp>
 #include <optpipe/version.hpp>
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <new>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -457,73 +450,6 @@ void add_import_solution(CLI::App& app, program::import_solution_options& o, std
 }
 #endif
 
-std::vector<std::string> names_of_commands(const CLI::App& app) {
-    std::vector<std::string> names;
-    for (const auto* command : app.get_subcommands({}))
-        names.push_back(command->get_name());
-    return names;
-}
-
-void add_help(CLI::App& app, std::string& name, std::function<int()>& chosen) {
-    auto* command = app.add_subcommand("help", "Print the help of a command");
-    command->add_option("COMMAND", name, "Name of a command; without one, all commands are listed");
-    command->callback([&] {
-        chosen = [&] {
-            const auto names = names_of_commands(app);
-            if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
-                throw optpipe::error{"there is no command " + optpipe::printable(name, 60) +
-                                     optpipe::suggestion(name, names)};
-            const auto* what = name.empty() ? &app : app.get_subcommand(name);
-            const auto before = name.empty() ? app.get_name() : app.get_name() + " " + name;
-            std::cout << app.get_formatter()->make_help(what, before, CLI::AppFormatMode::Normal);
-            return program::success;
-        };
-    });
-}
-
-std::vector<std::string> words_of(const std::string& list) {
-    std::vector<std::string> words;
-    std::istringstream rest{list};
-    for (std::string word; std::getline(rest >> std::ws, word, ',');)
-        words.push_back(word);
-    return words;
-}
-
-program::command_table table_of(const CLI::App& app) {
-    return program::table_of(app, {{"--method", words_of("best, " + program::method_names())},
-                                   {"--model", words_of(program::model_names())},
-                                   {"--placement", {"linear", "loop", "v"}},
-                                   {"COMMAND", names_of_commands(app)}});
-}
-
-/// A text that the program makes of its own options, and its output file.
-struct own_text {
-    std::string shell;
-    std::string out = "-";
-};
-
-void add_own_text(CLI::App& command, own_text& o, std::function<int()>& chosen, std::function<std::string()> text) {
-    command.add_option("--out", o.out, "Where it goes (default: standard output)");
-    command.callback([&o, &chosen, text] {
-        chosen = [&o, text] {
-            program::outputs files{{}, {{"--out", o.out}}};
-            files.write("--out", text);
-            return files.status(program::success);
-        };
-    });
-}
-
-void add_completion(CLI::App& app, own_text& o, std::function<int()>& chosen) {
-    auto* command = app.add_subcommand("completion", "Write the script that completes this command line in a shell");
-    command->add_option("SHELL", o.shell, "The shell")->required()->check(CLI::IsMember(program::shell_names));
-    add_own_text(*command, o, chosen, [&] { return program::completion_script(table_of(app), o.shell); });
-}
-
-void add_man_page(CLI::App& app, own_text& o, std::function<int()>& chosen) {
-    auto* command = app.add_subcommand("man-page", "Write the manual page of this program, for man");
-    add_own_text(*command, o, chosen, [&] { return program::manual_page(table_of(app)); });
-}
-
 [[nodiscard]] bool is_number(const CLI::Option& option) {
     const auto type = option.get_type_name();
     const auto name = type.substr(0, type.find(':')); // the values that it takes follow
@@ -536,39 +462,6 @@ void refuse_empty_numbers(CLI::App& app) {
         for (auto* option : command->get_options())
             if (is_number(*option))
                 option->check([](const std::string& text) { return text.empty() ? "must be a number, is empty" : ""; });
-}
-
-std::vector<std::string> names_of_options(const CLI::App& command) {
-    std::vector<std::string> names;
-    for (const auto* option : command.get_options())
-        for (const auto& name : option->get_lnames())
-            names.push_back("--" + name);
-    return names;
-}
-
-/// For example "there is no option --tiem-limit; did you mean --time-limit?"; empty if all arguments with a dash are
-/// options.
-std::string unknown_option(const CLI::App& command) {
-    for (const auto& argument : command.remaining()) {
-        if (argument.size() < 2 || argument.front() != '-') continue;
-        const auto name = argument.substr(0, argument.find('='));
-        const auto dashes = name.starts_with("--") ? "" : "-";
-        return "there is no option " + name + optpipe::suggestion(dashes + name, names_of_options(command));
-    }
-    return "";
-}
-
-/// Makes a message of one line, as all messages are.
-std::string usage_message(const CLI::App* app, const CLI::Error& e) {
-    const auto chosen = app->get_subcommands();
-    const auto& command = chosen.empty() ? *app : *chosen.front();
-    const auto rest = app->remaining();
-    auto reason = unknown_option(command);
-    if (reason.empty() && chosen.empty() && !rest.empty())
-        reason = "there is no command " + rest.front() + optpipe::suggestion(rest.front(), names_of_commands(*app));
-    if (reason.empty()) reason = e.what();
-    return "optpipe: " + optpipe::printable(reason, 400) + "; see optpipe " +
-           (chosen.empty() ? "" : command.get_name() + " ") + "--help\n";
 }
 
 int run(const std::function<int()>& command) {
@@ -595,7 +488,7 @@ int main(int count, char** arguments) {
     app.footer(exit_statuses); // also the footer of each command
     app.set_version_flag("--version", std::string{"optpipe "} + optpipe::version_string);
     app.require_subcommand(1);
-    app.failure_message(usage_message);
+    app.failure_message(program::usage_message);
     program::plan_options plan;
     program::compare_options compare;
     program::check_options check;
@@ -614,8 +507,8 @@ int main(int count, char** arguments) {
     program::export_mps_options export_mps;
     program::import_solution_options import_solution;
     std::string help;
-    own_text completion;
-    own_text man_page;
+    program::own_text completion;
+    program::own_text man_page;
     std::function<int()> chosen;
     add_plan(app, plan, chosen);
     add_new(app, new_problem, chosen);
@@ -636,9 +529,9 @@ int main(int count, char** arguments) {
     add_export_mps(app, export_mps, chosen);
     add_import_solution(app, import_solution, chosen);
 #endif
-    add_help(app, help, chosen);
-    add_completion(app, completion, chosen);
-    add_man_page(app, man_page, chosen);
+    program::add_help(app, help, chosen);
+    program::add_completion(app, completion, chosen);
+    program::add_man_page(app, man_page, chosen);
     refuse_empty_numbers(app);
     try {
         app.parse(count, arguments);
