@@ -426,6 +426,18 @@ TEST_CASE("probing fixes, joins, bounds, and shrinks big-M coefficients") {
     CHECK(tight.terms(0).back().coefficient > 0.0);
 }
 
+TEST_CASE("a clique doesn't grow by the complement of one of its literals") {
+    auto m = with_binaries(5);
+    m.add_row(y + z - x <= 0);
+    m.add_row(x + y <= 1);
+    m.add_row(x + z <= 1);
+    for (const variable other : {variable{3}, variable{4}}) // the members' neighbours are those of y
+        m.add_row(other - x <= 0);
+    const auto r = run(m, clique_merging{});
+    const std::vector<double> only_x{1.0, 0.0, 0.0, 0.0, 0.0};
+    CHECK(check(r.left(), r.result.project(only_x)).empty());
+}
+
 TEST_CASE("cliques grow over others, and equations make literals false") {
     auto m = with_binaries(4);
     const variable w{3};

@@ -88,9 +88,11 @@ private:
             const bool joins = std::all_of(members.begin(), members.end(),
                                            [&](std::size_t member) { return table.exclude(candidate, member, work); });
             if (!joins) continue;
+            // A row has one coefficient per variable, so it can't hold a literal and its complement.
+            const bool has_complement = std::find(members.begin(), members.end(), candidate ^ 1U) != members.end();
             if (clique.is_equation)
                 found.add({{falsify(candidate)}, {clique.at}, {}});
-            else if (members.size() < parameters.largest_clique)
+            else if (members.size() < parameters.largest_clique && !has_complement)
                 members.push_back(candidate);
         }
         if (members.size() > clique.literals.size()) propose(table, clique, members, found);
