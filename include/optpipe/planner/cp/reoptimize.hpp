@@ -1,12 +1,12 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/cp/knapsack_builder.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/planner/cp/open_stash.hpp"
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/partial_order.hpp"
-#include "optpipe/planner/cp/pipeline_memory.hpp"
 #include "optpipe/planner/cp/solver.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
