@@ -77,7 +77,7 @@ TEST_CASE("problems that have no schedule: nothing is found, and that is proven"
 
 TEST_CASE("a problem with thousands of operations gets only the structural bound, at once") {
     const stage_costs unit{duration{1.0}, duration{1.0}, duration{1.0}, memory_size{1.0}, memory_size{0.5}, {}};
-    const problem p{to_any_graph(graph<dynamic, dynamic>{4, 101}), per_stage<stage_costs>(4, unit)};
+    const problem p{to_any_graph(graph<dynamic, dynamic>{4, 201}), per_stage<stage_costs>(4, unit)};
     search_state state{p};
     state.offer(*build_schedule(p, one_forward_one_backward), "1f1b");
     const auto before = state.objective();

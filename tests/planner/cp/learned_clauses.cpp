@@ -5,6 +5,7 @@
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
 #include "optpipe/planner/cp/prover.hpp"
+#include "optpipe/planner/cp/stash_options.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/random_problem.hpp"
@@ -70,7 +71,7 @@ void check(const problem& p, const schedule& best, cp::overtaking form, tally& s
 
 /// The same for a search that is stopped every few steps and resumed later.
 void check_interrupted(const problem& p, const schedule& best, random_numbers& random, tally& seen) {
-    const cp::pipeline_model m{p, cp::overtaking::pooled};
+    const cp::pipeline_model m{p, cp::bounding_form(p)};
     const auto known = cp::assignment_of(m, best);
     ++seen.problems;
     const auto objective = m.time().nearest(objective_of(p, best).value());
@@ -133,7 +134,9 @@ tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std:
         const auto best = oracle::exhaustive_optimum(r.problem, r.grid, 50'000);
         if (!best.proven || !best.objective) continue;
         for (const auto form : {cp::overtaking::pooled, cp::overtaking::forbidden, cp::overtaking::allowed})
-            shared ? check_shared(r.problem, best.schedule, form, seen) : check(r.problem, best.schedule, form, seen);
+            if (form != cp::overtaking::pooled || cp::bounding_form(r.problem) == form)
+                shared ? check_shared(r.problem, best.schedule, form, seen)
+                       : check(r.problem, best.schedule, form, seen);
     }
     return seen;
 }

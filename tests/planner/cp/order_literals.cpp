@@ -1,8 +1,8 @@
 // Tasks that start together: one start has all the others before it, whichever tasks take no time or are optional.
 #include "optpipe/planner/cp/order_literals.hpp"
 
+#include "optpipe/planner/cp/knapsack_builder.hpp"
 #include "optpipe/planner/cp/model.hpp"
-#include "optpipe/planner/cp/pipeline_memory.hpp"
 #include "optpipe/planner/cp/solver.hpp"
 
 #include <doctest/doctest.h>

@@ -121,7 +121,7 @@ TEST_CASE("a schedule with storage options is an assignment, and that is the sch
         if (is_described_by_costs(p)) continue;
         // On the grid, because nothing waits unnecessarily.
         const auto drawn = *simulate(p, oracle::random_order(random, p));
-        const cp::pipeline_model m{p, cp::overtaking::pooled};
+        const cp::pipeline_model m{p, cp::overtaking::allowed};
         const auto read = cp::assignment_of(m, drawn);
         for (const auto& clause : m.tasks().clauses)
             CHECK(std::any_of(clause.begin(), clause.end(), [&](cp::literal l) { return read.is_true(l); }));

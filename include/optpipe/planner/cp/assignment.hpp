@@ -2,134 +2,244 @@
 
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
-#include "optpipe/planner/cp/storage_assignment.hpp"
+#include "optpipe/planner/cp/pipeline_tasks.hpp"
+#include "optpipe/planner/cp/stash_options.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace optpipe::cp {
 
+/// Starts of all tasks and values of all variables of a model.
+struct assignment {
+    /// Per task; absent tasks start at 0.
+    std::vector<ticks> starts{};
+    /// Per variable.
+    std::vector<bool> values{};
+
+    [[nodiscard]] bool is_true(literal l) const { return values[l.variable()] != l.negated(); }
+};
+
 namespace detail {
 
+/// Reads one stage of a schedule into an assignment.
+class stage_to_assignment {
+public:
+    /// `all`: the operations of the stage, by start.
+    stage_to_assignment(const pipeline_model& m, stage s, const std::vector<timed_operation>& all, assignment& into)
+        : model_{&m}, stage_{s}, own_{&m.stages()[s]}, into_{&into}, of_(m.source().graph.microbatches()) {
+        for (const auto& timed : all) {
+            const auto b = timed.op.microbatch.position();
+            of_[b][static_cast<std::size_t>(timed.op.kind)] = timed;
+            if (timed.op.kind == operation_kind::forward) forwards_.push_back(b);
+            if (is_gradient(timed.op.kind)) gradients_.push_back(b);
+        }
+    }
+
+    void read() {
+        for (const auto& pairs : own_->storage.pairs)
+            read_pairs(pairs);
+        for (const auto o : own_->storage.options)
+            if (!own_->storage.stashes.empty()) read_option(o);
+        for (std::size_t j = 0; j < forwards_.size(); ++j)
+            set(own_->forward[j], *of(forwards_[j], operation_kind::forward));
+        for (std::size_t k = 0; k < gradients_.size(); ++k)
+            read_gradient(k);
+        read_weights();
+        if (own_->storage.uses.empty()) return;
+        for (std::size_t j = 0; j < forwards_.size(); ++j)
+            set(own_->storage.uses[user_of(j)][j]);
+    }
+    /// Sets which microbatches of this stage and of the stage before are the same.
+    void read_links(const stage_to_assignment& before) {
+        const auto& all = own_->storage;
+        if (all.next_forward.empty()) return;
+        for (std::size_t b = 0; b < forwards_.size(); ++b) {
+            set(all.next_forward[place_in(before.forwards_, b)][place_in(forwards_, b)]);
+            set(all.next_gradient[place_in(gradients_, b)][place_in(before.gradients_, b)]);
+        }
+    }
+
+private:
+    using place = std::optional<timed_operation>;
+
+    [[nodiscard]] const place& of(std::size_t b, operation_kind kind) const {
+        return of_[b][static_cast<std::size_t>(kind)];
+    }
+    [[nodiscard]] const place& gradient_of(std::size_t b) const {
+        const auto& full = of(b, operation_kind::backward);
+        return full ? full : of(b, operation_kind::backward_input);
+    }
+    /// The option of its stash, or the model's substitute if the model doesn't have that option.
+    [[nodiscard]] std::size_t option_of(std::size_t b) const {
+        const auto& options = own_->storage.options;
+        const auto o = option_in_use(model_->source(), of(b, operation_kind::forward)->op,
+                                     of(b, operation_kind::offload).has_value());
+        return std::find(options.begin(), options.end(), o) != options.end() ? o : options.front();
+    }
+    [[nodiscard]] ticks time(duration d) const { return model_->time().nearest(d.value()); }
+    [[nodiscard]] ticks length(task_index t) const { return model_->tasks().tasks[t].length; }
+    void set(literal l) {
+        if (l != always) into_->values[l.variable()] = !l.negated();
+    }
+    void set(task_index t, ticks start) {
+        into_->starts[t] = start;
+        set(model_->tasks().tasks[t].presence);
+    }
+    void set(task_index t, const timed_operation& as) { set(t, time(as.start)); }
+
+    /// The k-th pair is the k-th offload and the k-th reload.
+    void read_pairs(const transfer_pairs& pairs) {
+        const auto read_all = [&](operation_kind kind, const std::vector<task_index>& tasks) {
+            std::vector<ticks> starts;
+            for (const auto b : forwards_)
+                if (std::find(pairs.options.begin(), pairs.options.end(), option_of(b)) != pairs.options.end())
+                    starts.push_back(time(of(b, kind)->start));
+            std::sort(starts.begin(), starts.end());
+            for (std::size_t k = 0; k < starts.size(); ++k)
+                set(tasks[k], starts[k]);
+        };
+        read_all(operation_kind::offload, pairs.offload);
+        read_all(operation_kind::reload, pairs.reload);
+    }
+    void read_option(std::size_t o) {
+        std::vector<std::size_t> stashes;
+        for (std::size_t j = 0; j < forwards_.size(); ++j)
+            if (option_of(forwards_[j]) == o) {
+                stashes.push_back(j);
+                set(own_->storage.stashes[j][o].chosen);
+            }
+        for (std::size_t k = 0; k < own_->storage.gradients.size(); ++k)
+            if (option_of(gradients_[k]) == o) set(own_->storage.gradients[k][o].chosen);
+        for (const auto& [task, kind] : {std::pair{&stored_stash::recompute, operation_kind::recompute},
+                                         std::pair{&stored_stash::offload, operation_kind::offload},
+                                         std::pair{&stored_stash::reload, operation_kind::reload}})
+            for (const auto j : stashes)
+                if (own_->storage.stashes[j][o].*task != no_task)
+                    set(own_->storage.stashes[j][o].*task, *of(forwards_[j], kind));
+        while (sort_pairs(o, stashes)) {
+        }
+    }
+    /// Swaps the tasks of stashes that are used in the order of their forwards, but don't come back in that order. True
+    /// if any tasks were swapped.
+    bool sort_pairs(std::size_t o, const std::vector<std::size_t>& stashes) {
+        bool any = false;
+        for (std::size_t a = 0; a < stashes.size(); ++a)
+            for (std::size_t b = a + 1; b < stashes.size(); ++b) {
+                const bool fifo = own_->storage.uses.empty() || user_of(stashes[a]) < user_of(stashes[b]);
+                for (const auto task : {&stored_stash::recompute, &stored_stash::offload, &stored_stash::reload}) {
+                    const auto first = own_->storage.stashes[stashes[a]][o].*task;
+                    const auto second = own_->storage.stashes[stashes[b]][o].*task;
+                    if (!fifo || first == no_task || into_->starts[first] <= into_->starts[second]) continue;
+                    std::swap(into_->starts[first], into_->starts[second]);
+                    any = true;
+                }
+            }
+        return any;
+    }
+    /// The gradient that uses the stash of forward `j`.
+    [[nodiscard]] std::size_t user_of(std::size_t j) const { return place_in(gradients_, forwards_[j]); }
+    [[nodiscard]] static std::size_t place_in(const std::vector<std::size_t>& order, std::size_t b) {
+        return static_cast<std::size_t>(std::find(order.begin(), order.end(), b) - order.begin());
+    }
+    void read_gradient(std::size_t k) {
+        const auto b = gradients_[k];
+        const auto& read = *gradient_of(b);
+        const auto& p = model_->source();
+        const auto gradient = own_->gradient[k];
+        // The end of I, or of the I that starts a B.
+        const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
+                               ? p.costs[stage_].backward_weight
+                               : duration{};
+        const auto first = own_->storage.first_of(own_->gradient, k, option_of(b));
+        if (first == gradient) {
+            set(gradient, time(read.end - after) - length(gradient));
+            return;
+        }
+        set(first, read);
+        set(gradient, time(read.start) + length(first));
+    }
+    /// If no full backward remains, weight gradients are in the order of their gradients.
+    void read_weights() {
+        if (own_->weight.empty()) return;
+        std::vector<std::size_t> waiting;
+        std::vector<ticks> starts;
+        for (std::size_t k = 0; k < gradients_.size(); ++k) {
+            const auto& weight = of(gradients_[k], operation_kind::backward_weight);
+            const auto at_once = into_->starts[own_->gradient[k]] + length(own_->gradient[k]);
+            if (!weight && stays_full(k)) {
+                set(own_->full[k]);
+                set(own_->weight[k], at_once);
+                continue;
+            }
+            waiting.push_back(k);
+            starts.push_back(weight ? time(weight->start) : at_once);
+        }
+        std::sort(starts.begin(), starts.end());
+        for (std::size_t i = 0; i < waiting.size(); ++i)
+            set(own_->weight[waiting[i]], starts[i]);
+    }
+    [[nodiscard]] bool stays_full(std::size_t k) const {
+        const auto& c = model_->source().costs[stage_];
+        return !own_->full.empty() &&
+               model_->source().storage_of(stage_, option_of(gradients_[k])).restored(c) < c.weight_stash;
+    }
+
+    const pipeline_model* model_;
+    stage stage_;
+    const stage_tasks* own_;
+    assignment* into_;
+    std::vector<std::array<place, all_operation_kinds.size()>> of_;
+    /// The microbatch of each forward and gradient of the model.
+    std::vector<std::size_t> forwards_;
+    std::vector<std::size_t> gradients_;
+};
+
+/// Reads a schedule into an assignment.
 class schedule_to_assignment {
 public:
     schedule_to_assignment(const pipeline_model& m, const schedule& s) : model_{&m} {
-        const auto& p = m.source();
         result_.starts.assign(m.tasks().tasks.size(), 0);
         result_.values.assign(m.tasks().variables(), false);
         result_.values[0] = true;
-        by_stage_.resize(p.graph.stages());
-        for (const auto& timed : s.operations)
-            by_stage_[timed.op.stage.position()].push_back(timed);
-        for (const stage at : p.graph.all_stages())
-            std::sort(by_stage_[at.position()].begin(), by_stage_[at.position()].end(), starts_before);
-        if (p.has_storage_options())
-            read_storage();
-        else
-            for (const stage at : p.graph.all_stages())
-                read_stage(at);
-        for (const auto begin : m.begins())
-            result_.starts[begin] = std::numeric_limits<ticks>::max();
-        for (const auto& timed : s.operations)
-            if (!m.begins().empty() && !is_transfer(timed.op.kind)) {
-                auto& begin = result_.starts[m.begins()[p.rank_of(timed.op.stage).position()]];
-                begin = std::min(begin, time(timed.start));
-            }
+        read_stages(s);
+        read_begins(s);
         read_choices();
     }
     [[nodiscard]] assignment&& result() && { return static_cast<assignment&&>(result_); }
 
 private:
-    [[nodiscard]] ticks time(duration d) const { return model_->time().nearest(d.value()); }
-    void set(const std::vector<task_index>& tasks, std::size_t k, ticks start) {
-        result_.starts[tasks[k]] = start;
-        const auto presence = model_->tasks().tasks[tasks[k]].presence;
-        if (presence != always) result_.values[presence.variable()] = true;
-    }
-    void read_storage() {
-        std::vector<storage_to_assignment> stages;
-        for (const stage at : model_->source().graph.all_stages()) {
-            stages.emplace_back(*model_, at, by_stage_[at.position()], result_);
+    void read_stages(const schedule& s) {
+        const auto& graph = model_->source().graph;
+        std::vector<std::vector<timed_operation>> by_stage(graph.stages());
+        for (const auto& timed : s.operations)
+            by_stage[timed.op.stage.position()].push_back(timed);
+        std::vector<stage_to_assignment> stages;
+        for (const stage at : graph.all_stages()) {
+            auto& own = by_stage[at.position()];
+            std::sort(own.begin(), own.end(), starts_before);
+            stages.emplace_back(*model_, at, own, result_);
             stages.back().read();
             if (stages.size() > 1) stages.back().read_links(stages[stages.size() - 2]);
         }
     }
-    void read_stage(stage at) {
-        const auto& own = model_->stages()[at];
-        const auto& all = by_stage_[at.position()];
-        const bool named = model_->form() == overtaking::allowed;
-        std::size_t next[all_operation_kinds.size()] = {};
-        for (const auto& timed : all) {
-            const auto place = [&](operation_kind kind) {
-                return named ? timed.op.microbatch.position() : next[static_cast<std::size_t>(kind)]++;
-            };
-            const auto start = time(timed.start);
-            switch (timed.op.kind) {
-            case operation_kind::forward: set(own.forward, place(operation_kind::forward), start); break;
-            case operation_kind::backward_input: set(own.gradient, place(operation_kind::backward_input), start); break;
-            case operation_kind::backward_weight:
-                if (own.full.empty()) set(own.weight, place(operation_kind::backward_weight), start);
-                break;
-            case operation_kind::backward: read_full(at, place(operation_kind::backward_input), timed); break;
-            case operation_kind::offload:
-                if (!own.offload.empty()) set(own.offload, place(operation_kind::offload), start);
-                break;
-            case operation_kind::reload:
-                if (!own.reload.empty()) set(own.reload, place(operation_kind::reload), start);
-                break;
-            case operation_kind::recompute: break;
+    void read_begins(const schedule& s) {
+        for (const auto begin : model_->begins())
+            result_.starts[begin] = std::numeric_limits<ticks>::max();
+        for (const auto& timed : s.operations)
+            if (!model_->begins().empty() && !is_transfer(timed.op.kind)) {
+                auto& begin = result_.starts[model_->begins()[model_->source().rank_of(timed.op.stage).position()]];
+                begin = std::min(begin, model_->time().nearest(timed.start.value()));
             }
-        }
-        sort_weights(at, all);
     }
-    void read_full(stage at, std::size_t k, const timed_operation& timed) {
-        const auto& own = model_->stages()[at];
-        set(own.gradient, k, time(timed.start));
-        if (own.weight.empty()) return;
-        if (own.full.empty())
-            weights_.push_back(time(timed.start) + model_->tasks().tasks[own.gradient[k]].length);
-        else
-            result_.values[own.full[k].variable()] = true;
-    }
-    /// A B becomes an I followed at once by its W. If the model allows B, weight gradient k belongs to gradient k.
-    void sort_weights(stage at, const std::vector<timed_operation>& all) {
-        const auto& own = model_->stages()[at];
-        if (own.weight.empty()) return;
-        const bool named = model_->form() == overtaking::allowed;
-        if (own.full.empty() && !named) {
-            for (const auto& timed : all)
-                if (timed.op.kind == operation_kind::backward_weight) weights_.push_back(time(timed.start));
-            std::sort(weights_.begin(), weights_.end());
-            for (std::size_t k = 0; k < weights_.size(); ++k)
-                set(own.weight, k, weights_[k]);
-        } else {
-            pair_weights(own, all, named);
-        }
-        weights_.clear();
-    }
-    void pair_weights(const stage_tasks& own, const std::vector<timed_operation>& all, bool named) {
-        std::vector<std::size_t> position(own.gradient.size(), 0);
-        std::size_t k = 0;
-        for (const auto& timed : all)
-            if (is_gradient(timed.op.kind)) {
-                const auto m = timed.op.microbatch.position();
-                position[m] = named ? m : k;
-                ++k;
-                if (timed.op.kind == operation_kind::backward)
-                    set(own.weight, position[m],
-                        time(timed.start) + model_->tasks().tasks[own.gradient[position[m]]].length);
-            }
-        for (const auto& timed : all)
-            if (timed.op.kind == operation_kind::backward_weight)
-                set(own.weight, position[timed.op.microbatch.position()], time(timed.start));
-    }
-
     void read_choices() {
         const auto& m = model_->tasks();
         // Variables without tasks are set already. Presences that imply each other are in the order of their variables.
@@ -151,96 +261,121 @@ private:
     }
 
     const pipeline_model* model_;
-    std::vector<std::vector<timed_operation>> by_stage_;
-    std::vector<ticks> weights_;
     assignment result_;
 };
 
-} // namespace detail
-
-/// The assignment that represents a schedule. If overtaking is allowed, the forwards of stage 0 must be sorted.
-[[nodiscard]] inline assignment assignment_of(const pipeline_model& m, const schedule& s) {
-    return detail::schedule_to_assignment{m, s}.result();
-}
-
-namespace detail {
-
-class assignment_to_schedule {
+/// Writes one stage of a solution as operations; forwards determine the names of microbatches.
+class stage_to_schedule {
 public:
-    assignment_to_schedule(const pipeline_model& m, const assignment& a) : model_{&m}, values_{&a} {}
+    stage_to_schedule(const pipeline_model& m, stage s, const assignment& from, schedule& into)
+        : model_{&m}, stage_{s}, own_{&m.stages()[s]}, from_{&from}, into_{&into} {}
 
-    std::optional<schedule> write() {
-        const auto& p = model_->source();
-        result_.graph = p.graph;
-        if (p.has_storage_options()) return write_storage();
-        for (const stage s : p.graph.all_stages()) {
-            const auto& own = model_->stages()[s];
-            for (std::size_t k = 0; k < own.forward.size(); ++k)
-                write_compute(s, k);
-            if (model_->form() == overtaking::allowed) {
-                for (std::size_t k = 0; k < own.offload.size(); ++k)
-                    if (is_present(own.offload[k])) write_transfers(s, k, k);
-            } else if (!write_all_transfers(s)) {
-                return std::nullopt;
-            }
-        }
-        return with_plain_storage(p, std::move(result_));
-    }
-
-private:
-    schedule write_storage() {
-        std::vector<std::size_t> names(result_.graph.microbatches());
-        std::iota(names.begin(), names.end(), std::size_t{0});
-        for (const stage s : result_.graph.all_stages())
-            storage_to_schedule{*model_, s, *values_, result_}.write(names);
-        return std::move(result_);
-    }
-    [[nodiscard]] ticks start(task_index t) const { return values_->starts[t]; }
-    [[nodiscard]] ticks end(task_index t) const { return start(t) + model_->tasks().tasks[t].length; }
-    [[nodiscard]] bool is_present(task_index t) const { return values_->is_true(model_->tasks().tasks[t].presence); }
-    void add(const operation& op, task_index t) {
-        const duration begin{model_->time().value(start(t))};
-        result_.operations.push_back({op, begin, begin + duration_of(model_->source(), op)});
-    }
-    void write_compute(stage s, std::size_t k) {
-        const auto& own = model_->stages()[s];
-        const microbatch m{k};
-        add(forward(s, m), own.forward[k]);
-        if (own.weight.empty() || (!own.full.empty() && values_->is_true(own.full[k]))) {
-            add(backward(s, m), own.gradient[k]);
-            return;
-        }
-        add(backward_input(s, m), own.gradient[k]);
-        add(backward_weight(s, m), own.weight[k]);
-    }
-    void write_transfers(stage s, std::size_t pair, std::size_t k) {
-        const auto& own = model_->stages()[s];
-        add(offload_of(s, microbatch{k}), own.offload[pair]);
-        add(reload_of(s, microbatch{k}), own.reload[pair]);
-    }
-    /// Assigns each transfer pair to the first stash that fits it and has no pair yet. False if there is none.
-    bool write_all_transfers(stage s) {
-        const auto& own = model_->stages()[s];
-        std::size_t next = 0;
-        for (std::size_t i = 0; i < own.offload.size() && is_present(own.offload[i]); ++i) {
-            while (next < own.gradient.size() && start(own.gradient[next]) < end(own.reload[i]))
-                ++next;
-            if (next == own.gradient.size() || end(own.forward[next]) > start(own.offload[i])) return false;
-            write_transfers(s, i, next++);
+    /// `names`: the microbatch of each forward of the stage before; on return, of this stage. False if the stage has no
+    /// schedule without overtaking.
+    bool write(std::vector<std::size_t>& names) {
+        const auto& all = own_->storage;
+        auto own_names = names;
+        for (std::size_t i = 0; i < names.size(); ++i)
+            own_names[true_in(all.next_forward, i)] = names[i];
+        names = own_names;
+        std::vector<stored> stashes;
+        if (all.stashes.empty())
+            stashes = assign_pairs();
+        else
+            for (const auto& stash : all.stashes)
+                stashes.push_back(chosen_in(stash));
+        if (stashes.empty()) return false;
+        for (std::size_t k = 0; k < names.size(); ++k) {
+            const auto j = true_in(all.uses, k);
+            write(microbatch{names[j]}, j, k, stashes[j]);
         }
         return true;
     }
 
+private:
+    /// A stash as it is stored: an option and its tasks.
+    struct stored {
+        std::size_t option;
+        stored_stash tasks;
+    };
+
+    /// The column of the true literal of a row; the row itself if there are no literals.
+    [[nodiscard]] std::size_t true_in(const std::vector<std::vector<literal>>& rows, std::size_t row) const {
+        if (rows.empty()) return row;
+        const auto found =
+            std::find_if(rows[row].begin(), rows[row].end(), [&](literal l) { return from_->is_true(l); });
+        return static_cast<std::size_t>(found - rows[row].begin());
+    }
+    [[nodiscard]] stored chosen_in(const std::vector<stored_stash>& stash) const {
+        const auto chosen =
+            std::find_if(stash.begin(), stash.end(), [&](const auto& each) { return from_->is_true(each.chosen); });
+        return {static_cast<std::size_t>(chosen - stash.begin()), *chosen};
+    }
+    [[nodiscard]] ticks start(task_index t) const { return from_->starts[t]; }
+    [[nodiscard]] ticks end(task_index t) const { return start(t) + model_->tasks().tasks[t].length; }
+    /// Assigns each transfer pair to the first stash that fits it and has no pair yet. Empty if there is none, or if
+    /// stashes remain and can't be kept.
+    [[nodiscard]] std::vector<stored> assign_pairs() const {
+        std::vector<stored> pairs;
+        for (const auto& all : own_->storage.pairs)
+            for (std::size_t i = 0; i < all.offload.size(); ++i)
+                if (from_->is_true(model_->tasks().tasks[all.offload[i]].presence))
+                    pairs.push_back({all.options.front(), {always, no_task, all.offload[i], all.reload[i]}});
+        std::stable_sort(pairs.begin(), pairs.end(), [&](const stored& a, const stored& b) {
+            return start(a.tasks.reload) < start(b.tasks.reload);
+        });
+        const auto other = own_->storage.options.front();
+        std::vector<stored> result(own_->gradient.size(), {other, {}});
+        std::size_t next = 0;
+        for (const auto& pair : pairs) {
+            while (next < result.size() && start(own_->gradient[next]) < end(pair.tasks.reload))
+                ++next;
+            if (next == result.size() || end(own_->forward[next]) > start(pair.tasks.offload)) return {};
+            result[next++] = pair;
+        }
+        if (pairs.size() < result.size() && model_->source().storage_of(stage_, other).offloads()) return {};
+        return result;
+    }
+    void write(microbatch name, std::size_t j, std::size_t k, const stored& as) {
+        const auto op = with_option(model_->source(), forward(stage_, name), as.option);
+        add(op, own_->forward[j]);
+        const std::pair<operation_kind, task_index> others[] = {{operation_kind::offload, as.tasks.offload},
+                                                                {operation_kind::reload, as.tasks.reload},
+                                                                {operation_kind::recompute, as.tasks.recompute}};
+        for (const auto& [kind, task] : others)
+            if (task != no_task) add(sibling(op, kind), task);
+        const auto first = own_->storage.first_of(own_->gradient, k, as.option);
+        const bool full = own_->weight.empty() || (!own_->full.empty() && from_->is_true(own_->full[k]));
+        add(sibling(op, full ? operation_kind::backward : operation_kind::backward_input), first);
+        if (!full) add(sibling(op, operation_kind::backward_weight), own_->weight[k]);
+    }
+    void add(const operation& op, task_index t) {
+        const duration begin{model_->time().value(start(t))};
+        into_->operations.push_back({op, begin, begin + duration_of(model_->source(), op)});
+    }
+
     const pipeline_model* model_;
-    const assignment* values_;
-    schedule result_;
+    stage stage_;
+    const stage_tasks* own_;
+    const assignment* from_;
+    schedule* into_;
 };
 
 } // namespace detail
 
+/// The assignment that represents a schedule.
+[[nodiscard]] inline assignment assignment_of(const pipeline_model& m, const schedule& s) {
+    return detail::schedule_to_assignment{m, s}.result();
+}
+
 /// The schedule of a solution of the model; empty if a solution of a pooled model has no schedule without overtaking.
 [[nodiscard]] inline std::optional<schedule> schedule_of(const pipeline_model& m, const assignment& a) {
-    return detail::assignment_to_schedule{m, a}.write();
+    schedule result{m.source().graph, {}};
+    std::vector<std::size_t> names(result.graph.microbatches());
+    std::iota(names.begin(), names.end(), std::size_t{0});
+    for (const stage s : result.graph.all_stages())
+        if (!detail::stage_to_schedule{m, s, a, result}.write(names)) return std::nullopt;
+    return result;
 }
 
 } // namespace optpipe::cp

@@ -47,7 +47,8 @@ struct cp_parameters {
     /// Problems with more tasks aren't started, because building the model can't be interrupted and grows with the
     /// square of the tasks: 0.02 to 0.16 s for 2000 tasks on random problems.
     std::size_t most_tasks = 2000;
-    /// Limit of the clauses that link the microbatches of consecutive stages (`stage_storage`): tens of megabytes.
+    /// Limit of the clauses that link the microbatches of consecutive stages in the exact model (`stage_storage`): tens
+    /// of megabytes.
     std::size_t most_links = 200'000;
 };
 
@@ -73,8 +74,8 @@ private:
     std::array<clause_pool, forms> pools_{};
 };
 
-/// F, I, W and two transfers, for each microbatch on a stage.
-inline constexpr std::size_t tasks_without_options = 5;
+/// The exact model has this number of clauses per stage and triple of microbatches, about.
+inline constexpr std::size_t clauses_per_link = 3;
 
 /// F, I and W of a microbatch, and all tasks that its storage options may add.
 [[nodiscard]] inline std::size_t tasks_per_microbatch(const problem& p, stage s) {
@@ -86,14 +87,15 @@ inline constexpr std::size_t tasks_without_options = 5;
     return tasks;
 }
 [[nodiscard]] inline bool is_too_large(const problem& p, const cp_parameters& with) {
-    const auto stages = p.graph.stages();
-    const auto microbatches = p.graph.microbatches();
-    if (!p.has_storage_options()) return tasks_without_options * stages * microbatches > with.most_tasks;
     std::size_t tasks = 0;
     for (const stage s : p.graph.all_stages())
-        tasks += microbatches * tasks_per_microbatch(p, s);
-    const auto links = stages * microbatches * microbatches * microbatches * microbatches;
-    return tasks > with.most_tasks || links > with.most_links;
+        tasks += p.graph.microbatches() * tasks_per_microbatch(p, s);
+    return tasks > with.most_tasks;
+}
+/// Whether the exact model has too many clauses that link microbatches.
+[[nodiscard]] inline bool has_too_many_links(const problem& p, const cp_parameters& with) {
+    const auto m = p.graph.microbatches();
+    return clauses_per_link * p.graph.stages() * m * m * m > with.most_links;
 }
 
 /// One search of the shared state, from both sides. Searches below the incumbent look for better schedules; searches
@@ -110,7 +112,7 @@ public:
         state_ = &state;
         conflict_limit_ = after(spent_, options.conflicts);
         step_limit_ = after(spent_steps_, options.steps);
-        if (!pooled_ && !build()) return;
+        if (!bounding_ && !build()) return;
         if (incumbent_searches_.empty() && !begin()) return;
         while (!finished() && continue_slice()) {
         }
@@ -129,19 +131,21 @@ private:
     [[nodiscard]] static std::size_t after(std::size_t spent, std::size_t more) {
         return spent + std::min(more, std::numeric_limits<std::size_t>::max() - spent);
     }
-    /// Builds the pooled model. False if there is nothing to search.
+    /// Builds the model that proves bounds. False if there is nothing to search.
     bool build() {
         if (state_->objective().is_unlimited() && !problem_->has_storage_options()) try_builders();
         if (state_->bound() <= duration{}) state_->raise_bound(bounds_of(*problem_).best(), name);
         if (state_->done() || is_too_large(*problem_, with_)) return false;
-        pooled_.emplace(*problem_, overtaking::pooled);
+        const auto form = bounding_form(*problem_);
+        if (form == overtaking::allowed && has_too_many_links(*problem_, with_)) return false;
+        bounding_.emplace(*problem_, form);
         return true;
     }
     /// Makes the first searches. False if the root bound isn't complete yet.
     bool begin() {
         if (!bound_from_root()) return false;
-        incumbent_searches_.push_back({&*pooled_, new_search(*pooled_)});
-        if (pooled_->offloads()) {
+        incumbent_searches_.push_back({&*bounding_, new_search(*bounding_)});
+        if (bounding_->has_choices()) {
             ordered_.emplace(*problem_, overtaking::forbidden);
             incumbent_searches_.push_back({&*ordered_, new_search(*ordered_)});
         }
@@ -200,17 +204,16 @@ private:
     /// is any improvement.
     [[nodiscard]] ticks target() const {
         const auto wanted = state_->target();
-        const auto& time = pooled_->time();
+        const auto& time = bounding_->time();
         const auto exact =
             wanted.is_unlimited() ? time.nearest(problem_->serial_time().value()) : time.below(wanted.value());
         return exact + rounding();
     }
     /// The largest error that rounding can make in a sum of durations.
     [[nodiscard]] ticks rounding() const {
-        if (pooled_->time().is_exact()) return 0;
+        if (bounding_->time().is_exact()) return 0;
         // Durations and hops of a microbatch on a stage, each with an error of half a tick.
-        constexpr std::size_t with_options = 8;
-        const std::size_t most = problem_->has_storage_options() ? with_options : tasks_without_options;
+        constexpr std::size_t most = 8;
         return static_cast<ticks>(most * problem_->graph.stages() * problem_->graph.microbatches());
     }
     /// Records that no schedule has an objective of `most` ticks or less.
@@ -219,14 +222,14 @@ private:
         if (state_->objective().is_unlimited() && most >= target())
             state_->raise_bound(duration::unlimited(), name);
         else
-            state_->raise_bound(duration{pooled_->time().value(most + 1 - rounding())}, name);
+            state_->raise_bound(duration{bounding_->time().value(most + 1 - rounding())}, name);
     }
 
     /// Excludes all ticks below the shared bound, which any strategy may have raised.
     void exclude_below_bound() {
         const auto bound = state_->bound();
         if (bound.is_unlimited()) return; // another strategy has just proven that there is no schedule
-        excluded_ = std::max(excluded_, pooled_->time().below(bound.value()) - 1 - rounding());
+        excluded_ = std::max(excluded_, bounding_->time().below(bound.value()) - 1 - rounding());
     }
 
     /// Excludes objectives that root propagation finds infeasible, by bisection below the target, down to the smallest
@@ -243,7 +246,7 @@ private:
                     root_probe_.reset();
                     return true;
                 }
-                if (!root_probe_) root_probe_ = new_prover(*pooled_);
+                if (!root_probe_) root_probe_ = new_prover(*bounding_);
                 root_probe_->limit(first ? high : excluded_ + (high - excluded_) / 2);
             }
             const auto before = root_probe_->steps();
@@ -279,23 +282,21 @@ private:
             if (search.model->form() != overtaking::forbidden)
                 exclude(search.search->limit());
             else
-                add_unordered();
+                add_exact();
         } else if (!offer(*search.model, search.search->solution())) {
-            add_unordered();
+            add_exact();
         }
         return true;
     }
-    /// With storage options, any pair of microbatches may overtake in the pooled model, which makes this much harder.
+    /// In the exact model, any pair of microbatches may overtake, which makes it much harder.
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
-        return problem_->has_storage_options() && search.model->form() == overtaking::pooled && ordered_ &&
-               incumbent_searches_[1].active;
+        return search.model->form() == overtaking::allowed && ordered_ && incumbent_searches_[1].active;
     }
-    /// Adds the exact model if the pooled one may allow orders without a schedule; with storage options the pooled one
-    /// is exact.
-    void add_unordered() {
-        if (incumbent_searches_.size() > 2 || problem_->has_storage_options()) return;
-        unordered_.emplace(*problem_, overtaking::allowed);
-        incumbent_searches_.push_back({&*unordered_, new_search(*unordered_)});
+    /// Adds the exact model if the model that proves bounds may allow orders without a schedule.
+    void add_exact() {
+        if (bounding_->form() == overtaking::allowed || exact_ || has_too_many_links(*problem_, with_)) return;
+        exact_.emplace(*problem_, overtaking::allowed);
+        incumbent_searches_.push_back({&*exact_, new_search(*exact_)});
     }
     /// Searches at a fraction of the gap above the bound: at a smaller one after a timeout, at a larger one after an
     /// answer. False if the bound has met the least feasible objective.
@@ -304,7 +305,7 @@ private:
         const auto high = std::min(target(), least_feasible_);
         if (!bound_search_ || bound_search_->limit() <= excluded_ || bound_search_->limit() >= high) {
             if (high - excluded_ <= 1) return false;
-            bound_search_ = new_search(*pooled_);
+            bound_search_ = new_search(*bounding_);
             bound_search_->limit(excluded_ + std::max<ticks>(1, (high - excluded_) / gap_divisor_));
         }
         const auto answer = count(*bound_search_, allowed(effort));
@@ -317,7 +318,7 @@ private:
             gap_divisor_ = std::max<ticks>(2, gap_divisor_ / 2);
         } else {
             least_feasible_ = bound_search_->limit();
-            offer(*pooled_, bound_search_->solution());
+            offer(*bounding_, bound_search_->solution());
         }
         bound_search_.reset();
         return true;
@@ -344,9 +345,9 @@ private:
     cp_parameters with_;
     const problem* problem_;
     std::shared_ptr<shared_clauses> clauses_;
-    std::optional<pipeline_model> pooled_;
+    std::optional<pipeline_model> bounding_;
     std::optional<pipeline_model> ordered_;
-    std::optional<pipeline_model> unordered_;
+    std::optional<pipeline_model> exact_;
     std::vector<incumbent_search> incumbent_searches_;
     std::unique_ptr<prover> root_probe_;
     /// Whether root propagation of its limit is in progress.
@@ -402,7 +403,7 @@ private:
 /// Offers schedules and raises the bound during the search; starts from the schedule of the best builder if there is
 /// none. Returns when the search is complete or a limit is reached. Returns at once, with the structural bound, if the
 /// problem has more operations and transfers than `cp_parameters::most_tasks` (counting all that storage options may
-/// add), or if it has storage options and many microbatches.
+/// add), or if some options recompute and there are many microbatches.
 ///
 /// A later call on the same state, or on another view of it, resumes the search of an earlier call that has returned,
 /// with its seed and parameters. Each concurrent call has its own search; they share learned clauses.

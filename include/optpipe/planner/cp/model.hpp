@@ -121,6 +121,19 @@ struct model {
                 add_clause({!some[a], !some[b]});
         add_clause(std::move(some));
     }
+    /// Literals of which exactly one is true. The second of two is a variable, and the first its negation.
+    [[nodiscard]] std::vector<literal> add_alternatives(std::size_t count) {
+        if (count == 1) return {always};
+        if (count == 2) {
+            const auto second = add_variable();
+            return {!second, second};
+        }
+        std::vector<literal> some(count);
+        for (auto& l : some)
+            l = add_variable();
+        add_exactly_one(some);
+        return some;
+    }
     /// A literal that is true if all literals of one of these clauses are false.
     literal add_any_fails(std::vector<std::vector<literal>> some) {
         for (auto& c : some)

@@ -3,206 +3,283 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/grid.hpp"
+#include "optpipe/planner/cp/knapsack_builder.hpp"
+#include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/pipeline_tasks.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
 namespace optpipe::cp {
 
-/// Builds the knapsack constraint of one start: the memory that other tasks have acquired by then and not released.
-class knapsack_builder {
+/// The knapsack constraints of one rank's memory. There is one for each start that may acquire memory, over all memory
+/// in use at that time, including its own.
+///
+/// What all options of a stage hold on the device is acquired and released by tasks: the forward, the transfers, and
+/// the gradient or weight gradient. Which of them belong together doesn't matter.
+///
+/// The rest of a stash is cut into layers at the sizes that it may have. A literal tells whether a layer is in use at a
+/// start. It follows from the option, from the started tasks (forward, reload, recomputation) and the tasks that
+/// haven't ended (offload, and the gradient or weight gradient that releases it).
+///
+/// Layers are nested: if one is in use, so are those below it. Under the option of the stash, the lower ones are on the
+/// device from the same start or an earlier one (a recomputation starts after the reload, which starts after the
+/// forward) to the same end or a later one (the weight gradient ends after its gradient). So the knapsack may count
+/// them together before the option is known. Literals of tasks that start together may take either value; nesting
+/// requires that all these starts and ends differ, so layers aren't nested if there are tasks without duration. For a
+/// gradient that adds to its stash, the layers above are nested in the same way, and at any time.
+class pipeline_memory {
 public:
-    knapsack_builder(model& m, order_literals& known, task_index at) : model_{&m}, known_{&known}, at_{at} {}
-
-    /// The limit, less the memory that is acquired in any case.
-    ticks capacity = 0;
-
-    /// Adds an acquisition of `amount` at the start of `by`.
-    void taken(task_index by, ticks amount) {
-        if (amount > 0) add(known_->starts_before(by, at_), amount, by, false);
-    }
-    /// Adds a release of `amount` at the end of `by`.
-    void given(task_index by, ticks amount) {
-        if (amount <= 0) return;
-        capacity += amount;
-        add(!known_->ends_before(by, at_), amount, by, true);
-    }
-    void used_if(literal l, ticks amount) {
-        if (amount > 0) add(l, amount, no_task, false);
-    }
-    /// Adds terms whose literals are nested: each literal implies those before it.
-    void used_if_nested(const std::vector<std::pair<literal, ticks>>& terms) {
-        std::vector<std::uint32_t> before;
-        for (const auto& [l, amount] : terms) {
-            const auto place = result_.terms.size();
-            used_if(l, amount);
-            if (result_.terms.size() == place) continue;
-            result_.terms.back().implied_terms = before;
-            before.push_back(static_cast<std::uint32_t>(place));
-        }
-    }
-    /// Adds the constraint unless it can't be violated.
-    void finish(literal guard) {
-        ticks most = 0;
-        for (const auto& e : result_.terms)
-            most += e.weight;
-        if (most <= capacity) return;
-        join();
-        result_.guard = guard;
-        result_.capacity = capacity;
-        model_->knapsacks.push_back(std::move(result_));
-    }
-
-private:
-    void add(literal chosen, ticks amount, task_index by, bool at_end) {
-        if (chosen == never) return;
-        if (chosen == always) {
-            capacity -= amount;
-            return;
-        }
-        result_.terms.push_back({chosen, amount, {}});
-        origins_.push_back({by, at_end});
-    }
-    /// A release that hasn't happened implies the same of later releases; an acquisition implies the earlier ones.
-    void join() {
-        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // without them the terms are weaker, not wrong
-        if (origins_.size() * origins_.size() > most_pairs) return;
-        const auto& paths = known_->paths();
-        for (std::uint32_t e = 0; e < origins_.size(); ++e)
-            for (std::uint32_t other = 0; other < origins_.size(); ++other) {
-                const auto [x, ended] = origins_[e];
-                const auto [y, other_ended] = origins_[other];
-                if (e == other || x == no_task || y == no_task || ended != other_ended) continue;
-                const auto& all = model_->tasks;
-                const bool ends_later =
-                    paths(x, y) > longest_paths::none && paths(x, y) + all[y].length >= all[x].length;
-                const bool along = ended ? ends_later && model_->implies(all[y].presence, all[x].presence)
-                                         : paths(y, x) >= 0 && model_->implies(all[x].presence, all[y].presence);
-                if (along) result_.terms[e].implied_terms.push_back(other);
-            }
-    }
-
-    struct origin {
-        task_index task;
-        bool at_end;
-    };
-
-    model* model_;
-    order_literals* known_;
-    task_index at_;
-    knapsack_constraint result_{};
-    std::vector<origin> origins_;
-};
-
-/// Knapsack constraints of one rank's device and host memory, one for each start that acquires memory.
-class rank_memory {
-public:
-    rank_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks, order_literals& known,
-                model& m)
-        : problem_{&p}, units_{&units}, tasks_{&tasks}, known_{&known}, model_{&m} {
+    pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
+                    order_literals& known, model& m)
+        : problem_{&p}, rank_{r}, units_{&units}, tasks_{&tasks}, known_{&known}, model_{&m} {
         for (const stage s : p.graph.all_stages())
             if (p.rank_of(s) == r) own_.push_back(s);
-        device_ = most(p.memory_limit[r]);
-        host_ = most(p.host_memory_limit[r]);
-        limited_ = !p.memory_limit[r].is_unlimited();
-        host_limited_ = !p.host_memory_limit[r].is_unlimited();
     }
 
     void add_knapsacks() {
-        for (const stage s : own_) {
-            const auto& t = (*tasks_)[s];
-            const auto stash = units_->below(problem_->costs[s].activation.value());
-            for (std::size_t k = 0; limited_ && k < t.forward.size(); ++k) {
-                if (stash > 0) add_device(t.forward[k], stash, always);
-                if (!t.full.empty()) add_device(t.gradient[k], weight_stash(s) - stash, !t.full[k]);
-            }
-            for (std::size_t k = 0; k < t.offload.size(); ++k) {
-                if (limited_) add_device(t.reload[k], stash, model_->tasks[t.reload[k]].presence);
-                if (host_limited_) add_host(t.offload[k], stash);
-            }
-        }
+        if (!problem_->memory_limit[rank_].is_unlimited())
+            for (const stage s : own_)
+                for (const auto at : acquisitions(s))
+                    add_device(at);
+        if (!problem_->host_memory_limit[rank_].is_unlimited())
+            for (const stage s : own_)
+                for (const auto at : (*tasks_)[s].storage.offload)
+                    add_host(at);
     }
 
 private:
+    /// The sizes of a stash under one option, rounded down.
+    struct stash_sizes {
+        ticks held;
+        ticks left;
+        ticks restored;
+        ticks moved;
+    };
+    struct layer {
+        ticks low;
+        ticks high;
+    };
+    /// Transfers of one stage, and the part of the common memory that they move.
+    struct moved_part {
+        task_index offload;
+        task_index reload;
+        /// One of the options that need them.
+        std::size_t option;
+    };
+    /// Literals and weights; each literal implies those before it.
+    using nested_terms = std::vector<std::pair<literal, ticks>>;
+
     [[nodiscard]] ticks most(memory_size limit) const {
-        if (limit.is_unlimited()) return 0;
-        // Memory in use is a sum of stashes, each rounded down.
         return units_->below((limit + tolerance{}.at(problem_->memory_scale())).value());
     }
-    [[nodiscard]] ticks weight_stash(stage s) const { return units_->below(problem_->costs[s].weight_stash.value()); }
+    [[nodiscard]] stash_sizes sizes_of(stage s, std::size_t o) const {
+        const auto each = problem_->storage_of(s, o);
+        const auto size = [&](memory_size m) { return units_->below(m.value()); };
+        return {size(each.held), size(each.left_on_device()), size(each.restored(problem_->costs[s])),
+                size(each.transfer_size)};
+    }
+    /// Memory held from I to W; 0 if the backward isn't split.
+    [[nodiscard]] ticks weight_stash(stage s) const {
+        return (*tasks_)[s].weight.empty() ? 0 : units_->below(problem_->costs[s].weight_stash.value());
+    }
+    /// Memory that every stash holds after its forward, whatever its option.
+    [[nodiscard]] ticks common(stage s) const {
+        const auto& options = (*tasks_)[s].storage.options;
+        auto least = sizes_of(s, options.front()).held;
+        for (const auto o : options)
+            least = std::min(least, sizes_of(s, o).held);
+        return least;
+    }
+    /// The layers above the common memory.
+    [[nodiscard]] std::vector<layer> layers_of(stage s) const {
+        std::vector<ticks> cuts{common(s), weight_stash(s)};
+        for (const auto o : (*tasks_)[s].storage.options) {
+            const auto sizes = sizes_of(s, o);
+            cuts.insert(cuts.end(), {sizes.held, sizes.left, sizes.restored});
+        }
+        std::erase_if(cuts, [least = common(s)](ticks cut) { return cut < least; });
+        std::sort(cuts.begin(), cuts.end());
+        cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+        std::vector<layer> result;
+        for (std::size_t i = 1; i < cuts.size(); ++i)
+            result.push_back({cuts[i - 1], cuts[i]});
+        return result;
+    }
+    /// All transfers of a stage, each pair once.
+    [[nodiscard]] std::vector<moved_part> transfers_of(stage s) const {
+        const auto& storage = (*tasks_)[s].storage;
+        std::vector<moved_part> result;
+        for (const auto& pairs : storage.pairs)
+            for (std::size_t k = 0; k < pairs.offload.size(); ++k)
+                result.push_back({pairs.offload[k], pairs.reload[k], pairs.options.front()});
+        for (const auto& stash : storage.stashes)
+            for (const auto o : storage.options) {
+                const auto offload = stash[o].offload;
+                const auto known = [&](const moved_part& each) { return each.offload == offload; };
+                if (offload != no_task && std::none_of(result.begin(), result.end(), known))
+                    result.push_back({offload, stash[o].reload, o});
+            }
+        return result;
+    }
+    /// Forwards, reloads and recomputations, and gradients whose stash grows.
+    [[nodiscard]] std::vector<task_index> acquisitions(stage s) const {
+        const auto& t = (*tasks_)[s];
+        std::vector<task_index> result;
+        const auto holds = [&](auto o) { return sizes_of(s, o).held > 0; };
+        if (std::any_of(t.storage.options.begin(), t.storage.options.end(), holds)) result = t.forward;
+        for (const auto* tasks : {&t.storage.reload, &t.storage.recompute})
+            result.insert(result.end(), tasks->begin(), tasks->end());
+        std::vector<task_index> grown;
+        for (std::size_t k = 0; k < t.gradient.size(); ++k)
+            for (const auto o : t.storage.options)
+                if (sizes_of(s, o).restored < weight_stash(s)) grown.push_back(t.storage.first_of(t.gradient, k, o));
+        std::sort(grown.begin(), grown.end());
+        grown.erase(std::unique(grown.begin(), grown.end()), grown.end());
+        result.insert(result.end(), grown.begin(), grown.end());
+        return result;
+    }
 
-    void add_device(task_index at, ticks amount, literal guard) {
+    [[nodiscard]] literal starts_before(task_index t, task_index at) {
+        return t == at ? always : known_->starts_before(t, at);
+    }
+
+    void add_device(task_index at) {
         knapsack_builder use{*model_, *known_, at};
-        use.capacity = device_ - amount;
-        for (const stage s : own_)
-            add_stage(use, s, at);
-        use.finish(guard);
-    }
-    void add_stage(knapsack_builder& use, stage s, task_index at) {
-        const auto& t = (*tasks_)[s];
-        const auto stash = units_->below(problem_->costs[s].activation.value());
-        const auto kept = t.weight.empty() ? 0 : weight_stash(s);
-        for (std::size_t k = 0; k < t.forward.size(); ++k) {
-            if (t.forward[k] != at) use.taken(t.forward[k], stash);
-            if (!t.full.empty()) {
-                use.given(t.weight[k], stash);
-                if (t.gradient[k] != at) use.used_if(between(s, k, at), kept - stash);
-                continue;
-            }
-            use.given(t.gradient[k], stash - std::min(stash, kept));
-            if (!t.weight.empty()) use.given(t.weight[k], std::min(stash, kept));
-        }
-        for (std::size_t k = 0; k < t.offload.size(); ++k) {
-            use.given(t.offload[k], stash);
-            if (t.reload[k] != at) use.taken(t.reload[k], stash);
-        }
-    }
-    /// Whether I of (s, k) has started and its W hasn't ended when `at` starts, and the two aren't one B.
-    literal between(stage s, std::size_t k, task_index at) {
-        const auto& t = (*tasks_)[s];
-        const auto begun = known_->starts_before(t.gradient[k], at);
-        const auto ended = known_->ends_before(t.weight[k], at);
-        if (begun == never || ended == always) return never;
-        const auto both = model_->add_variable();
-        model_->clauses.push_back({!begun, ended, t.full[k], both});
-        std::erase(model_->clauses.back(), never);
-        return both;
-    }
-    void add_host(task_index at, ticks amount) {
-        knapsack_builder use{*model_, *known_, at};
-        use.capacity = host_ - amount;
+        use.capacity = most(problem_->memory_limit[rank_]);
         for (const stage s : own_) {
-            const auto stash = units_->below(problem_->costs[s].activation.value());
-            const auto& t = (*tasks_)[s];
-            for (std::size_t k = 0; k < t.offload.size(); ++k) {
-                if (t.offload[k] != at) use.taken(t.offload[k], stash);
-                use.given(t.reload[k], stash);
+            add_common(use, s, at);
+            add_layers(use, s, at);
+        }
+        use.finish(model_->tasks[at].presence);
+    }
+    void add_common(knapsack_builder& use, stage s, task_index at) const {
+        const auto& t = (*tasks_)[s];
+        const auto all = common(s);
+        const auto kept = std::min(all, weight_stash(s));
+        for (const auto forward : t.forward)
+            take(use, forward, all, at);
+        for (const auto& each : transfers_of(s)) {
+            const auto moved = all - std::min(all, sizes_of(s, each.option).left);
+            use.given(each.offload, moved);
+            take(use, each.reload, moved, at);
+        }
+        for (const auto gradient : t.gradient)
+            use.given(gradient, all - kept);
+        for (const auto weight : t.weight)
+            use.given(weight, kept);
+    }
+    static void take(knapsack_builder& use, task_index by, ticks amount, task_index at) {
+        if (by == at)
+            use.capacity -= amount;
+        else
+            use.taken(by, amount);
+    }
+    void add_layers(knapsack_builder& use, stage s, task_index at) {
+        const auto layers = layers_of(s);
+        for (std::size_t k = 0; k < (*tasks_)[s].forward.size() && !layers.empty(); ++k) {
+            nested_terms stash;
+            nested_terms added;
+            for (const auto& each : layers) {
+                stash.emplace_back(in_stash(s, k, each, at), each.high - each.low);
+                if (each.high <= weight_stash(s)) added.emplace_back(in_gradient(s, k, each, at), each.high - each.low);
+            }
+            std::reverse(added.begin(), added.end());
+            if (known_->has_instants())
+                for (const auto& [l, amount] : stash)
+                    use.used_if(l, amount);
+            else
+                add_nested(use, stash, at);
+            add_nested(use, added, at);
+        }
+    }
+    void add_nested(knapsack_builder& use, const nested_terms& terms, task_index at) {
+        use.used_if_nested(terms);
+        for (std::size_t i = 1; i < terms.size(); ++i)
+            model_->add_clause({!model_->tasks[at].presence, terms[i - 1].first, !terms[i].first});
+    }
+    /// Whether a layer of the stash of forward `j` is in use when `at` starts.
+    literal in_stash(stage s, std::size_t j, const layer& each, task_index at) {
+        const auto& t = (*tasks_)[s];
+        if (t.storage.stashes.empty()) return never; // all options hold the same
+        const auto& release = each.high > weight_stash(s) ? t.gradient : t.weight;
+        const auto forward = starts_before(t.forward[j], at);
+        std::vector<std::vector<literal>> uses;
+        for (const auto o : t.storage.options) {
+            const auto& stash = t.storage.stashes[j][o];
+            const auto sizes = sizes_of(s, o);
+            if (each.high <= sizes.left) {
+                uses.push_back({!forward, !stash.chosen});
+            } else if (each.high <= sizes.held) {
+                uses.push_back({!forward, !stash.chosen, known_->ends_before(stash.offload, at)});
+                uses.push_back({!starts_before(stash.reload, at)});
+            } else if (each.high <= sizes.restored) {
+                uses.push_back({!starts_before(stash.recompute, at)});
             }
         }
+        if (uses.empty()) return never;
+        const auto held = is_held(t, j, release, at);
+        if (held == never) return never;
+        for (auto& c : uses)
+            c.push_back(!held);
+        return model_->add_any_fails(std::move(uses));
+    }
+    /// Whether the gradient that uses stash `j`, or its weight gradient, hasn't ended when `at` starts. All layers and
+    /// options share this literal, so learned clauses can use it instead of the literals of each gradient that may use
+    /// the stash.
+    literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
+        const auto found = held_.find({release[j], at});
+        if (found != held_.end()) return found->second;
+        const auto& by = t.storage.uses;
+        std::vector<std::vector<literal>> clauses;
+        for (std::size_t k = 0; k < release.size(); ++k)
+            if (const auto used = by.empty() ? (j == k ? always : never) : by[k][j]; used != never)
+                clauses.push_back({!used, known_->ends_before(release[k], at)});
+        const auto held = model_->add_any_fails(std::move(clauses));
+        held_.emplace(std::pair{release[j], at}, held);
+        if (&release == &t.weight && !known_->has_instants())
+            model_->add_clause({!model_->tasks[at].presence, !is_held(t, j, t.gradient, at), held});
+        return held;
+    }
+    /// Whether a layer that gradient `k` adds to the stash, up to the weight stash, is in use when `at` starts.
+    literal in_gradient(stage s, std::size_t k, const layer& each, task_index at) {
+        const auto& t = (*tasks_)[s];
+        std::vector<std::vector<literal>> uses;
+        for (const auto o : t.storage.options) {
+            if (each.high <= sizes_of(s, o).restored) continue;
+            uses.push_back({!starts_before(t.storage.first_of(t.gradient, k, o), at), !t.storage.chosen_of(k, o),
+                            t.full.empty() ? never : t.full[k], known_->ends_before(t.weight[k], at)});
+            if (t.storage.gradients.empty()) break; // all options are the same to gradients
+        }
+        return model_->add_any_fails(std::move(uses));
+    }
+
+    void add_host(task_index at) {
+        knapsack_builder use{*model_, *known_, at};
+        use.capacity = most(problem_->host_memory_limit[rank_]);
+        for (const stage s : own_)
+            for (const auto& each : transfers_of(s)) {
+                const auto moved = sizes_of(s, each.option).moved;
+                take(use, each.offload, moved, at);
+                use.given(each.reload, moved);
+            }
         use.finish(model_->tasks[at].presence);
     }
 
     const problem* problem_;
+    rank rank_;
     const grid* units_;
     const per_stage<stage_tasks>* tasks_;
     order_literals* known_;
     model* model_;
     std::vector<stage> own_;
-    ticks device_ = 0;
-    ticks host_ = 0;
-    bool limited_ = false;
-    bool host_limited_ = false;
+    /// Keyed by the release with the same number as the stash, and by the start `at`.
+    std::map<std::pair<task_index, task_index>, literal> held_;
 };
-
-inline void add_memory_knapsacks(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
-                                 order_literals& known, model& m) {
-    rank_memory{p, r, units, tasks, known, m}.add_knapsacks();
-}
 
 } // namespace optpipe::cp

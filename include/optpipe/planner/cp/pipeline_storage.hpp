@@ -6,12 +6,12 @@
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/pipeline_tasks.hpp"
+#include "optpipe/planner/cp/stash_options.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -20,11 +20,11 @@ namespace optpipe::cp {
 
 /// The storage options of one stage as alternatives: exactly one per stash, each with its optional tasks.
 ///
-/// As without options, the forwards, gradients and weight gradients of every stage can be sorted: the k-th of each
-/// waits for the k-th of another stage. The option of its stash determines a gradient's length; gradients of one stage
-/// that are sorted by starts are sorted by ends. But a stash, its transfers and its recomputation belong to one forward
-/// and one gradient. In FIFO order (`forbidden`), the k-th gradient uses the stash of the k-th forward, and everything
-/// is sorted. Otherwise (`pooled`, exact here), two assignments are open:
+/// The forwards, gradients and weight gradients of every stage can be sorted: the k-th of each waits for the k-th of
+/// another stage. The option of its stash determines a gradient's length; gradients of one stage that are sorted by
+/// starts are sorted by ends. But a stash, its transfers and its recomputation belong to one forward and one gradient.
+/// In FIFO order (`forbidden`), the k-th gradient uses the stash of the k-th forward, and everything is sorted. In the
+/// exact form (`allowed`), two assignments are open:
 ///
 /// - the forward of a stage whose stash each gradient uses,
 /// - the next forward and the next gradient of the same microbatch, for each forward and gradient of a stage.
@@ -32,28 +32,32 @@ namespace optpipe::cp {
 /// The assignments of a stage and the next must be consistent. An assignment from the k-th to an earlier operation must
 /// wait for the k-th. If two stashes of one option are used in FIFO order, their transfers and recomputations can be
 /// sorted.
+///
+/// In `pooled`, transfers of a stage with several options belong to no stash (see `pipeline_model`).
 class stage_storage {
 public:
     stage_storage(const problem& p, stage s, overtaking form, const grid& time, stage_tasks& own, model& m)
         : problem_{&p}, stage_{s}, form_{form}, time_{&time}, own_{&own}, model_{&m} {}
 
-    /// To be called after the forwards, gradients and weight gradients exist. `tight`: whether the rank's memory may be
-    /// exceeded.
-    void add_tasks(bool tight) {
-        choose_options(tight);
-        for (std::size_t k = 0; k < count(); ++k)
-            add_stash();
-        if (form_ == overtaking::pooled) own_->storage.uses = add_permutation();
-        for (std::size_t k = 0; k < count(); ++k)
-            add_gradient(k);
-        if (!own_->weight.empty() && tight &&
-            std::any_of(used().begin(), used().end(), [&](auto o) { return grows(o); }))
-            add_full_backwards();
+    /// To be called after the forwards, gradients and weight gradients exist.
+    void add_tasks() {
+        own_->storage.options = useful_options(*problem_, stage_);
+        if (is_pooled())
+            add_pairs();
+        else
+            for (std::size_t k = 0; k < count(); ++k)
+                add_stash();
+        if (form_ == overtaking::allowed) own_->storage.uses = add_permutation();
+        add_gradients();
+        const bool may_grow = std::any_of(used().begin(), used().end(), [&](auto o) { return grows(o); });
+        if (!own_->weight.empty() && may_grow && is_tight(*problem_, stage_)) add_full_backwards();
     }
     /// Adds precedences within the stage; those between gradients of different stages are added for all problems alike.
     void add_inputs() {
         const auto& all = own_->storage;
-        for (std::size_t j = 0; j < count(); ++j)
+        for (const auto& pairs : all.pairs)
+            add_pair_inputs(pairs);
+        for (std::size_t j = 0; j < all.stashes.size(); ++j)
             for (const auto o : used())
                 add_stash_inputs(j, all.stashes[j][o]);
         for (std::size_t k = 0; k < count(); ++k)
@@ -62,40 +66,48 @@ public:
                 model_->add_difference(own_->gradient[k], extra, -model_->tasks[extra].length,
                                        model_->tasks[extra].presence);
             }
-        for (std::size_t k = 0; k < count(); ++k)
-            for (std::size_t j = 0; j < count(); ++j)
+        for (std::size_t j = 0; j < all.stashes.size(); ++j)
+            for (std::size_t k = 0; k < count(); ++k)
                 if (const auto guard = use(k, j); guard != never) add_return(j, k, guard);
+        for (std::size_t j = 0; j < all.stashes.size() && form_ != overtaking::allowed; ++j)
+            for (const auto o : used())
+                add_order(j, o);
     }
     /// To be called after the machines exist.
     void add_orders(order_literals& known) {
         glue_extras(known);
         sort_weights(known);
-        if (form_ == overtaking::allowed) return;
-        for (std::size_t j = 0; j < count(); ++j)
+        const auto fifo = fifo_literals();
+        for (std::size_t j = 0; j < fifo.size(); ++j)
             for (std::size_t later = j + 1; later < count(); ++later)
                 for (const auto o : used())
-                    keep_order(j, later, o, known);
+                    keep_order(j, later, o, fifo[j][later], known);
         add_passes(known);
     }
-    /// In `pooled`, to be called after the machines exist: assigns the microbatches of this stage to those of the stage
-    /// before.
+    /// In `allowed`, to be called after the machines exist: assigns the microbatches of this stage to those of the
+    /// stage before.
     void add_links(const stage_tasks& before, order_literals& known) {
         const auto forwards = add_permutation();
         const auto gradients = add_permutation();
         link_forwards(forwards, before, known);
         link_gradients(gradients, before, known);
-        const auto& uses = own_->storage.uses;
-        for (std::size_t i = 0; i < count(); ++i)
-            for (std::size_t j = 0; j < count(); ++j)
-                for (std::size_t k = 0; k < count(); ++k)
-                    for (std::size_t l = 0; l < count(); ++l)
-                        model_->add_clause({!forwards[i][j], !uses[k][j], !gradients[k][l], before.storage.uses[l][i]});
+        for (std::size_t k = 0; k < count(); ++k)
+            for (std::size_t i = 0; i < count(); ++i) {
+                // Whether gradient k of this stage and forward i of the one before are of one microbatch.
+                const auto same = model_->add_variable();
+                for (std::size_t j = 0; j < count(); ++j)
+                    model_->add_clause({!forwards[i][j], !own_->storage.uses[k][j], same});
+                for (std::size_t l = 0; l < count(); ++l)
+                    model_->add_clause({!same, !gradients[k][l], before.storage.uses[l][i]});
+            }
         own_->storage.next_forward = forwards;
         own_->storage.next_gradient = gradients;
     }
 
 private:
     [[nodiscard]] std::size_t count() const { return own_->forward.size(); }
+    /// Whether transfers belong to no stash.
+    [[nodiscard]] bool is_pooled() const { return form_ == overtaking::pooled && used().size() > 1; }
     [[nodiscard]] storage_option option(std::size_t o) const { return problem_->storage_of(stage_, o); }
     [[nodiscard]] ticks length(duration d) const { return time_->nearest(d.value()); }
     /// Whether the stash grows when its gradient starts, so that a full backward may need less memory.
@@ -110,37 +122,60 @@ private:
     // Options.
 
     [[nodiscard]] const std::vector<std::size_t>& used() const { return own_->storage.options; }
-    /// If memory is ample, a stash that is kept is at least as good as any other.
-    void choose_options(bool tight) {
-        auto& options = own_->storage.options;
-        options.resize(problem_->storage_options(stage_));
-        std::iota(options.begin(), options.end(), std::size_t{0});
-        const auto kept = std::find_if(options.begin(), options.end(), [&](std::size_t o) {
-            return option(o).extra_work() == duration{} && !option(o).offloads();
-        });
-        if (!tight && kept != options.end()) options.assign(1, std::size_t{*kept});
-    }
-    /// One literal per option; exactly one is true. Options that aren't used have `never`.
+    /// Per option, whether it is chosen; exactly one is. Options that aren't used have `never`.
     [[nodiscard]] std::vector<literal> add_alternatives() {
         std::vector<literal> chosen(problem_->storage_options(stage_), never);
-        for (const auto o : used())
-            chosen[o] = used().size() == 1 ? always : model_->add_variable();
-        if (used().size() > 1) model_->add_exactly_one(chosen);
+        const auto some = model_->add_alternatives(used().size());
+        for (std::size_t i = 0; i < some.size(); ++i)
+            chosen[used()[i]] = some[i];
         return chosen;
+    }
+    /// The options by the value of `properties(option)`, without those where all are zero.
+    template <class Properties> [[nodiscard]] auto grouped(Properties properties) const {
+        using value = decltype(properties(std::size_t{0}));
+        std::map<value, std::vector<std::size_t>> groups;
+        for (const auto o : used())
+            if (const auto v = properties(o); v != value{}) groups[v].push_back(o);
+        return groups;
     }
     /// Adds a task per distinct value of `properties(option)`, present with every option that has this value, by
     /// `add(value, options, presence)`. Values of zeros get no task.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
-        using value = decltype(properties(std::size_t{0}));
-        std::map<value, std::vector<std::size_t>> groups;
-        for (const auto o : used())
-            if (const auto v = properties(o); v != value{}) groups[v].push_back(o);
-        for (const auto& [v, options] : groups) {
+        for (const auto& [v, options] : grouped(properties)) {
             std::vector<literal> some;
             for (const auto o : options)
                 some.push_back(chosen[o]);
-            add(v, options, model_->add_any_of(std::move(some)));
+            add(v, options, some.size() == used().size() ? always : model_->add_any_of(std::move(some)));
+        }
+    }
+    /// Options with equal transfers share them; all zeros without transfers.
+    using transfers = std::array<double, 5>;
+    [[nodiscard]] transfers transfers_of(std::size_t o) const {
+        const auto each = option(o);
+        if (!each.offloads()) return {};
+        return {1.0, each.transfer->offload.value(), each.transfer->reload.value(), each.held.value(),
+                each.transfer_size.value()};
+    }
+    std::pair<task_index, task_index> add_transfers(const transfers& v, literal presence) {
+        auto& all = own_->storage;
+        all.offload.push_back(model_->add_task(length(duration{v[1]}), presence));
+        all.reload.push_back(model_->add_task(length(duration{v[2]}), presence));
+        return {all.offload.back(), all.reload.back()};
+    }
+    void add_pairs() {
+        for (const auto& [v, options] : grouped([&](std::size_t o) { return transfers_of(o); })) {
+            auto& pairs = own_->storage.pairs.emplace_back();
+            pairs.options = options;
+            literal before = always;
+            for (std::size_t k = 0; k < count(); ++k) {
+                const auto present = model_->add_variable();
+                if (k > 0) model_->add_implication(present, before);
+                before = present;
+                const auto [offload, reload] = add_transfers(v, present);
+                pairs.offload.push_back(offload);
+                pairs.reload.push_back(reload);
+            }
         }
     }
     void add_stash() {
@@ -161,25 +196,35 @@ private:
                 for (const auto o : options)
                     stash[o].recompute = all.recompute.back();
             });
-        using transfers = std::array<double, 5>;
         add_shared(
-            chosen,
-            [&](std::size_t o) {
-                const auto each = option(o);
-                if (!each.offloads()) return transfers{};
-                return transfers{1.0, each.transfer->offload.value(), each.transfer->reload.value(), each.held.value(),
-                                 each.transfer_size.value()};
-            },
+            chosen, [&](std::size_t o) { return transfers_of(o); },
             [&](const transfers& v, const std::vector<std::size_t>& options, literal presence) {
-                all.offload.push_back(model_->add_task(length(duration{v[1]}), presence));
-                all.reload.push_back(model_->add_task(length(duration{v[2]}), presence));
+                const auto [offload, reload] = add_transfers(v, presence);
                 for (const auto o : options) {
-                    stash[o].offload = all.offload.back();
-                    stash[o].reload = all.reload.back();
+                    stash[o].offload = offload;
+                    stash[o].reload = reload;
                 }
             });
     }
-    void add_gradient(std::size_t k) {
+    [[nodiscard]] ticks extra_of(std::size_t o) const { return length(option(o).backward_extra); }
+    void add_gradients() {
+        ticks least = extra_of(used().front());
+        for (const auto o : used())
+            least = std::min(least, extra_of(o));
+        for (const auto gradient : own_->gradient)
+            model_->tasks[gradient].length += least;
+        if (std::all_of(used().begin(), used().end(), [&](auto o) { return is_same_gradient(o, used().front()); }))
+            return;
+        for (std::size_t k = 0; k < count(); ++k)
+            add_gradient(k, least);
+    }
+    /// Whether a gradient takes as long and adds as much memory under both options.
+    [[nodiscard]] bool is_same_gradient(std::size_t a, std::size_t b) const {
+        const auto& c = problem_->costs[stage_];
+        const auto before = [&](std::size_t o) { return std::min(option(o).restored(c), c.weight_stash); };
+        return extra_of(a) == extra_of(b) && (own_->weight.empty() || before(a) == before(b));
+    }
+    void add_gradient(std::size_t k, ticks least) {
         auto& all = own_->storage;
         std::vector<literal> chosen;
         if (all.uses.empty()) {
@@ -196,12 +241,8 @@ private:
         auto& gradient = all.gradients.emplace_back(chosen.size());
         for (std::size_t o = 0; o < chosen.size(); ++o)
             gradient[o].chosen = chosen[o];
-        duration least = duration::unlimited();
-        for (const auto o : used())
-            least = std::min(least, option(o).backward_extra);
-        model_->tasks[own_->gradient[k]].length += length(least);
         add_shared(
-            chosen, [&](std::size_t o) { return length(option(o).backward_extra) - length(least); },
+            chosen, [&](std::size_t o) { return extra_of(o) - least; },
             [&](ticks extra, const std::vector<std::size_t>& options, literal presence) {
                 all.extra.push_back(model_->add_task(extra, presence));
                 for (const auto o : options)
@@ -228,7 +269,7 @@ private:
             own_->full.push_back(model_->add_variable());
             std::vector<literal> c;
             for (const auto o : used())
-                if (grows(o) && problem_->full_backward) c.push_back(own_->storage.gradients[k][o].chosen);
+                if (grows(o) && problem_->full_backward) c.push_back(own_->storage.chosen_of(k, o));
             c.push_back(!own_->full.back());
             model_->add_clause(std::move(c));
         }
@@ -240,6 +281,15 @@ private:
         const auto& uses = own_->storage.uses;
         if (uses.empty()) return k == j ? always : never;
         return uses[k][j];
+    }
+    void add_pair_inputs(const transfer_pairs& pairs) {
+        for (std::size_t k = 0; k < count(); ++k) {
+            add_precedence(own_->forward[k], pairs.offload[k]);
+            add_precedence(pairs.offload[k], pairs.reload[k]);
+            if (k == 0) continue;
+            add_precedence(pairs.offload[k - 1], pairs.offload[k]);
+            add_precedence(pairs.reload[k - 1], pairs.reload[k]);
+        }
     }
     void add_stash_inputs(std::size_t j, const stored_stash& each) {
         const auto forward = own_->forward[j];
@@ -270,6 +320,7 @@ private:
     /// Requires that every task before a gradient also runs before its extra.
     void glue_extras(order_literals& known) {
         const auto& all = own_->storage;
+        if (all.extra.empty()) return;
         for (const auto& on : model_->machines) {
             if (std::find(on.tasks.begin(), on.tasks.end(), own_->gradient.front()) == on.tasks.end()) continue;
             const auto tasks = on.tasks;
@@ -291,30 +342,65 @@ private:
     /// If no full backward runs, weight gradients are in the order of their gradients.
     void sort_weights(order_literals& known) {
         const auto& full = own_->full;
-        if (full.empty()) return;
-        for (std::size_t a = 0; a < count(); ++a)
-            for (std::size_t b = 0; b < count(); ++b) {
-                if (a == b) continue;
-                const auto sorted = form_ == overtaking::allowed
-                                        ? known.runs_before(own_->gradient[a], own_->gradient[b])
-                                    : a < b ? always
-                                            : never;
-                model_->add_clause({full[a], full[b], !sorted, known.runs_before(own_->weight[a], own_->weight[b])});
-            }
+        for (std::size_t a = 0; a < full.size(); ++a)
+            for (std::size_t b = a + 1; b < full.size(); ++b)
+                model_->add_clause({full[a], full[b], known.runs_before(own_->weight[a], own_->weight[b])});
+    }
+    using task_of_stash = task_index stored_stash::*;
+    static constexpr task_of_stash all_tasks[] = {&stored_stash::recompute, &stored_stash::offload,
+                                                  &stored_stash::reload};
+    /// Whether only this option of a stash needs the task.
+    [[nodiscard]] bool is_alone(std::size_t o, task_of_stash task) const {
+        const auto& stash = own_->storage.stashes.front();
+        return std::count_if(stash.begin(), stash.end(),
+                             [&](const stored_stash& each) { return each.*task == stash[o].*task; }) == 1;
+    }
+    /// In FIFO order, tasks that one option needs run in the order of their stashes.
+    void add_order(std::size_t j, std::size_t o) {
+        const auto& stashes = own_->storage.stashes;
+        for (const auto task : all_tasks) {
+            if (stashes[j][o].*task == no_task || !is_alone(o, task)) continue;
+            // A task that is always present passes the order on.
+            const auto last = used().size() == 1 ? std::min(j + 2, count()) : count();
+            for (std::size_t later = j + 1; later < last; ++later)
+                add_precedence(stashes[j][o].*task, stashes[later][o].*task);
+        }
     }
     /// Stashes of one option that are used in the order of their forwards come back in that order.
-    void keep_order(std::size_t j, std::size_t later, std::size_t o, order_literals& known) {
+    void keep_order(std::size_t j, std::size_t later, std::size_t o, literal fifo, order_literals& known) {
+        const auto& a = own_->storage.stashes[j][o];
+        const auto& b = own_->storage.stashes[later][o];
+        for (const auto task : all_tasks)
+            if (a.*task != no_task)
+                model_->add_clause({!a.chosen, !b.chosen, !fifo, known.runs_before(a.*task, b.*task)});
+    }
+    /// For each two stashes, whether they are used in the order of their forwards. Empty if no stash has tasks.
+    [[nodiscard]] std::vector<std::vector<literal>> fifo_literals() {
         const auto& all = own_->storage;
-        const auto& a = all.stashes[j][o];
-        const auto& b = all.stashes[later][o];
-        for (const auto task : {&stored_stash::recompute, &stored_stash::offload, &stored_stash::reload}) {
-            if (a.*task == no_task) continue;
-            const auto sorted = known.runs_before(a.*task, b.*task);
-            if (all.uses.empty()) model_->add_clause({!a.chosen, !b.chosen, sorted});
-            for (std::size_t k = 0; k < all.uses.size(); ++k)
-                for (std::size_t next = k + 1; next < all.uses.size(); ++next)
-                    model_->add_clause({!a.chosen, !b.chosen, !all.uses[k][j], !all.uses[next][later], sorted});
-        }
+        if (all.stashes.empty() || (all.offload.empty() && all.recompute.empty())) return {};
+        std::vector fifo(count(), std::vector<literal>(count(), always));
+        if (all.uses.empty()) return fifo;
+        const auto used_by = add_prefixes();
+        for (std::size_t j = 0; j < count(); ++j)
+            for (std::size_t later = j + 1; later < count(); ++later) {
+                fifo[j][later] = model_->add_variable();
+                for (std::size_t k = 0; k < count(); ++k)
+                    model_->add_clause({!used_by[k][j], used_by[k][later], fifo[j][later]});
+            }
+        return fifo;
+    }
+    /// Per gradient and stash, whether the stash is used by that gradient or an earlier one.
+    [[nodiscard]] std::vector<std::vector<literal>> add_prefixes() {
+        auto used_by = own_->storage.uses;
+        for (std::size_t k = 1; k < count(); ++k)
+            for (std::size_t j = 0; j < count(); ++j) {
+                const auto here = own_->storage.uses[k][j];
+                used_by[k][j] = model_->add_variable();
+                model_->add_implication(used_by[k - 1][j], used_by[k][j]);
+                model_->add_clause({!here, used_by[k][j]});
+                model_->add_clause({here, used_by[k - 1][j], !used_by[k][j]});
+            }
+        return used_by;
     }
     /// If a gradient uses the stash of a later forward, that microbatch has passed down and up the pipeline.
     void add_passes(order_literals& known) {

@@ -5,15 +5,14 @@
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/schedule/rules/overtaking.hpp"
 
+#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <vector>
 
 namespace optpipe::cp {
 
-/// The forms of the model: see `pipeline_model`. With lists of storage options, `pooled` is exact too
-/// (`stage_storage`).
+/// The forms of the model: see `pipeline_model`.
 using optpipe::overtaking;
 
 inline constexpr task_index no_task = std::numeric_limits<task_index>::max();
@@ -33,16 +32,26 @@ struct stored_gradient {
     task_index extra = no_task;
 };
 
-/// The storage options of one stage, in problems with lists of them.
+/// Transfers that belong to no stash, in the order in which they run. A pair is present only if the one before it is.
+struct transfer_pairs {
+    /// The options that need these transfers.
+    std::vector<std::size_t> options{};
+    std::vector<task_index> offload{};
+    std::vector<task_index> reload{};
+};
+
+/// The storage options of one stage. A stage with one option has no literals.
 struct storage_tasks {
     /// Positions of the options that may be used, in the list of the stage.
     std::vector<std::size_t> options{};
-    /// Per forward and per option.
+    /// Per forward and per option. Empty if transfers belong to no stash.
     std::vector<std::vector<stored_stash>> stashes{};
-    /// Per gradient and per option.
+    /// If transfers belong to no stash: all of them.
+    std::vector<transfer_pairs> pairs{};
+    /// Per gradient and per option. Empty if gradients are the same under all options.
     std::vector<std::vector<stored_gradient>> gradients{};
     /// Per gradient and per forward, whether the gradient uses the forward's stash. Empty if the k-th gradient uses the
-    /// stash of the k-th forward.
+    /// stash of the k-th forward, or may use any.
     std::vector<std::vector<literal>> uses{};
     /// If `uses` are open and there is a stage before: whether a forward of that stage and a forward of this one are of
     /// one microbatch, and likewise a gradient of this stage and a gradient of that one.
@@ -57,6 +66,7 @@ struct storage_tasks {
     /// The extras of one gradient, without duplicates.
     [[nodiscard]] std::vector<task_index> extras_of(std::size_t k) const {
         std::vector<task_index> result;
+        if (gradients.empty()) return result;
         for (const auto& each : gradients[k])
             if (each.extra != no_task) result.push_back(each.extra);
         std::sort(result.begin(), result.end());
@@ -66,24 +76,24 @@ struct storage_tasks {
     /// The task with which a gradient starts under an option.
     [[nodiscard]] task_index first_of(const std::vector<task_index>& gradient, std::size_t k,
                                       std::size_t option) const {
-        const auto extra_task = gradients[k][option].extra;
+        const auto extra_task = gradients.empty() ? no_task : gradients[k][option].extra;
         return extra_task == no_task ? gradient[k] : extra_task;
+    }
+    /// Whether a gradient uses a stash of this option; `always` if all options are the same to gradients.
+    [[nodiscard]] literal chosen_of(std::size_t k, std::size_t option) const {
+        return gradients.empty() ? always : gradients[k][option].chosen;
     }
 };
 
-/// The tasks of one stage; one per microbatch, in the order in which they start unless overtaking is allowed.
+/// The tasks of one stage; one per microbatch, in the order in which they start.
 struct stage_tasks {
     std::vector<task_index> forward{};
     /// I, or B if the backward isn't split.
     std::vector<task_index> gradient{};
     /// Empty if the backward isn't split.
     std::vector<task_index> weight{};
-    /// Empty if nothing can be offloaded.
-    std::vector<task_index> offload{};
-    std::vector<task_index> reload{};
-    /// If weight_stash > activation: whether I and W are one B. Never true in problems without full backwards.
+    /// If a stash may grow in its gradient: whether I and W are one B. Never true in problems without full backwards.
     std::vector<literal> full{};
-    /// Empty in problems without lists of storage options.
     storage_tasks storage{};
 };
 

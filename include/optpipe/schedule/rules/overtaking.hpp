@@ -12,8 +12,8 @@ enum class overtaking {
     forbidden,
     /// Transfers belong to no microbatch: only the k-th forward, gradient and transfer of a stage matter, and no more
     /// stashes are taken than are available. This is a relaxation: its bound holds for all schedules, but its solutions
-    /// may not be schedules. It is exact without offloading, and in constraint programming with lists of storage
-    /// options.
+    /// may not be schedules. It is exact without offloading, and in constraint programming exists only if storage
+    /// options differ in nothing but transfers.
     pooled,
     /// Allowed wherever it can help: exact.
     allowed,

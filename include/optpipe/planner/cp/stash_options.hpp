@@ -1,0 +1,69 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/overtaking.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::cp {
+
+// The storage option of a stash in a schedule. Operations of a stage without a list don't name it; whether they are
+// offloaded tells.
+
+[[nodiscard]] inline std::size_t option_in_use(const problem& p, const operation& op, bool is_offloaded) {
+    if (p.storage[op.stage].empty()) return is_offloaded ? 1 : 0;
+    return op.storage;
+}
+[[nodiscard]] inline operation with_option(const problem& p, operation op, std::size_t option) {
+    if (!p.storage[op.stage].empty()) op.storage = static_cast<storage_index>(option);
+    return op;
+}
+
+/// Whether stashes of two options differ in nothing but their transfers.
+[[nodiscard]] inline bool differ_only_in_transfers(const storage_option& a, const storage_option& b) {
+    return a.held == b.held && a.recompute == b.recompute && a.backward_extra == b.backward_extra;
+}
+
+/// Whether the memory of the stage's rank can't hold all stashes at once.
+[[nodiscard]] inline bool is_tight(const problem& p, stage s) {
+    memory_size all{};
+    for (const stage other : p.graph.all_stages())
+        if (p.rank_of(other) == p.rank_of(s))
+            all += static_cast<double>(p.graph.microbatches()) *
+                   std::max(p.costs[other].activation, p.costs[other].weight_stash);
+    return all > p.memory_limit[p.rank_of(s)];
+}
+
+/// The options that a stage may need in an optimal schedule, as positions in its list. A stash that is just kept is at
+/// least as good as any other if memory is ample, and as one that leaves as much on the device; it comes first and
+/// replaces the others.
+[[nodiscard]] inline std::vector<std::size_t> useful_options(const problem& p, stage s) {
+    const auto option = [&](std::size_t o) { return p.storage_of(s, o); };
+    const auto count = p.storage_options(s);
+    std::size_t kept = 0;
+    while (kept < count && (option(kept).extra_work() > duration{} || option(kept).offloads()))
+        ++kept;
+    const bool tight = is_tight(p, s);
+    std::vector<std::size_t> result;
+    if (kept < count) result.push_back(kept);
+    for (std::size_t o = 0; o < count; ++o)
+        if (kept == count || (tight && option(o).left_on_device() < option(kept).held)) result.push_back(o);
+    return result;
+}
+
+/// The form of the model that proves bounds: the relaxation `pooled` where transfers are all that options of a stage
+/// differ in, else the exact one.
+[[nodiscard]] inline overtaking bounding_form(const problem& p) {
+    for (const stage s : p.graph.all_stages()) {
+        const auto options = useful_options(p, s);
+        for (const auto o : options)
+            if (!differ_only_in_transfers(p.storage_of(s, options.front()), p.storage_of(s, o)))
+                return overtaking::allowed;
+    }
+    return overtaking::pooled;
+}
+
+} // namespace optpipe::cp
