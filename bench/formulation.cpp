@@ -49,7 +49,7 @@ struct variant {
 constexpr variant variants[] = {
     {"all", nullptr},
     {"without windows", &formulation::strengthenings::windows},
-    {"without memory order", &formulation::strengthenings::memory_order},
+    {"without propagation", &formulation::strengthenings::propagation},
     {"without monotone", &formulation::strengthenings::monotone},
     {"without load", &formulation::strengthenings::load},
     {"without tails", &formulation::strengthenings::tails},

@@ -27,7 +27,7 @@ inline formulation::strengthenings some_of(std::uint64_t bits) {
     const auto bit = [&](unsigned k) { return (bits >> k & 1U) != 0; };
     formulation::strengthenings with;
     with.windows = bit(0);
-    with.memory_order = bit(1);
+    with.propagation = bit(1);
     with.monotone = bit(2);
     with.load = bit(3);
     with.tails = bit(4);

@@ -1,10 +1,11 @@
 #pragma once
 
-#include "optpipe/formulation/memory_order.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/formulation/microbatch_order.hpp"
 #include "optpipe/formulation/operation_table.hpp"
 #include "optpipe/formulation/options.hpp"
 #include "optpipe/formulation/precedence.hpp"
+#include "optpipe/schedule/bounds/propagation.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 
 #include <algorithm>
@@ -39,19 +40,34 @@ inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     return latest;
 }
 
+/// Adds what is known of the k-th operation of each kind and stage, which is that of the k-th microbatch. Only the W of
+/// split backwards are in order.
+inline void add_propagated_order(const operation_table& t, double horizon, precedence& known) {
+    const stop_when late{[&] { return known.must_stop(); }};
+    const auto found = propagate_order(t.problem(), duration{horizon}, late);
+    if (!found) return known.contradict();
+    const auto is_in_order = [&](const operation& op) {
+        return op.kind != operation_kind::backward_weight || !t.may_be_full(op.stage);
+    };
+    for (const auto& w : found->windows)
+        if (is_in_order(w.op)) known.limit(t.id_of(w.op), w.earliest_start, w.latest_end);
+    for (const auto& pair : found->orders)
+        if (is_in_order(pair.before) && is_in_order(pair.after)) known.order(t.id_of(pair.before), t.id_of(pair.after));
+}
+
 /// All orders and windows that are implied before the model is built, up to a fixed point, or until `options::stop`
 /// ends the propagation.
 inline precedence known_order(const operation_table& t, const options& o, double horizon, double slack) {
     precedence known{t, latest_ends(t, horizon), slack, o.stop};
     const bool keep = keeps_order(t, o.overtaking);
     // Otherwise all times of a schedule could be shifted.
-    if (t.problem().objective == objective_kind::span) known.limit_end(0, t.length(0));
+    if (t.problem().objective == objective_kind::span) known.limit(0, 0.0, t.length(0));
     add_dependencies(t, known);
     order_microbatches(t, keep, known);
+    if (keep && o.with.propagation) add_propagated_order(t, horizon, known);
     for (bool changed = true; changed && !known.contradiction() && !known.is_stopped();) {
         known.propagate_times();
         changed = o.with.windows && known.order_by_windows();
-        if (o.with.memory_order && !known.contradiction()) changed = memory_order{t, known}.apply() || changed;
         if (!keep) changed = align_weights(t, known) || changed;
     }
     return known;

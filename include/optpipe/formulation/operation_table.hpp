@@ -88,10 +88,6 @@ public:
     template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {
         return std::any_of(options(s).begin(), options(s).end(), holds);
     }
-    /// The least memory that a stash leaves on the device from the start of its forward, and until it comes back.
-    [[nodiscard]] memory_size least_held(stage s) const;
-    [[nodiscard]] memory_size least_on_device(stage s) const;
-
     /// The least duration over all storage options; for a transfer, over the options that have it.
     [[nodiscard]] double length(operation_id a) const { return least_[a / count_]; }
     /// The duration with that option; 0 if the option has no such operation.
@@ -203,20 +199,6 @@ OPTPIPE_INLINE bool operation_table::exists(operation_id a) const {
     case role::reload: return may_offload(stage_of(a));
     }
     return false;
-}
-
-OPTPIPE_INLINE memory_size operation_table::least_held(stage s) const {
-    auto least = memory_size::unlimited();
-    for (const auto o : options(s))
-        least = std::min(least, stored(s, o).held);
-    return least;
-}
-
-OPTPIPE_INLINE memory_size operation_table::least_on_device(stage s) const {
-    auto least = memory_size::unlimited();
-    for (const auto o : options(s))
-        least = std::min(least, stored(s, o).left_on_device());
-    return least;
 }
 
 OPTPIPE_INLINE double operation_table::least_length(role what, stage s) const {

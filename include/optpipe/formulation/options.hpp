@@ -15,8 +15,9 @@ using optpipe::overtaking;
 struct strengthenings {
     /// Fixes the order of operations that fit in one order only, within the horizon.
     bool windows = true;
-    /// Fixes the order that a rank's memory implies.
-    bool memory_order = true;
+    /// Fixes the order, and tightens the windows, that `propagate_order` deduces from memory and time if operations of
+    /// a kind and stage run in the order of microbatches.
+    bool propagation = true;
     /// Adds rows for: an operation after b comes after all predecessors of b.
     bool monotone = true;
     /// Adds rows for: no operation ends before all its predecessors on its rank have run.

@@ -57,7 +57,10 @@ public:
     [[nodiscard]] bool precedes(operation_id a, operation_id b) const { return bit(after_, a, b); }
     [[nodiscard]] double slack() const { return slack_; }
 
-    void limit_end(operation_id a, double latest) { latest_[a] = std::min(latest_[a], latest); }
+    void limit(operation_id a, double earliest_start, double latest_end) {
+        earliest_[a] = std::max(earliest_[a], earliest_start);
+        latest_[a] = std::min(latest_[a], latest_end);
+    }
     /// Adds a dependency with its delay.
     void depend(operation_id a, operation_id b, double lag) {
         arcs_.push_back({a, b, lag});

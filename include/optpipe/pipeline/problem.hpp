@@ -190,15 +190,6 @@ template <pipeline_graph Graph> struct basic_problem {
             if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
         return std::nullopt;
     }
-    // To be deleted with the branches of builders and searches that ask for it: whether the stage has no more than
-    // `keep` and `offload` of the whole stash.
-    [[nodiscard]] constexpr bool is_plain(stage s) const { return is_described_by_costs(costs[s], storage[s]); }
-    // To be deleted likewise: whether some stage isn't plain.
-    [[nodiscard]] constexpr bool has_storage_options() const { return !is_described_by_costs(*this); }
-    // To be deleted likewise: the times of the transfers of a plain stage.
-    [[nodiscard]] constexpr std::optional<transfer_times> plain_transfer(stage s) const {
-        return storage[s].size() == 2 && is_plain(s) ? storage[s][1].transfer : std::optional<transfer_times>{};
-    }
     /// The most device memory of a stage during a backward that finds `restored`, if a split backward has its W at
     /// once. A full backward never holds more than it finds.
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {

@@ -12,6 +12,7 @@
 #include "oracle/exhaustive.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
+#include "oracle/random_schedule.hpp"
 
 #include <doctest/doctest.h>
 
@@ -19,6 +20,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -50,7 +52,71 @@ bool alone(const optpipe::structural_bounds& b) {
     return b.propagation > others.best() * (1.0 + 1e-6);
 }
 
+struct interval {
+    double start = 0.0;
+    double end = 0.0;
+};
+
+/// The computations of each stage and kind in the order in which they run; a full backward is I and W.
+std::map<std::pair<optpipe::stage, optpipe::operation_kind>, std::vector<interval>>
+chains_of(const optpipe::problem& p, const optpipe::schedule& s) {
+    using optpipe::operation_kind;
+    const bool is_span = p.objective == objective_kind::span;
+    double first = is_span ? p.serial_time().value() : 0.0;
+    for (const auto& timed : s.operations)
+        if (is_span && p.rank_of(timed.op.stage) == p.rank_of(optpipe::stage{0}) && !is_transfer(timed.op.kind))
+            first = std::min(first, timed.start.value());
+    std::map<std::pair<optpipe::stage, operation_kind>, std::vector<interval>> chains;
+    for (const auto& timed : s.operations) {
+        const auto& c = p.costs[timed.op.stage];
+        const interval all{timed.start.value() - first, timed.end.value() - first};
+        const auto add = [&](operation_kind kind, interval part) { chains[{timed.op.stage, kind}].push_back(part); };
+        if (timed.op.kind != operation_kind::backward) {
+            add(timed.op.kind, all);
+        } else if (!p.split_backward) {
+            add(operation_kind::backward_input, all);
+        } else {
+            const double middle = all.start + c.backward_input.value();
+            add(operation_kind::backward_input, {all.start, middle});
+            add(operation_kind::backward_weight, {middle, all.end});
+        }
+    }
+    for (auto& [key, chain] : chains)
+        std::sort(chain.begin(), chain.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
+    return chains;
+}
+
 } // namespace
+
+TEST_CASE("orders and windows that are propagated hold in every schedule within the horizon") {
+    std::size_t compared = 0, orders = 0;
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(300); ++seed) {
+        CAPTURE(seed);
+        optpipe::random_numbers random{seed};
+        const auto made = oracle::make_random_problem(random);
+        const auto& p = made.problem;
+        const auto timed = oracle::random_schedule(random, made);
+        const auto chains = chains_of(p, timed);
+        const auto found = propagate_order(p, objective_of(p, timed) * (1.0 + 1e-9));
+        REQUIRE(found.has_value());
+        const double slack = 1e-6 * p.serial_time().value();
+        const auto at = [&](const optpipe::operation& op) {
+            return chains.at({op.stage, op.kind})[op.microbatch.position()];
+        };
+        for (const auto& w : found->windows) {
+            CHECK(at(w.op).start >= w.earliest_start - slack);
+            CHECK(at(w.op).end <= w.latest_end + slack);
+        }
+        for (const auto& pair : found->orders)
+            CHECK(at(pair.before).end <= at(pair.after).start + slack);
+        ++compared;
+        orders += found->orders.size();
+        // Nothing is shorter than what propagation at the root refutes.
+        const auto refuted = propagation_bound(p, {});
+        CHECK_FALSE(propagate_order(p, refuted * (1.0 - 1e-3)).has_value());
+    }
+    CHECK(orders > 10 * compared);
+}
 
 TEST_CASE("optima that searches have proven, without a search") {
     struct proven {

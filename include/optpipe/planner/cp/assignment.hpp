@@ -81,8 +81,7 @@ private:
     /// The option of its stash, or the model's substitute if the model doesn't have that option.
     [[nodiscard]] std::size_t option_of(std::size_t b) const {
         const auto& options = own_->storage.options;
-        const auto o = option_in_use(model_->source(), of(b, operation_kind::forward)->op,
-                                     of(b, operation_kind::offload).has_value());
+        const std::size_t o = of(b, operation_kind::forward)->op.storage;
         return std::find(options.begin(), options.end(), o) != options.end() ? o : options.front();
     }
     [[nodiscard]] ticks time(duration d) const { return model_->time().nearest(d.value()); }
@@ -337,7 +336,8 @@ private:
         return result;
     }
     void write(microbatch name, std::size_t j, std::size_t k, const stored& as) {
-        const auto op = with_option(model_->source(), forward(stage_, name), as.option);
+        auto op = forward(stage_, name);
+        op.storage = static_cast<storage_index>(as.option);
         add(op, own_->forward[j]);
         const std::pair<operation_kind, task_index> others[] = {{operation_kind::offload, as.tasks.offload},
                                                                 {operation_kind::reload, as.tasks.reload},

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/overtaking.hpp"
 
 #include <algorithm>
@@ -9,18 +8,6 @@
 #include <vector>
 
 namespace optpipe::cp {
-
-// The storage option of a stash in a schedule. Operations of a stage without a list don't name it; whether they are
-// offloaded tells.
-
-[[nodiscard]] inline std::size_t option_in_use(const problem& p, const operation& op, bool is_offloaded) {
-    if (p.storage[op.stage].empty()) return is_offloaded ? 1 : 0;
-    return op.storage;
-}
-[[nodiscard]] inline operation with_option(const problem& p, operation op, std::size_t option) {
-    if (!p.storage[op.stage].empty()) op.storage = static_cast<storage_index>(option);
-    return op;
-}
 
 /// Whether stashes of two options differ in nothing but their transfers.
 [[nodiscard]] inline bool differ_only_in_transfers(const storage_option& a, const storage_option& b) {

@@ -4,8 +4,11 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
 
 #include <concepts>
+#include <optional>
+#include <vector>
 
 namespace optpipe {
 
@@ -24,6 +27,28 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     return propagation_bound(to_problem(p), known, precision, stop);
 }
 
+/// What the same rules know of all schedules with an objective of at most some horizon. `microbatch` is the position of
+/// an operation among those of its kind and stage, in the order in which they run. Times count from the start of the
+/// step; for a span, from the first start on the rank of stage 0. A full backward is an I followed at once by a W.
+struct propagated_order {
+    struct window {
+        operation op{};
+        double earliest_start = 0.0;
+        double latest_end = 0.0;
+    };
+    struct pair {
+        operation before{};
+        operation after{};
+    };
+    std::vector<window> windows{};
+    /// The orders on each rank; those implied by others may be missing.
+    std::vector<pair> orders{};
+};
+
+/// Empty if no schedule has an objective of at most `horizon`. Nothing is deduced if stages have options other
+/// than `keep` and `offload` of the whole stash.
+[[nodiscard]] std::optional<propagated_order> propagate_order(const problem& p, duration horizon, stop_check stop = {});
+
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(schedule)
@@ -39,7 +64,6 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 #include <cstddef>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 namespace optpipe {
 namespace detail {
@@ -281,6 +305,33 @@ OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, doub
         }
     }
     return duration{refuted};
+}
+
+OPTPIPE_INLINE std::optional<propagated_order> propagate_order(const problem& p, duration horizon, stop_check stop) {
+    if (!is_described_by_costs(p)) return propagated_order{};
+    const auto c = detail::chain_system::of(p);
+    detail::root_propagation propagation{c, detail::affordable_passes(c), stop};
+    detail::deductions known{c, p.rank_of(stage{0}).position()};
+    if (!propagation.refine(known, horizon.value())) return std::nullopt;
+    const auto operation_at = [&](std::size_t chain, std::size_t k) {
+        constexpr std::array kinds{operation_kind::forward, operation_kind::backward_input,
+                                   operation_kind::backward_weight};
+        const std::size_t per_stage = p.split_backward ? 3 : 2;
+        return operation{stage{chain / per_stage}, kinds[chain % per_stage], microbatch{k}};
+    };
+    propagated_order found;
+    for (std::size_t chain = 0; chain < c.length.size(); ++chain)
+        for (std::size_t k = 0; k < c.count; ++k)
+            found.windows.push_back({operation_at(chain, k), known.time(0, chain, k), known.latest_end(chain, k)});
+    for (std::size_t r = 0; r < c.devices.size(); ++r) {
+        const auto& chains = c.devices[r].chains;
+        for (std::size_t x = 0; x < chains.size(); ++x)
+            for (std::size_t y = 0; y < chains.size(); ++y)
+                for (std::size_t k = 0; k < c.count; ++k)
+                    if (const auto number = known.orders[r].first(0, x, y, k); number > 0)
+                        found.orders.push_back({operation_at(chains[y], number - 1), operation_at(chains[x], k)});
+    }
+    return found;
 }
 
 } // namespace optpipe
