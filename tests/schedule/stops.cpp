@@ -76,11 +76,11 @@ TEST_CASE("each part of the bounds asks for every rank whether to stop") {
     for (const auto objective : {objective_kind::makespan, objective_kind::span}) {
         p.objective = objective;
         std::size_t polls = 0;
-        const auto whole = memory_area_bound(p, false, [&] { return ++polls == 0; });
+        const auto whole = memory_area_bound(p, [&] { return ++polls == 0; });
         CHECK(polls >= p.graph.ranks());
-        CHECK(whole == memory_area_bound(p, false));
+        CHECK(whole == memory_area_bound(p));
         std::size_t asked = 0;
-        CHECK(memory_area_bound(p, false, [&] { return ++asked > 10; }) <= whole);
+        CHECK(memory_area_bound(p, [&] { return ++asked > 10; }) <= whole);
         CHECK(asked <= 2 * p.graph.ranks());
     }
 }
