@@ -80,12 +80,12 @@ TEST_CASE("each part of the bounds asks for every rank whether to stop") {
         p.objective = objective;
         std::size_t polls = 0;
         const stop_when never{[&] { return ++polls == 0; }};
-        const auto whole = memory_area_bound(p, false, never);
+        const auto whole = memory_area_bound(p, never);
         CHECK(polls >= p.graph.ranks());
-        CHECK(whole == memory_area_bound(p, false));
+        CHECK(whole == memory_area_bound(p));
         std::size_t asked = 0;
         const stop_when soon{[&] { return ++asked > 10; }};
-        CHECK(memory_area_bound(p, false, soon) <= whole);
+        CHECK(memory_area_bound(p, soon) <= whole);
         CHECK(asked <= 2 * p.graph.ranks());
     }
 }

@@ -103,15 +103,14 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
 
 /// Memory × time: every stash occupies its rank for at least its lifespan, or, if offloaded, for the time before the
 /// end of its offload and after the start of its reload. All of that must fit under the limit within the window of the
-/// rank.
+/// rank, and the transfers that this requires must fit on the rank's copy engines and on its link.
 ///
 /// `fits(T)` is false only if no schedule has an objective of at most T.
 template <pipeline_graph Graph> class memory_area_test {
 public:
     /// `stop` is polled between the ranks; ranks left out are treated as if their memory were unlimited.
-    constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links, stop_check stop = {})
-        : p_{&p}, with_links_{with_links}, paths_{paths_of(p)}, stages_{stages_by_rank(p.graph)},
-          slack_{tolerance{}.at(p.memory_scale())} {
+    constexpr memory_area_test(const basic_problem<Graph>& p, stop_check stop = {})
+        : p_{&p}, paths_{paths_of(p)}, stages_{stages_by_rank(p.graph)}, slack_{tolerance{}.at(p.memory_scale())} {
         const bool span = p.objective == objective_kind::span;
         // Every transfer lies between the first forward and the last gradient of stage 0, and so within the span of its
         // rank.
@@ -144,7 +143,6 @@ public:
             const double out = least_time(a, needed, [](const offload_gain& w) { return w.out; });
             const double in = least_time(a, needed, [](const offload_gain& w) { return w.in; });
             if (std::max(out, in) > window) return false;
-            if (!with_links_) continue;
             const auto l = p_->transfer.link[r];
             link_out[l] += out;
             link_in[l] += in;
@@ -276,7 +274,6 @@ private:
     }
 
     const basic_problem<Graph>* p_;
-    bool with_links_;
     microbatch_paths<Graph::stage_extent> paths_;
     per_rank<bounded_vector<stage, Graph::stage_extent>, Graph::rank_extent> stages_;
     memory_size slack_;
@@ -290,10 +287,9 @@ private:
 ///
 /// `stop` is polled; the result is then the largest objective refuted until then.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links,
-                                                   stop_check stop = {}) {
+[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, stop_check stop = {}) {
     constexpr double precision = 1e-10; // far below any tolerance
-    const detail::memory_area_test<Graph> test{p, with_links, stop};
+    const detail::memory_area_test<Graph> test{p, stop};
     if (!test.bounds_anything()) return {};
     duration refuted{};
     duration open = 2.0 * p.serial_time(); // if any schedule is valid, the serial one is, up to rounding

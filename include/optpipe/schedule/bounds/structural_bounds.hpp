@@ -22,18 +22,14 @@ namespace optpipe {
 /// Lower bounds on the objective of every valid schedule, each derived from the structure of the problem alone; 0 if
 /// trivial.
 struct structural_bounds {
-    /// One microbatch through all stages.
-    duration critical_path{};
-    /// All work of one rank, and the least time before and after it.
+    /// All work of one rank, and the least time before and after it; at least one microbatch through all stages.
     duration device_load{};
     /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit its memory (Zero
     /// Bubble, appendix B, for unequal stages, any placement, and with offloading meanwhile).
     duration warm_up{};
     /// Memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus both
-    /// transfers.
+    /// transfers, as far as its rank's link has time for them.
     duration memory_area{};
-    /// Like `memory_area`, with the required transfers sharing their links.
-    duration link_capacity{};
     /// Without offloading, a stage has at most the number of microbatches in flight that its rank can hold, so they go
     /// in rounds.
     duration stash_rounds{};
@@ -55,11 +51,9 @@ struct named_bound {
     member value;
 };
 /// Every member of `structural_bounds`, in their order.
-inline constexpr std::array structural_bound_names{named_bound{"critical path", &structural_bounds::critical_path},
-                                                   named_bound{"device load", &structural_bounds::device_load},
+inline constexpr std::array structural_bound_names{named_bound{"device load", &structural_bounds::device_load},
                                                    named_bound{"warm-up", &structural_bounds::warm_up},
                                                    named_bound{"memory area", &structural_bounds::memory_area},
-                                                   named_bound{"link capacity", &structural_bounds::link_capacity},
                                                    named_bound{"stash rounds", &structural_bounds::stash_rounds},
                                                    named_bound{"v placement", &structural_bounds::v_placement},
                                                    named_bound{"propagation", &structural_bounds::propagation}};
@@ -73,18 +67,6 @@ static_assert(structural_bound_names.size() * sizeof(duration) == sizeof(structu
 constexpr duration structural_bounds::best() const { return this->*best_bound(*this).value; }
 
 namespace detail {
-
-template <pipeline_graph Graph>
-constexpr duration critical_path_bound(const basic_problem<Graph>& p, rank r, const time_windows<Graph>& windows) {
-    duration longest{};
-    for (const stage s : p.graph.all_stages()) {
-        if (p.rank_of(s) != r) continue;
-        const auto last = p.graph.microbatches() - 1;
-        // For one microbatch: the head of the first and the tail of the last aren't lengthened by others.
-        longest = std::max(longest, windows.gradient(s).head[0] + p.gradient_time(s) + windows.gradient(s).tail[last]);
-    }
-    return longest;
-}
 
 template <pipeline_graph Graph>
 constexpr duration device_load_bound(const basic_problem<Graph>& p, rank r, const time_windows<Graph>& windows) {
@@ -182,7 +164,6 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
             if (p.rank_of(s) == r)
                 bounds.stash_rounds =
                     std::max(bounds.stash_rounds, detail::stash_rounds_bound(p, s, paths.lifespan[s], windows));
-        bounds.critical_path = std::max(bounds.critical_path, detail::critical_path_bound(p, r, windows));
         bounds.device_load = std::max(bounds.device_load, detail::device_load_bound(p, r, windows));
         bounds.warm_up = std::max(bounds.warm_up, detail::warm_up_bound(p, r, windows));
     };
@@ -195,8 +176,7 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
             if (r.value() == 0 || !stop()) add(r, windows);
     }
     bounds.v_placement = detail::v_placement_bound(p);
-    if (!stop()) bounds.memory_area = memory_area_bound(p, false, stop);
-    if (!stop()) bounds.link_capacity = memory_area_bound(p, true, stop);
+    if (!stop()) bounds.memory_area = memory_area_bound(p, stop);
     return bounds;
 }
 
