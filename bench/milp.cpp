@@ -334,20 +334,20 @@ void print_answer(const milp::model& m, const settings& s) {
 
 settings settings_from(int count, char** arguments) {
     settings s;
-    s.places =
-        bench::read_options(count, arguments, "milp",
-                            {
-                                {"--write", [&](const std::string& v) { s.write_to = v; }},
-                                {"--processor-limit", [&](const std::string& v) { s.processor_limit = std::stod(v); }},
-                                {"--time-limit", [&](const std::string& v) { s.time_limit = std::stod(v); }},
-                                {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
-                            },
-                            {
-                                {"--only-ours", [&] { s.only_ours = true; }},
-                                {"--scaling", [&] { s.only_ours = s.scaling = true; }},
-                                {"--seeded", [&] { s.seeded = true; }},
-                                {"--answer", [&] { s.answer = true; }},
-                            });
+    s.places = bench::read_options(
+        count, arguments, "milp",
+        {
+            {"--write", [&](const std::string& v) { s.write_to = v; }},
+            {"--processor-limit", [&](const std::string& v) { s.processor_limit = std::stod(v); }},
+            {"--time-limit", [&](const std::string& v) { s.time_limit = std::stod(v); }},
+            {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
+        },
+        {
+            {"--only-ours", [&] { s.only_ours = true; }},
+            {"--scaling", [&] { s.only_ours = s.scaling = true; }},
+            {"--seeded", [&] { s.seeded = true; }},
+            {"--answer", [&] { s.answer = true; }},
+        });
     if (s.places.empty() && !s.scaling && !s.seeded)
         for (const auto* folder : {"lp", "mip", "pipeline"})
             s.places.push_back(folder_of(folder));

@@ -17,6 +17,7 @@
 #include <optpipe/schedule/time/simulate.hpp>
 #include <optpipe/schedule/time/validate.hpp>
 
+#include <variant>
 #include <vector>
 
 // The templates for dynamic problems, once.
@@ -35,56 +36,8 @@ measures measure(const problem& p, const schedule& s, tolerance t) { return meas
 structural_bounds bounds_of(const problem& p, stop_check stop) { return bounds_of<any_graph>(p, stop); }
 structural_bounds strong_bounds_of(const problem& p) { return strong_bounds_of<any_graph>(p); }
 
-outcome<schedule> build_schedule(const problem& p, const adaptive_builder<>& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const dual_pipe_v_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const gis_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const gis_half_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const gpipe_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const interleaved_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const one_forward_one_backward_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const pipe_offload_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const pipe_offload_full_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const pipe_offload_half_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const v_auto_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const v_half_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const v_min_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const zero_bubble_auto_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const zero_bubble_h1_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const zero_bubble_h2_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
-}
-outcome<schedule> build_schedule(const problem& p, const zero_bubble_v_builder& build, stop_check stop) {
-    return build_schedule<any_graph>(p, build, stop);
+outcome<schedule> build_schedule(const problem& p, const any_builder& build, stop_check stop) {
+    return std::visit([&](const auto& each) { return build_schedule<any_graph>(p, each, stop); }, build);
 }
 
 } // namespace optpipe

@@ -136,9 +136,8 @@ optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a) {
 
 std::string method_names() {
     std::string names;
-    optpipe::for_each_builder(
-        [&](const auto& builder) { names += (names.empty() ? "" : ", ") + std::string{builder.name}; });
-    optpipe::for_each_storage_builder([&](const auto& builder) { names += ", " + std::string{builder.name}; });
+    for (const auto name : optpipe::builder_names())
+        names += (names.empty() ? "" : ", ") + std::string{name};
     return names;
 }
 

@@ -65,7 +65,7 @@ names_of(string getline string to_string)
 names_of(string_view string_view)
 names_of(system_error errc error_code generic_category)
 names_of(thread jthread this_thread thread)
-names_of(tuple apply tie tuple)
+names_of(tuple apply tie tuple tuple_cat)
 names_of("tuple;utility" tuple_element tuple_element_t tuple_size)
 names_of(type_traits
     conditional_t decay_t is_empty_v is_member_function_pointer_v is_same_v is_trivially_copyable_v remove_cvref_t remove_reference_t

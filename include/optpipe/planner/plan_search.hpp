@@ -102,16 +102,14 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
         found.push_back({"time_limit", "must not be negative"});
     if (!(options.gap >= 0.0 && options.gap <= 1.0)) found.push_back({"gap", "must be between 0 and 1"});
     if (options.robust) check_robust_options(*options.robust, found);
-    std::vector<std::string> names;
-    for_each_builder([&](const auto& build) { names.emplace_back(build.name); });
-    for_each_storage_builder([&](const auto& build) { names.emplace_back(build.name); });
+    auto names = builder_names();
     for (const auto& strategy : strategies)
         if (std::find(names.begin(), names.end(), strategy.name()) == names.end()) names.push_back(strategy.name());
     for (const auto& name : options.without) {
         if (std::find(names.begin(), names.end(), name) != names.end()) continue;
         std::string list;
         for (const auto& known : names)
-            list += (list.empty() ? "" : ", ") + known;
+            list += (list.empty() ? "" : ", ") + std::string{known};
         found.push_back({"without", "there is no \"" + name + "\"; there are " + list});
     }
     if (!found.empty()) throw input_error{"plan options", std::move(found)};

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "optpipe/core/outcome.hpp"
 #include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/builders/adapipe.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/dual_pipe_v.hpp"
@@ -21,9 +23,14 @@
 #include "optpipe/schedule/builders/zero_bubble_h2.hpp"
 #include "optpipe/schedule/builders/zero_bubble_v.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
+#include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
+#include <concepts>
+#include <string_view>
 #include <tuple>
+#include <variant>
+#include <vector>
 
 namespace optpipe {
 
@@ -58,35 +65,37 @@ template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) 
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, storage_builders);
 }
 
+/// The names of all builders, in that order; those that choose storage options come last.
+[[nodiscard]] inline std::vector<std::string_view> builder_names() {
+    std::vector<std::string_view> names;
+    const auto add = [&](const auto& build) { names.push_back(build.name); };
+    for_each_builder(add);
+    for_each_storage_builder(add);
+    return names;
+}
+
 #if defined(OPTPIPE_COMPILED)
+namespace detail {
+
+template <class Builders> struct variant_of;
+template <class... Builders> struct variant_of<std::tuple<Builders...>> {
+    using type = std::variant<Builders...>;
+    template <class Builder> static constexpr bool contains = (std::same_as<Builder, Builders> || ...);
+};
+using all_kinds_of_builders = variant_of<decltype(std::tuple_cat(all_builders, storage_builders))>;
+
+} // namespace detail
+
+/// A builder of this library with its parameters.
+using any_builder = detail::all_kinds_of_builders::type;
+
 // For problems with dynamic extents, defined in the library.
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const adaptive_builder<>& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const dual_pipe_v_builder& build,
-                                               stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const gis_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const gis_half_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const gpipe_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const interleaved_builder& build,
-                                               stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const one_forward_one_backward_builder& build,
-                                               stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_builder& build,
-                                               stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_full_builder& build,
-                                               stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_half_builder& build,
-                                               stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const v_auto_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const v_half_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const v_min_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_auto_builder& build,
-                                               stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_h1_builder& build,
-                                               stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_h2_builder& build,
-                                               stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_v_builder& build,
-                                               stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const any_builder& build, stop_check stop = {});
+template <class Builder>
+requires detail::all_kinds_of_builders::contains<Builder>
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const Builder& build, stop_check stop = {}) {
+    return build_schedule(p, any_builder{build}, stop);
+}
 #endif
 
 } // namespace optpipe
