@@ -140,7 +140,8 @@ template <pipeline_graph Graph> struct basic_problem {
             set_stage(s, described[s]);
     }
 
-    /// Gives the stage these costs, and the options that they describe: `keep`, and `offload` if they have transfer times.
+    /// Gives the stage these costs, and the options that they describe: `keep`, and `offload` if they have transfer
+    /// times.
     constexpr void set_stage(stage s, const stage_costs& described) {
         set_stage(s, described, described_storage(described));
     }

@@ -81,8 +81,8 @@ private:
     [[nodiscard]] std::size_t option_of(std::size_t b) const {
         const auto& options = own_->storage.options;
         const auto& p = model_->source();
-        const std::size_t o = p.is_plain(stage_) ? (of(b, operation_kind::offload) ? 1 : 0)
-                                                 : of(b, operation_kind::forward)->op.storage;
+        const std::size_t o =
+            p.is_plain(stage_) ? (of(b, operation_kind::offload) ? 1 : 0) : of(b, operation_kind::forward)->op.storage;
         return std::find(options.begin(), options.end(), o) != options.end() ? o : options.front();
     }
     [[nodiscard]] ticks time(duration d) const { return model_->time().nearest(d.value()); }

@@ -29,8 +29,7 @@ struct wavefronts {
 
 /// Whether wavefronts apply: one stage per rank, and every stash is kept.
 [[nodiscard]] inline bool applies_wavefronts(const problem& p) {
-    return p.graph.stages() > 1 && one_stage_per_rank(p.graph) && !p.has_storage_options() &&
-           !offloads_anything(p);
+    return p.graph.stages() > 1 && one_stage_per_rank(p.graph) && !p.has_storage_options() && !offloads_anything(p);
 }
 
 /// The densest spacing that memory and load allow, if each slot were as long as the mean of all. The microbatches

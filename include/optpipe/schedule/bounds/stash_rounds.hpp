@@ -43,8 +43,7 @@ constexpr duration stash_rounds_bound(const basic_problem<Graph>& p, stage s, du
                                       const time_windows<Graph>& windows) {
     const auto& c = p.costs[s];
     const rank r = p.rank_of(s);
-    if (p.plain_transfer(s) || p.memory_limit[r].is_unlimited() ||
-        c.activation <= tolerance{}.at(p.memory_scale()))
+    if (p.plain_transfer(s) || p.memory_limit[r].is_unlimited() || c.activation <= tolerance{}.at(p.memory_scale()))
         return {};
     const auto count = p.graph.microbatches();
     const auto room = room_of(p, s);
