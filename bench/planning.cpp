@@ -16,8 +16,7 @@ problem make(std::size_t ranks, std::size_t microbatches, bool offloading) {
     auto p = to_problem(make_problem(graph<dynamic, dynamic, placement::v>{ranks, microbatches}, unit_memory{1.0}));
     for (auto& limit : p.memory_limit)
         limit = memory_size{static_cast<double>(ranks)};
-    if (offloading)
-        p.change_stages([&](auto& c) { c.transfer = transfer_times{duration{0.75}, duration{0.75}}; });
+    if (offloading) p.change_stages([&](auto& c) { c.transfer = transfer_times{duration{0.75}, duration{0.75}}; });
     return p;
 }
 

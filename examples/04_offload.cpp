@@ -16,14 +16,14 @@ using namespace optpipe;
 /// Two devices with four stages each, in a loop, so that the lifespans of stashes differ within a device.
 constexpr graph<2, 8, placement::loop<4>> shape{};
 
-/// Your own policy is a type with `decide`. This one permits offloading for stages with long lifespans.
+/// Your own policy is a type with `allows`. This one permits offloading for stages with long lifespans.
 struct if_offloaded_for_long {
     double round_trips = 4.0;
-    constexpr offload_decision decide(const offload_candidate& c) const {
-        return c.lifespan > round_trips * c.round_trip ? offload_decision::permit : offload_decision::forbid;
+    constexpr bool allows(const storage_candidate& c) const {
+        return keeps_whole(c.option) || c.lifespan > round_trips * c.option.extra_time();
     }
 };
-static_assert(check_offload_policy<if_offloaded_for_long>());
+static_assert(check_storage_policy<if_offloaded_for_long>());
 
 template <class Policy> comparison_row plan(const problem& p, const std::string& name, const Policy& policy) {
     // The planner needs the policy, too: only it can tell "must" from "may".

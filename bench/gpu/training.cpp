@@ -93,7 +93,7 @@ private:
     /// The builder's schedule with every stash kept as a whole.
     template <class Builder> schedule keeping(const Builder& builder) const {
         return !is_described_by_costs(p_) ? uniform(builder, how_.storage.front().name)
-                                        : valid(build_schedule(p_, builder));
+                                          : valid(build_schedule(p_, builder));
     }
     template <class Builder> schedule uniform(const Builder& builder, std::string_view option) const {
         return valid(build_uniform_schedule(p_, builder, *find_common_option(p_, option)));

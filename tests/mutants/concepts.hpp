@@ -63,21 +63,6 @@ struct memory_with_single_cost : archetype::memory {
     constexpr memory_size costs(stage, std::size_t) const { return memory_size{1}; }
 };
 
-struct offload_without_copy : archetype::offload {
-    offload_without_copy() = default;
-    offload_without_copy(offload_without_copy&&) = default;
-    offload_without_copy& operator=(offload_without_copy&&) = default;
-};
-struct offload_without_decide : archetype::offload {
-    void decide(const offload_candidate&) const = delete;
-};
-struct offload_with_mutable_decide : archetype::offload {
-    constexpr offload_decision decide(const offload_candidate&) { return offload_decision::permit; }
-};
-struct offload_with_yes_or_no : archetype::offload {
-    constexpr bool decide(const offload_candidate&) const { return true; }
-};
-
 struct storage_without_copy : archetype::storage {
     storage_without_copy() = default;
     storage_without_copy(storage_without_copy&&) = default;

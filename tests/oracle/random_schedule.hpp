@@ -128,8 +128,7 @@ inline optpipe::schedule random_schedule(random_numbers& random, const random_pr
     // Builders only keep and offload.
     const bool is_classic = is_described_by_costs(p);
     auto order = random.chance(30) && is_classic ? *quick(p) : random_order(random, p);
-    if (random.chance(10) && is_classic && simulate(p, optpipe::gpipe(p.graph)))
-        order = optpipe::gpipe(p.graph);
+    if (random.chance(10) && is_classic && simulate(p, optpipe::gpipe(p.graph))) order = optpipe::gpipe(p.graph);
     auto s = *simulate(p, order);
     if (random.chance(50)) loosen(random, s, given.grid);
     return s;

@@ -13,9 +13,9 @@ namespace {
 using optpipe::duration;
 using optpipe::graph;
 using optpipe::memory_size;
-using optpipe::offload_candidate;
 using optpipe::offload_decision;
 using optpipe::rank;
+using optpipe::storage_candidate;
 using optpipe::stage;
 using optpipe::transfer_times;
 namespace offload = optpipe::offload;
@@ -32,16 +32,16 @@ struct numbered {
 
 /// A policy that records its questions.
 struct note_taking {
-    std::vector<offload_candidate>* asked;
-    offload_decision decide(const offload_candidate& candidate) const {
-        asked->push_back(candidate);
-        return offload_decision::permit;
+    std::vector<storage_candidate>* asked;
+    bool allows(const storage_candidate& candidate) const {
+        if (candidate.option.offloads()) asked->push_back(candidate);
+        return true;
     }
 };
 
 struct only_large {
-    static constexpr offload_decision decide(const offload_candidate& candidate) {
-        return candidate.activation > memory_size{2} ? offload_decision::permit : offload_decision::forbid;
+    static constexpr bool allows(const storage_candidate& candidate) {
+        return !candidate.option.offloads() || candidate.costs.activation > memory_size{2};
     }
 };
 
@@ -95,7 +95,7 @@ TEST_CASE("a model's units and times between ranks are those of the problem") {
 
 TEST_CASE("a policy sees each stage that can be offloaded, and its place by lifespan on its rank") {
     auto p = make_problem(graph<2, 1, placement::v>{}, numbered{});
-    std::vector<offload_candidate> asked;
+    std::vector<storage_candidate> asked;
     CHECK(listed(decisions_of(p, note_taking{&asked})) == "permit permit permit permit");
     REQUIRE(asked.size() == 4);
     // Rank 0 holds stages 0 and 3, rank 1 holds 1 and 2. F = 1 and I = 2 of all later stages and of the stage itself.
@@ -103,8 +103,8 @@ TEST_CASE("a policy sees each stage that can be offloaded, and its place by life
         CAPTURE(s);
         CHECK(asked[s].stage == stage{s});
         CHECK(asked[s].lifespan == duration{3.0 * static_cast<double>(4 - s)});
-        CHECK(asked[s].round_trip == duration{30.0 + 2.0 * static_cast<double>(s)});
-        CHECK(asked[s].activation == memory_size{1.0 + static_cast<double>(s)});
+        CHECK(asked[s].option.extra_time() == duration{30.0 + 2.0 * static_cast<double>(s)});
+        CHECK(asked[s].costs.activation == memory_size{1.0 + static_cast<double>(s)});
         CHECK(asked[s].position == (s < 2 ? 0 : 1));
         CHECK(asked[s].stages_on_rank == 2);
     }
@@ -113,7 +113,7 @@ TEST_CASE("a policy sees each stage that can be offloaded, and its place by life
 TEST_CASE("stages without transfer times are forbidden and not asked about, and still count as stages of their rank") {
     auto p = make_problem(graph<2, 1, placement::v>{}, numbered{});
     p.change_stage(stage{0}, [&](auto& c) { c.transfer = {}; });
-    std::vector<offload_candidate> asked;
+    std::vector<storage_candidate> asked;
     CHECK(listed(decisions_of(p, note_taking{&asked})) == "forbid permit permit permit");
     REQUIRE(asked.size() == 3);
     CHECK(asked[2].stage == stage{3});
@@ -143,7 +143,7 @@ TEST_CASE("equal lifespans: the earlier stage first") {
 
 TEST_CASE("lifespans include the weight gradients behind where the backward isn't split") {
     auto p = make_problem(graph<1, 1>{}, numbered{});
-    std::vector<offload_candidate> asked;
+    std::vector<storage_candidate> asked;
     p.split_backward = false;
     CHECK(listed(decisions_of(p, note_taking{&asked})) == "permit");
     REQUIRE(asked.size() == 1);
@@ -152,7 +152,7 @@ TEST_CASE("lifespans include the weight gradients behind where the backward isn'
 
 TEST_CASE("what a policy forbids is taken away, and nothing else") {
     const auto before = make_problem(graph<2, 1, placement::v>{}, numbered{}, memory_size{9});
-    const auto after = restrict_offloading(before, only_large{});
+    const auto after = restrict_storage(before, only_large{});
     for (const stage s : before.graph.all_stages()) {
         CAPTURE(s.value());
         CHECK(after.costs[s] == before.costs[s]);
@@ -161,15 +161,18 @@ TEST_CASE("what a policy forbids is taken away, and nothing else") {
         if (s.value() >= 2) CHECK(after.storage_of(s, 1) == before.storage_of(s, 1));
     }
     CHECK(after.memory_limit == before.memory_limit);
-    CHECK(restrict_offloading(after, only_large{}).storage == after.storage);
-    CHECK(restrict_offloading(before, offload::always{}).storage == before.storage);
-    CHECK(restrict_offloading(before, offload::solver_decides{}).storage == before.storage);
+    CHECK(restrict_storage(after, only_large{}).storage == after.storage);
+    CHECK(restrict_storage(before, offload::solver_decides{}).storage == before.storage);
+    for (const auto& options : restrict_storage(before, offload::always{}).storage) {
+        REQUIRE(options.size() == 1);
+        CHECK(options[0].name == "offload");
+    }
 }
 
 TEST_CASE("making a problem with a policy is restricting one without") {
     const graph<2, 1, placement::v> shape;
     CHECK(make_problem(shape, numbered{}, memory_size{9}, only_large{}).storage ==
-          restrict_offloading(make_problem(shape, numbered{}), only_large{}).storage);
+          restrict_storage(make_problem(shape, numbered{}), only_large{}).storage);
     for (const auto& options : make_problem(shape, numbered{}, memory_size{9}, offload::never{}).storage)
         CHECK(options.size() == 1);
 }

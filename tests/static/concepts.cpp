@@ -18,7 +18,6 @@ namespace mutant = optpipe::testing::mutant;
 
 using optpipe::layer_split;
 using optpipe::memory_model;
-using optpipe::offload_policy;
 using optpipe::placement_policy;
 using optpipe::storage_policy;
 
@@ -40,21 +39,14 @@ static_assert(!memory_model<mutant::memory_without_copy>);
 static_assert(!memory_model<mutant::memory_without_costs>);
 static_assert(!memory_model<mutant::memory_with_mutable_costs>);
 static_assert(!memory_model<mutant::memory_with_single_cost>);
-static_assert(!memory_model<int> && !memory_model<archetype::offload>);
-
-static_assert(offload_policy<archetype::offload> && optpipe::check_offload_policy<archetype::offload>());
-static_assert(!offload_policy<mutant::offload_without_copy>);
-static_assert(!offload_policy<mutant::offload_without_decide>);
-static_assert(!offload_policy<mutant::offload_with_mutable_decide>);
-static_assert(!offload_policy<mutant::offload_with_yes_or_no>);
-static_assert(!offload_policy<int> && !offload_policy<archetype::placement>);
+static_assert(!memory_model<int> && !memory_model<archetype::storage>);
 
 static_assert(storage_policy<archetype::storage> && optpipe::check_storage_policy<archetype::storage>());
 static_assert(!storage_policy<mutant::storage_without_copy> && optpipe::has_allows<mutant::storage_without_copy>);
 static_assert(!storage_policy<mutant::storage_without_allows> && std::copyable<mutant::storage_without_allows>);
 static_assert(!storage_policy<mutant::storage_with_mutable_allows>);
 static_assert(!storage_policy<mutant::storage_with_decision>);
-static_assert(!storage_policy<int> && !storage_policy<archetype::offload> && !offload_policy<archetype::storage>);
+static_assert(!storage_policy<int> && !storage_policy<archetype::placement>);
 static_assert(optpipe::has_storage<optpipe::transformer<>> && !optpipe::has_storage<archetype::memory>);
 
 // A mutant lacks one piece and has the others.
@@ -71,8 +63,7 @@ static_assert(pieces<mutant::placement_with_runtime_stage_extent> == 3 &&
 static_assert(pieces<mutant::placement_with_mutable_stages> == 3 && pieces<mutant::placement_without_rank_of> == 3);
 static_assert(pieces<mutant::placement_with_mutable_rank_of> == 3 &&
               pieces<mutant::placement_with_untyped_rank_of> == 3);
-static_assert(optpipe::has_costs<mutant::memory_without_copy> && optpipe::has_decide<mutant::offload_without_copy>);
-static_assert(std::copyable<mutant::memory_without_costs> && std::copyable<mutant::offload_without_decide>);
+static_assert(optpipe::has_costs<mutant::memory_without_copy> && std::copyable<mutant::memory_without_costs>);
 
 // The layer split of `transformer` is a concept of one piece.
 struct by_hand {
@@ -86,8 +77,8 @@ static_assert(memory_model<optpipe::transformer<by_hand>>);
 
 // Templates ask for no more than the concept says.
 constexpr optpipe::graph<2, 3, archetype::placement> shape;
-constexpr auto problem = make_problem(shape, archetype::memory{}, optpipe::memory_size{2}, archetype::offload{});
-static_assert(problem.costs[optpipe::stage{1}].can_offload());
+constexpr auto problem = make_problem(shape, archetype::memory{}, optpipe::memory_size{2}, archetype::storage{});
+static_assert(problem.storage_options(optpipe::stage{1}) == 2);
 static_assert(least_memory(problem, optpipe::rank{0}).needed == optpipe::memory_size{1});
 static_assert(least_memory(problem, optpipe::rank{1}).needed == optpipe::memory_size{0});
 static_assert(paths_of(problem).lifespan[optpipe::stage{0}] == optpipe::duration{4});

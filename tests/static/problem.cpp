@@ -57,18 +57,15 @@ static_assert(decides(offload::longest_lifespan_first{1.0}, offload_decision::re
 static_assert(!decides(offload::never{}, offload_decision::permit, offload_decision::forbid));
 
 // Half of three stages is two, and half of one stage is that stage.
-static_assert(offload::longest_lifespan_first{}.decide({.position = 1, .stages_on_rank = 3}) ==
-              offload_decision::require);
-static_assert(offload::longest_lifespan_first{}.decide({.position = 2, .stages_on_rank = 3}) ==
-              offload_decision::forbid);
-static_assert(offload::longest_lifespan_first{}.decide({.position = 0, .stages_on_rank = 1}) ==
-              offload_decision::require);
+static_assert(optpipe::storage_candidate{.position = 1, .stages_on_rank = 3}.is_among_longest(0.5));
+static_assert(!optpipe::storage_candidate{.position = 2, .stages_on_rank = 3}.is_among_longest(0.5));
+static_assert(optpipe::storage_candidate{.position = 0, .stages_on_rank = 1}.is_among_longest(0.5));
 
 // A forbidden offload is removed from the problem.
 constexpr auto never_offloaded = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, offload::never{});
 static_assert(never_offloaded.storage_options(stage{0}) == 1 && problem.storage_options(stage{0}) == 2);
 
-// The policy isn't asked about stages that can't be offloaded.
+// A stage that can't be offloaded keeps its stashes, whatever the policy.
 static_assert(decisions_of(never_offloaded, offload::always{})[stage{0}] == offload_decision::forbid);
 
 // F F, I I: 2 + 2 + 3 + 3.

@@ -100,9 +100,8 @@ OPTPIPE_INLINE schedule to_schedule(const problem& p, const schedule_document& d
     const cell_numbering cell{p.graph};
     for (auto& timed : result.operations)
         if (detail::has_cell(p, timed.op))
-            timed.op.storage =
-                static_cast<storage_index>(find_storage_option(p, timed.op.stage, names[cell(timed.op)])
-                                               .value_or(std::numeric_limits<storage_index>::max()));
+            timed.op.storage = static_cast<storage_index>(find_storage_option(p, timed.op.stage, names[cell(timed.op)])
+                                                              .value_or(std::numeric_limits<storage_index>::max()));
     return result;
 }
 

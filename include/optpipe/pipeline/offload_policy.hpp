@@ -1,77 +1,46 @@
 #pragma once
 
-#include "optpipe/core/index.hpp"
-#include "optpipe/core/quantity.hpp"
-
-#include <concepts>
-#include <cstddef>
+#include "optpipe/pipeline/storage.hpp"
+#include "optpipe/pipeline/storage_policy.hpp"
 
 namespace optpipe {
 
-/// A policy's decision on the stashes of one stage.
+/// What a policy allows for the stashes of one stage that are kept or offloaded as a whole.
 enum class offload_decision {
     forbid,  ///< stashes stay on the device
     permit,  ///< the planner decides
-    require, ///< every stash is offloaded, unless the host is full or its gradient comes first
+    require, ///< every stash is offloaded; a dispatcher keeps those for which the host is full or the gradient is due
 };
 
-/// A stage that could be offloaded, as seen by a policy.
-struct offload_candidate {
-    optpipe::stage stage{};
-    /// Shortest time from the start of the stage's forward to the end of its input gradient.
-    duration lifespan{};
-    duration round_trip{};
-    memory_size activation{};
-    /// The stage's position among the stages of its rank, longest lifespan first, and the number of those stages.
-    std::size_t position = 0;
-    std::size_t stages_on_rank = 1;
-};
-
-template <class P> concept has_decide = requires(const P& policy, const offload_candidate& candidate) {
-    { policy.decide(candidate) } -> std::same_as<offload_decision>;
-};
-
-/// Decides which stages may, must, or must not be offloaded. It isn't asked about stages without transfer times.
-///
-/// Semantics: the decision depends on the candidate alone.
-template <class P> concept offload_policy = std::copyable<P> && has_decide<P>;
-
-/// Fails to compile, naming the requirement that the type doesn't meet.
-template <class P> consteval bool check_offload_policy() {
-    static_assert(std::copyable<P>, "offload policy: must be copyable");
-    static_assert(has_decide<P>, "offload policy: needs `offload_decision decide(const offload_candidate&) const`");
-    return offload_policy<P>;
-}
-
+/// Storage policies that keep stashes, or offload them as a whole; they allow no other option.
 namespace offload {
 
 struct never {
-    [[nodiscard]] constexpr offload_decision decide(const offload_candidate&) const { return offload_decision::forbid; }
+    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return keeps_whole(c.option); }
 };
 
+/// Offloads every stash of the stages that can be offloaded.
 struct always {
-    [[nodiscard]] constexpr offload_decision decide(const offload_candidate&) const {
-        return offload_decision::require;
-    }
+    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return offloads_all(c.option); }
 };
 
 /// Offloads, on each rank, the stages with the longest lifespans, up to `share` of its stages (PipeOffload, section on
 /// selective offload: half of them gives PO-H, all of them PO-F).
 struct longest_lifespan_first {
     double share = 0.5;
-    [[nodiscard]] constexpr offload_decision decide(const offload_candidate& c) const {
-        return static_cast<double>(c.position) < share * static_cast<double>(c.stages_on_rank)
-                   ? offload_decision::require
-                   : offload_decision::forbid;
+    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
+        return c.is_among_longest(share) ? offloads_all(c.option) : keeps_whole(c.option);
     }
 };
 
 struct solver_decides {
-    [[nodiscard]] constexpr offload_decision decide(const offload_candidate&) const { return offload_decision::permit; }
+    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
+        return keeps_whole(c.option) || offloads_all(c.option);
+    }
 };
 
-static_assert(offload_policy<never> && offload_policy<always> && offload_policy<longest_lifespan_first> &&
-              offload_policy<solver_decides>);
+static_assert(storage_policy<never> && storage_policy<always> && storage_policy<longest_lifespan_first> &&
+              storage_policy<solver_decides>);
 
 } // namespace offload
 } // namespace optpipe

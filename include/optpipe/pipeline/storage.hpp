@@ -65,6 +65,10 @@ struct storage_option {
     return {"offload", costs.activation, {}, {}, costs.activation, costs.transfer};
 }
 
+/// Whether the option keeps the whole stash on the device.
+[[nodiscard]] constexpr bool keeps_whole(const storage_option& option) {
+    return !option.offloads() && option.extra_work() <= duration{};
+}
 /// Whether the option moves the whole stash to the host and recomputes nothing.
 [[nodiscard]] constexpr bool offloads_all(const storage_option& option) {
     return option.offloads() && option.transfer_size == option.held && option.extra_work() <= duration{};
@@ -75,7 +79,8 @@ template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
 /// The options that these costs describe: `keep`, and `offload` if they have transfer times.
-template <bool IsStatic = false> [[nodiscard]] constexpr storage_list<IsStatic> described_storage(const stage_costs& costs) {
+template <bool IsStatic = false>
+[[nodiscard]] constexpr storage_list<IsStatic> described_storage(const stage_costs& costs) {
     storage_list<IsStatic> options;
     options.push_back(keep_stash(costs));
     if (costs.can_offload()) options.push_back(offload_stash(costs));

@@ -23,6 +23,11 @@ struct storage_candidate {
     /// The stage's position among the stages of its rank, longest lifespan first, and the number of those stages.
     std::size_t position = 0;
     std::size_t stages_on_rank = 1;
+
+    /// Whether the stage is among this share of the stages of its rank, longest lifespan first.
+    [[nodiscard]] constexpr bool is_among_longest(double share) const {
+        return static_cast<double>(position) < share * static_cast<double>(stages_on_rank);
+    }
 };
 
 template <class P> concept has_allows = requires(const P& policy, const storage_candidate& candidate) {
@@ -84,8 +89,7 @@ struct longest_lifespan_first {
     double share = 0.5;
     bounded_text<32> name{"offload"};
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
-        const bool is_long = static_cast<double>(c.position) < share * static_cast<double>(c.stages_on_rank);
-        return is_long ? c.option.name == name : keep.allows(c);
+        return c.is_among_longest(share) ? c.option.name == name : keep.allows(c);
     }
 };
 

@@ -29,15 +29,10 @@ struct memory {
     }
 };
 
-struct offload {
-    constexpr offload_decision decide(const offload_candidate&) const { return offload_decision::permit; }
-};
-
 struct storage {
     constexpr bool allows(const storage_candidate&) const { return true; }
 };
 
-static_assert(placement_policy<placement> && memory_model<memory> && offload_policy<offload> &&
-              storage_policy<storage>);
+static_assert(placement_policy<placement> && memory_model<memory> && storage_policy<storage>);
 
 } // namespace optpipe::testing::archetype

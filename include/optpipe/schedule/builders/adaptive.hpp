@@ -33,10 +33,10 @@ namespace optpipe {
 ///
 /// It finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless it is stopped, the
 /// schedule is never worse than 1F1B or GPipe, if these fit and no offload is required. `Policy` says which stages may
-/// or must be offloaded as a whole. If stashes aren't only kept or offloaded as a whole, the search tries each option
-/// that all stages have, for all of their microbatches (`uniform_problem`), and AdaPipe's schedule. `Policy` doesn't
-/// apply to other options: for that, use `restrict_storage`.
-template <offload_policy Policy = offload::solver_decides> struct adaptive_builder {
+/// or must be offloaded as a whole (`decisions_of`). If stashes aren't only kept or offloaded as a whole, the search
+/// tries each option that all stages have, for all of their microbatches (`uniform_problem`), and AdaPipe's schedule.
+/// `Policy` doesn't apply to other options: for that, use `restrict_storage`.
+template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
 
     Policy policy{};
@@ -53,13 +53,13 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
                                                                    stop_check stop = {}) const {
-        const auto allowed = restrict_offloading(p, policy);
+        const auto decisions = decisions_of(p, policy);
+        const auto allowed = without_forbidden(p, decisions);
         const auto least = least_memory(allowed);
         if (const auto why = lacking(allowed, least, &least_memory_result::lower_bound,
                                      times_are_distinct(allowed) ? infeasible : found_none))
             return *why;
         best_order<Graph> best{allowed};
-        const auto decisions = decisions_of(allowed, policy);
         const bool may_stay = std::none_of(decisions.begin(), decisions.end(),
                                            [](offload_decision d) { return d == offload_decision::require; });
         if (may_stay) best.offer(order_within_memory(allowed, least));
@@ -76,6 +76,20 @@ private:
     static constexpr std::string_view infeasible = "no schedule exists, not even with one microbatch at a time";
     static constexpr std::string_view found_none = "found no schedule, though none is proven infeasible";
 
+    /// Without offloads of whole stashes on stages for which they are forbidden.
+    template <pipeline_graph Graph>
+    static constexpr basic_problem<Graph>
+    without_forbidden(basic_problem<Graph> p, const per_stage<offload_decision, Graph::stage_extent>& decisions) {
+        for (const stage s : p.graph.all_stages()) {
+            if (decisions[s] != offload_decision::forbid) continue;
+            storage_list<false> left;
+            for (const auto& option : p.storage[s])
+                if (!offloads_all(option)) left.push_back(option);
+            if (left.empty()) left.push_back(keep_stash(p.costs[s]));
+            p.set_storage(s, left);
+        }
+        return p;
+    }
     template <pipeline_graph Graph>
     constexpr void search(const basic_problem<Graph>& p, bool may_stay, stop_check stop,
                           best_order<Graph>& best) const {

@@ -34,7 +34,7 @@ template <pipeline_graph Graph> struct dispatch_facts {
     memory_size slack{};
 };
 
-template <pipeline_graph Graph, offload_policy Policy>
+template <pipeline_graph Graph, storage_policy Policy>
 [[nodiscard]] constexpr dispatch_facts<Graph> make_dispatch_facts(const basic_problem<Graph>& p, const Policy& policy) {
     const auto stages = p.graph.stages();
     const auto ranks = p.graph.ranks();

@@ -62,7 +62,8 @@ public:
         const stage s = op.stage;
         const microbatch m = op.microbatch;
         const auto kind = op.kind;
-        if ((is_gradient(kind) || kind == operation_kind::backward_weight) && done(backward(s, m))) return backward(s, m);
+        if ((is_gradient(kind) || kind == operation_kind::backward_weight) && done(backward(s, m)))
+            return backward(s, m);
         if (is_gradient(kind) && done(backward_input(s, m))) return backward_input(s, m);
         for (const auto& needed : inputs_of(op))
             if (!is_there(needed)) return needed;
@@ -120,8 +121,7 @@ private:
     /// The time when its inputs are ready; unlimited while one of these hasn't been placed, and for an operation that
     /// isn't possible any more: a second gradient.
     constexpr duration ready_time(const operation& op) const {
-        if (is_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited())
-            return duration::unlimited();
+        if (is_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
         if (op.kind == operation_kind::backward_input && !problem_->split_backward) return duration::unlimited();
         return input_time(
             *problem_, op, [this](const operation& before) { return ends_[number_(before)]; },
@@ -198,8 +198,8 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
     const auto other = so_far.reason_against(op);
     const auto where = p.rank_of(other.stage).value();
     if (so_far.done(other))
-        return not_executable(
-            {name, " (rank ", r.value(), ") comes after ", spelling(other), ": either B, or I and W"}, position, r);
+        return not_executable({name, " (rank ", r.value(), ") comes after ", spelling(other), ": either B, or I and W"},
+                              position, r);
     if (is_gradient(other.kind) && other.stage != op.stage && p.split_backward)
         return not_executable(
             {name, " (rank ", r.value(), ") comes before ", spelling(backward(other.stage, other.microbatch)), " or ",

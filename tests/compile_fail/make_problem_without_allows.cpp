@@ -1,4 +1,4 @@
-// expect: storage policy: needs `bool allows\(const storage_candidate&\) const`; offload policy: needs
+// expect: storage policy: needs `bool allows\(const storage_candidate&\) const`
 #include "optpipe/pipeline/make_problem.hpp"
 
 struct policy {
