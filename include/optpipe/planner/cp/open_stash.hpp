@@ -11,7 +11,7 @@
 
 namespace optpipe::cp {
 
-/// Per stage, the storage options that its stashes may change to. Empty if all stashes keep their options.
+/// Per stage, the storage options that its stashes may change to, whatever these compute. May be empty.
 using storage_candidates = std::vector<std::vector<storage_index>>;
 
 /// A stash of a `partial_order` whose storage option may change, with the tasks and sizes under each option.

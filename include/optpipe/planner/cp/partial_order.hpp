@@ -4,6 +4,7 @@
 #include "optpipe/planner/cp/grid.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/open_stash.hpp"
+#include "optpipe/planner/cp/stash_options.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
@@ -18,15 +19,17 @@
 #include <limits>
 #include <memory_resource>
 #include <numeric>
+#include <optional>
 #include <queue>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace optpipe::cp {
 
-/// A partially ordered schedule: free operations may move, the others keep their order on every lane and in memory. If
-/// a stage has a list of storage options, a stash keeps its option unless there are candidates, and both its forward
-/// and its gradient are free.
+/// A partially ordered schedule: free operations may move, the others keep their order on every lane and in memory. A
+/// stash may change to an option that differs only in transfers if one of its transfers is free, and to a candidate if
+/// its forward and its gradient are free.
 ///
 /// For a target objective it computes the window of each operation's start over all schedules that reach the target and
 /// keep that order, wherever the free operations go.
@@ -43,13 +46,13 @@ public:
         /// Start in the current schedule.
         ticks start = 0;
         bool free = false;
-        /// Whether the item is a transfer of an optional offload, or needed only under some options of an open stash.
+        /// Whether the item is needed only under some options of an open stash.
         bool optional = false;
         /// Whether the item lengthens the gradient of an open stash, and isn't an operation of its own.
         bool is_extra = false;
         /// Whether the item is part of the current schedule.
         bool in_schedule = true;
-        /// The other transfer of an optional offload.
+        /// For an optional transfer, the other one.
         node partner = no_node;
         /// The open stash to which the item belongs.
         std::uint32_t stash = no_stash;
@@ -74,9 +77,8 @@ public:
         find_open_stashes(s, is_free, candidates);
         for (const auto& timed : s.operations)
             if (!is_alternative(timed.op)) add(timed.op, time_.nearest(timed.start.value()), is_free(timed.op));
-        add_alternatives(s, candidates);
+        add_alternatives(s);
         if (!time_.is_exact()) slack_ = static_cast<ticks>(items_.size());
-        add_optional(is_free);
         if (stop()) return;
         out_.resize(items_.size());
         in_.resize(items_.size());
@@ -183,42 +185,62 @@ private:
 
     template <class IsFree>
     void find_open_stashes(const schedule& s, const IsFree& is_free, const storage_candidates& candidates) {
-        if (candidates.empty()) return;
-        std::uint32_t count = 0;
-        stash_of_cell_.assign(cell_.size(), no_stash);
-        std::vector<bool> has_free_end(cell_.size(), false);
-        for (const auto& timed : s.operations) {
-            const auto& op = timed.op;
-            if ((op.kind != operation_kind::forward && !is_gradient(op.kind)) || !is_free(op)) continue;
-            const auto& others = candidates[op.stage.position()];
-            const bool may_change = std::any_of(others.begin(), others.end(), [&](auto o) { return o != op.storage; });
-            if (has_free_end[cell_(op)] && may_change) stash_of_cell_[cell_(op)] = count++;
-            has_free_end[cell_(op)] = true;
+        std::vector<bool> offloaded(cell_.size(), false);
+        std::vector<int> free_ends(cell_.size(), 0);
+        for (const auto& [op, start, end] : s.operations) {
+            if (op.kind == operation_kind::offload) offloaded[cell_(op)] = true;
+            const bool is_end = op.kind == operation_kind::forward || is_gradient(op.kind);
+            if (is_end && !candidates.empty() && is_free(op)) ++free_ends[cell_(op)];
         }
-        open_stashes_.resize(count);
+        stash_of_cell_.assign(cell_.size(), no_stash);
+        for (const auto& [op, start, end] : s.operations) {
+            if (op.kind != operation_kind::forward || problem_->storage_options(op.stage) == 1) continue;
+            const auto used = option_in_use(*problem_, op, offloaded[cell_(op)]);
+            open_stash stash;
+            stash.alternatives.push_back({static_cast<storage_index>(used)});
+            if (free_ends[cell_(op)] == 2)
+                for (const auto o : candidates[op.stage.position()])
+                    if (o != used) stash.alternatives.push_back({o});
+            add_transfer_options(stash, op, used, is_free);
+            if (stash.alternatives.size() == 1) continue;
+            stash_of_cell_[cell_(op)] = static_cast<std::uint32_t>(open_stashes_.size());
+            open_stashes_.push_back(std::move(stash));
+        }
     }
-    [[nodiscard]] std::uint32_t stash_of(const operation& op) const {
-        return stash_of_cell_.empty() ? no_stash : stash_of_cell_[cell_(op)];
+    /// Adds the options that differ only in transfers from the one in use, if one of these is free. Only if memory is
+    /// limited may any stash be offloaded that isn't.
+    template <class IsFree>
+    void add_transfer_options(open_stash& stash, const operation& op, std::size_t used, const IsFree& is_free) const {
+        const auto current = option(op.stage, used);
+        const bool may_add = !problem_->memory_limit[problem_->rank_of(op.stage)].is_unlimited();
+        std::optional<bool> any_free;
+        for (std::size_t o = 0; o < problem_->storage_options(op.stage); ++o) {
+            const auto other = option(op.stage, o);
+            const auto is_other = [o](const alternative& each) { return each.option != o; };
+            if (!std::all_of(stash.alternatives.begin(), stash.alternatives.end(), is_other)) continue;
+            if (!differ_only_in_transfers(current, other) || (other.offloads() && !may_add)) continue;
+            if (!any_free)
+                any_free = is_free(offload_of(op.stage, op.microbatch)) || is_free(reload_of(op.stage, op.microbatch));
+            if (*any_free) stash.alternatives.push_back({static_cast<storage_index>(o)});
+        }
     }
+    [[nodiscard]] std::uint32_t stash_of(const operation& op) const { return stash_of_cell_[cell_(op)]; }
     /// Whether the operation belongs to an open stash, and other options may not need it.
     [[nodiscard]] bool is_alternative(const operation& op) const {
         return stash_of(op) != no_stash && (is_transfer(op.kind) || op.kind == operation_kind::recompute);
     }
-    void add_alternatives(const schedule& s, const storage_candidates& candidates) {
+    void add_alternatives(const schedule& s) {
         std::vector<kind_starts> starts(open_stashes_.size());
         for (const auto& timed : s.operations)
             if (const auto which = stash_of(timed.op); which != no_stash)
                 starts[which][static_cast<std::size_t>(timed.op.kind)] = time_.nearest(timed.start.value());
         for (std::uint32_t which = 0; which < open_stashes_.size(); ++which)
-            add_alternatives(which, starts[which], candidates);
+            add_alternatives(which, starts[which]);
     }
-    void add_alternatives(std::uint32_t which, const kind_starts& starts, const storage_candidates& candidates) {
+    void add_alternatives(std::uint32_t which, const kind_starts& starts) {
         auto& all = open_stashes_[which].alternatives;
         const auto gradient = items_[open_stashes_[which].gradient];
-        const auto length = [&](storage_index o) { return length_of(with_option(gradient.op, o)); };
-        all.push_back({gradient.op.storage});
-        for (const auto o : candidates[gradient.op.stage.position()])
-            if (o != gradient.op.storage) all.push_back({o});
+        const auto length = [&](storage_index o) { return length_of(with_option(*problem_, gradient.op, o)); };
         auto shortest = length(all.front().option);
         for (const auto& each : all)
             shortest = std::min(shortest, length(each.option));
@@ -226,7 +248,7 @@ private:
             add_transfers(which, each, starts);
             add_recomputation(which, each, starts);
             add_extra(which, each, length(each.option) - shortest);
-            const auto effect = memory_effect_of(*problem_, with_option(gradient.op, each.option));
+            const auto effect = memory_effect_of(*problem_, with_option(*problem_, gradient.op, each.option));
             each.held = size_of(option(gradient.op.stage, each.option).held);
             each.grown = size_of(effect.acquired_at_start);
             each.released = size_of(effect.released_at_end);
@@ -244,11 +266,7 @@ private:
         last.takes = least(&alternative::grown);
         last.gives = least(&alternative::released);
     }
-    [[nodiscard]] static operation with_option(operation op, storage_index o) {
-        op.storage = o;
-        return op;
-    }
-    [[nodiscard]] storage_option option(stage s, storage_index o) const { return problem_->storage_of(s, o); }
+    [[nodiscard]] storage_option option(stage s, std::size_t o) const { return problem_->storage_of(s, o); }
     /// An earlier alternative with the same optional item, as decided by `same(option)`; null if there is none.
     template <class Same>
     [[nodiscard]] const alternative* shared(std::uint32_t which, const alternative& each, const Same& same) const {
@@ -260,7 +278,7 @@ private:
     }
     /// Adds an item that other options may not need; it is in the schedule if it belongs to the option in use.
     node add_alternative(std::uint32_t which, const alternative& each, const operation& op, ticks start) {
-        auto i = item_of(with_option(op, each.option), start, true);
+        auto i = item_of(with_option(*problem_, op, each.option), start, true);
         i.optional = true;
         i.in_schedule = &each == open_stashes_[which].alternatives.data();
         return add(i);
@@ -268,6 +286,7 @@ private:
     void add_transfers(std::uint32_t which, alternative& each, const kind_starts& starts) {
         const auto& ends = open_stashes_[which];
         const auto forward = items_[ends.forward];
+        const auto gradient_start = items_[ends.gradient].start;
         const auto stored = option(forward.op.stage, each.option);
         if (!stored.offloads()) return;
         const auto* other = shared(which, each, [&](const storage_option& o) {
@@ -279,8 +298,9 @@ private:
             return;
         }
         const bool in_use = &each == ends.alternatives.data();
+        // A transfer that isn't in the schedule must not delay its gradient.
         const auto at = [&](operation_kind kind, ticks otherwise) {
-            return in_use ? starts[static_cast<std::size_t>(kind)] : otherwise;
+            return in_use ? starts[static_cast<std::size_t>(kind)] : std::min(otherwise, gradient_start);
         };
         const auto ready = forward.start + forward.length;
         each.offload = add_alternative(which, each, sibling(forward.op, operation_kind::offload),
@@ -322,39 +342,15 @@ private:
         extra.takes = extra.gives = 0;
     }
 
-    /// Adds optional offloads. An offload may be dropped if either of its transfers is free. If memory is limited, an
-    /// offload that isn't in the schedule may be added if either is free.
-    template <class IsFree> void add_optional(const IsFree& is_free) {
-        const auto& p = *problem_;
-        for (const stage s : p.graph.all_stages()) {
-            if (!p.costs[s].can_offload()) continue;
-            const bool may_add = !p.memory_limit[p.rank_of(s)].is_unlimited();
-            for (const microbatch m : p.graph.all_microbatches()) {
-                if (!is_free(offload_of(s, m)) && !is_free(reload_of(s, m))) continue;
-                auto out = find(offload_of(s, m));
-                auto in = find(reload_of(s, m));
-                if (out == no_node) {
-                    if (!may_add) continue;
-                    const auto& forwards = items_[find(forward(s, m))];
-                    const auto start = forwards.start + forwards.length;
-                    out = add(offload_of(s, m), start, true);
-                    in = add(reload_of(s, m), start + items_[out].length, true);
-                    items_[out].in_schedule = items_[in].in_schedule = false;
-                }
-                for (const auto n : {out, in})
-                    items_[n].free = items_[n].optional = true;
-                items_[out].partner = in;
-                items_[in].partner = out;
-            }
-        }
-    }
     /// Topological order, earliest start first. All other orders follow this one, so that operations at one instant,
     /// such as transfers without duration or shorter than the grid, form no cycle.
     void sort_items() {
         std::vector<node> by_start(items_.size());
         std::iota(by_start.begin(), by_start.end(), node{0});
         std::stable_sort(by_start.begin(), by_start.end(), [&](node a, node b) {
-            const auto end_of = [&](node n) { return items_[n].start + items_[n].length; };
+            const auto end_of = [&](node n) {
+                return items_[n].start + (items_[n].in_schedule ? items_[n].length : 0);
+            };
             if (items_[a].start != items_[b].start) return items_[a].start < items_[b].start;
             return end_of(a) != end_of(b) ? end_of(a) < end_of(b) : items_[a].op.kind < items_[b].op.kind;
         });
@@ -409,9 +405,7 @@ private:
     }
     void add_inputs(stage s) {
         for (const microbatch m : problem_->graph.all_microbatches()) {
-            // An offload that might not be made delays nothing.
-            const auto back = find(reload_of(s, m));
-            add_inputs_of(gradient(s, m), back != no_node && !items_[back].optional);
+            add_inputs_of(gradient(s, m), find(reload_of(s, m)) != no_node);
             for (const auto kind : {operation_kind::forward, operation_kind::backward_weight, operation_kind::offload,
                                     operation_kind::reload, operation_kind::recompute})
                 add_inputs_of(find({s, kind, m}), false);
@@ -520,7 +514,7 @@ private:
     operation_numbering<any_graph> number_;
     cell_numbering cell_;
     std::vector<node> node_of_;
-    /// The open stash per cell; empty if none is open.
+    /// The open stash per cell.
     std::vector<std::uint32_t> stash_of_cell_;
     std::vector<open_stash> open_stashes_;
     ticks slack_ = 0;

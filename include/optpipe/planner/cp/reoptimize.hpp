@@ -8,6 +8,7 @@
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/partial_order.hpp"
 #include "optpipe/planner/cp/solver.hpp"
+#include "optpipe/planner/cp/stash_options.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/validate.hpp"
@@ -61,8 +62,6 @@ public:
         if (too_large_ || is_stopped()) return;
         contract();
         if (is_stopped()) return;
-        for (node n = 0; n < fixed.items().size(); ++n)
-            if (is_transfer_pair(n)) add_optional_inputs(n);
         for (const auto& stash : fixed.open_stashes())
             add_stash_inputs(stash);
         order_literals known{model_};
@@ -124,7 +123,7 @@ public:
             auto first = n;
             if (items[n].stash != partial_order::no_stash) {
                 const auto& used = alternative_in(found, items[n].stash);
-                op.storage = used.option;
+                op = with_option(fixed_->source(), op, used.option);
                 if (is_gradient(op.kind)) first = fixed_->open_stashes()[items[n].stash].first_of(used);
             }
             const duration begin{fixed_->time().value(start[first])};
@@ -158,13 +157,7 @@ private:
     }
 
     void take(node n) {
-        if (task_[n] != no_task) return;
-        auto here = always;
-        if (item(n).optional) {
-            const auto partner = item(n).partner;
-            here = task_[partner] != no_task ? presence(partner) : model_.add_variable();
-        }
-        take(n, here);
+        if (task_[n] == no_task) take(n, always);
     }
     void take(node n, literal here) {
         task_[n] = model_.add_task(item(n).length, here);
@@ -183,8 +176,7 @@ private:
             for (const auto lane : fixed_->lanes_of(n))
                 take_overlapping(n, fixed_->lanes()[lane]);
             if (is_limited(rank{item(n).rank})) take_overlapping(n, fixed_->by_rank()[item(n).rank]);
-            if (is_transfer_pair(n)) take_transfer_pair(n);
-            if (item(n).stash != partial_order::no_stash && item(n).optional) take_acquisitions(n);
+            if (item(n).optional) take_acquisitions(n);
         }
         if (fixed_->source().objective != objective_kind::span) return;
         for (std::size_t r = 0; r < fixed_->by_rank().size(); ++r) {
@@ -195,11 +187,6 @@ private:
             if (first != lane.end()) take(*first);
             if (last != lane.rend()) take(*last);
         }
-    }
-    /// Whether `n` is the reload of an optional transfer pair, in problems without lists of storage options.
-    [[nodiscard]] bool is_transfer_pair(node n) const {
-        return item(n).optional && item(n).op.kind == operation_kind::reload &&
-               item(n).stash == partial_order::no_stash;
     }
     /// Whether `n` acquires device memory under any option of its stash.
     [[nodiscard]] bool acquires(node n) const {
@@ -215,21 +202,9 @@ private:
         const auto& p = fixed_->source();
         return !p.memory_limit[r].is_unlimited() || !p.host_memory_limit[r].is_unlimited();
     }
-    /// Takes the acquisitions at times when the stash may be offloaded.
-    void take_transfer_pair(node reload) {
-        take(gradient_of(reload));
-        if (!is_limited(rank{item(reload).rank})) return;
-        for (const auto other : fixed_->by_rank()[item(reload).rank])
-            if (acquires_any(other) && !surely_ends_before(other, item(reload).partner) &&
-                !surely_ends_before(reload, other))
-                take(other);
-    }
     /// Adds one presence per option, and the tasks that the option needs.
     void take_alternatives(const open_stash& stash) {
-        auto& options = chosen_.emplace_back();
-        for (std::size_t i = 0; i < stash.alternatives.size(); ++i)
-            options.push_back(model_.add_variable());
-        model_.add_exactly_one(options);
+        const auto& options = chosen_.emplace_back(model_.add_alternatives(stash.alternatives.size()));
         for (const auto which : open_stash::all_items)
             for (const auto n : stash.items(which)) {
                 std::vector<literal> some;
@@ -239,24 +214,21 @@ private:
                 take(n, in_all ? always : model_.add_any_of(std::move(some)));
             }
     }
-    /// Takes the acquisitions that may follow an optional item, but not its gradient.
+    /// Takes the gradient of an optional item's stash, and the acquisitions that the item may matter to: those before
+    /// the stash is back, or, if it is recomputed, before its gradient has ended.
     void take_acquisitions(node optional) {
         const auto gradient = fixed_->open_stashes()[item(optional).stash].gradient;
+        take(gradient);
+        if (!is_limited(rank{item(optional).rank})) return;
+        const auto reload = item(optional).op.kind == operation_kind::offload ? item(optional).partner : optional;
+        const auto last = is_transfer(item(optional).op.kind) ? reload : gradient;
         for (const auto other : fixed_->by_rank()[item(optional).rank])
-            if (acquires_any(other) && !surely_ends_before(other, optional) && !surely_ends_before(gradient, other))
+            if (acquires_any(other) && !surely_ends_before(other, optional) && !surely_ends_before(last, other))
                 take(other);
     }
     void take_overlapping(node n, const std::vector<node>& others) {
         for (const auto other : others)
             if (other != n && may_overlap(n, other)) take(other);
-    }
-    [[nodiscard]] node gradient_of(node n) const {
-        const auto& op = item(n).op;
-        const auto full = fixed_->find(backward(op.stage, op.microbatch));
-        return full != partial_order::no_node ? full : fixed_->find(backward_input(op.stage, op.microbatch));
-    }
-    void add_optional_inputs(node reload) {
-        model_.add_difference(task_[reload], task_[gradient_of(reload)], item(reload).length);
     }
 
     /// Precedences between optional items of one stash; both are present only if its option needs both.
@@ -339,7 +311,7 @@ private:
         use.capacity = most - item(at).*takes;
         const bool on_device = takes == &partial_order::item::takes;
         for (const auto n : own) {
-            if (on_device && item(n).optional && item(n).stash != partial_order::no_stash) continue;
+            if (on_device && item(n).optional) continue;
             if (item(n).*takes > 0 && n != at) {
                 if (is_open(n, at))
                     use.taken(task_[n], item(n).*takes);
@@ -464,8 +436,9 @@ private:
 /// Free operations may swap places with others that they may overlap.
 ///
 /// `is_free(operation)` is called for every operation of the schedule, and for both transfers of every stash that can
-/// be offloaded. An offload with a free transfer may be dropped, or added if memory is limited. If its stage lists
-/// storage options, a stash keeps its own, unless there are candidates and both its forward and its gradient are free.
+/// be offloaded. If a transfer is free, its stash may change to a storage option that differs only in transfers; to one
+/// that adds them only if memory is limited. Among the candidates, a stash may change if both its forward and its
+/// gradient are free.
 ///
 /// The effort depends on the free operations and those that they may overlap at the target. It doesn't depend on the
 /// size of the problem, except for one pass through it. A looser target means more overlaps.
