@@ -203,13 +203,14 @@ private:
     /// kind and then with the microbatch.
     void sort_microbatches(id first, id last) {
         by_kind_.clear();
-        ids_.clear();
-        for (id position = first; position < last; ++position) {
-            if (!active_at(position)) continue;
-            by_kind_.push_back({p_->kind_number((*this)[position]), position});
-            ids_.push_back((*this)[position]);
-        }
+        for (id position = first; position < last; ++position)
+            if (active_at(position)) by_kind_.push_back({p_->kind_number((*this)[position]), position});
+        if (by_kind_.size() < 2 || (by_kind_.size() == 2 && by_kind_[0].first != by_kind_[1].first)) return;
         std::sort(by_kind_.begin(), by_kind_.end());
+        ids_.clear();
+        for (const auto& each : by_kind_)
+            ids_.push_back((*this)[each.second]);
+        if (std::is_sorted(ids_.begin(), ids_.end())) return;
         std::sort(ids_.begin(), ids_.end());
         for (std::size_t k = 0; k < ids_.size(); ++k)
             lanes_.replace(by_kind_[k].second, ids_[k]);

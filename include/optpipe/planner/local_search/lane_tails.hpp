@@ -54,7 +54,7 @@ private:
                     const id i = (*lanes_)[position];
                     const id user = lanes_->consumer(i);
                     if (user != none && found_[at(user)] != round_) break;
-                    pass(i);
+                    pass(i, user);
                     found_[at(i)] = round_;
                     moved = true;
                 }
@@ -75,7 +75,7 @@ private:
             }
         std::sort(by_start_.begin(), by_start_.end(), std::greater<>{});
         for (const auto& [start, has_length, position] : by_start_)
-            pass((*lanes_)[position]);
+            pass((*lanes_)[position], lanes_->consumer((*lanes_)[position]));
     }
 
     static constexpr double least = std::numeric_limits<double>::lowest();
@@ -88,11 +88,10 @@ private:
         double acquisition = least;
     };
 
-    /// Computes the tail of an operation from the tails of the operations that wait for it.
-    void pass(id i) {
+    /// Computes the tail of an operation from the tails of the operations that wait for it, such as its consumer.
+    void pass(id i, id user) {
         const auto& f = lanes_->facts(i);
         auto& next = lanes_after_[at(f.rank)];
-        const id user = lanes_->consumer(i);
         const id behind = f.channel == none ? none : lanes_->link_next(i);
         const bool transfer = is_transfer(f.kind);
         auto& lane = transfer ? next.engine[f.engine] : next.compute;
