@@ -56,7 +56,10 @@ public:
             transfer_lane(r);
             memory_lane(r);
         }
-        plan_report_ ? plan_end_line() : bound_line();
+        if (plan_report_)
+            plan_end_line();
+        else
+            bound_line();
         canvas_.add("</svg>\n");
         return std::move(canvas_).take();
     }

@@ -58,7 +58,10 @@ private:
             }
             const auto other = waiting.front();
             waiting.pop_front();
-            m.sends ? meet({&on, m}, other) : meet(other, {&on, m});
+            if (m.sends)
+                meet({&on, m}, other);
+            else
+                meet(other, {&on, m});
         }
     }
     void meet(const end& sender, const end& receiver) {

@@ -227,7 +227,10 @@ private:
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
                    std::size_t threads, const std::function<void()>& beside = {}) {
         const std::size_t others = beside ? 1 : 0;
-        const auto one = [&](std::size_t i) { i < others ? beside() : build(which[i - others], until); };
+        const auto one = [&](std::size_t i) {
+            if (i < others) return beside();
+            build(which[i - others], until);
+        };
         parallel::workers{which.size() + others, one}.run(threads);
         if (best_.empty() || state_.abandoned()) return;
         // Checking a schedule takes longer than a stop may.

@@ -79,7 +79,10 @@ public:
                 parked.push_back(n);
                 continue;
             }
-            node.is_message() ? write_exchange(node) : write_operation(node);
+            if (node.is_message())
+                write_exchange(node);
+            else
+                write_operation(node);
             ++written;
             for (const auto after : plan_.successors(n))
                 if (--missing[after] == 0) ready_.push(after);

@@ -296,7 +296,10 @@ template <pipeline_graph Graph>
     if (!test.fits(open)) return duration::unlimited();
     while (open - refuted > precision * open && !stop()) {
         const auto middle = 0.5 * (open + refuted);
-        (test.fits(middle) ? open : refuted) = middle;
+        if (test.fits(middle))
+            open = middle;
+        else
+            refuted = middle;
     }
     return refuted;
 }

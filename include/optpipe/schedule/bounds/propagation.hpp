@@ -301,7 +301,10 @@ OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, doub
         }
         while (step > precision && top - refuted > precision * top && !propagation.exhausted()) {
             const double middle = 0.5 * (top + refuted);
-            (holds(middle) ? top : refuted) = middle;
+            if (holds(middle))
+                top = middle;
+            else
+                refuted = middle;
         }
     }
     return duration{refuted};
