@@ -48,7 +48,6 @@ struct variant {
 };
 constexpr variant variants[] = {
     {"all", nullptr},
-    {"without windows", &formulation::strengthenings::windows},
     {"without propagation", &formulation::strengthenings::propagation},
     {"without monotone", &formulation::strengthenings::monotone},
     {"without load", &formulation::strengthenings::load},

@@ -61,7 +61,7 @@ formulation::options options_for(const optpipe::problem& p, const export_mps_opt
     o.bound = std::min(optpipe::bounds_of(p).best(), o.horizon);
     if (given.in_order) o.overtaking = formulation::overtaking::forbidden;
     if (given.plain) {
-        o.with = {false, false, false, false, false, false, false, false};
+        o.with = {false, false, false, false, false, false, false};
         o.bound = {};
     }
     o.with.triangles = given.triangles;

@@ -26,7 +26,6 @@ inline bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max
 inline formulation::strengthenings some_of(std::uint64_t bits) {
     const auto bit = [&](unsigned k) { return (bits >> k & 1U) != 0; };
     formulation::strengthenings with;
-    with.windows = bit(0);
     with.propagation = bit(1);
     with.monotone = bit(2);
     with.load = bit(3);

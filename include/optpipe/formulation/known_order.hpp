@@ -65,11 +65,9 @@ inline precedence known_order(const operation_table& t, const options& o, double
     add_dependencies(t, known);
     order_microbatches(t, keep, known);
     if (keep && o.with.propagation) add_propagated_order(t, horizon, known);
-    for (bool changed = true; changed && !known.contradiction() && !known.is_stopped();) {
-        known.propagate_times();
-        changed = o.with.windows && known.order_by_windows();
-        if (!keep) changed = align_weights(t, known) || changed;
+    while (!keep && align_weights(t, known)) {
     }
+    if (!known.is_stopped()) known.propagate_times();
     return known;
 }
 

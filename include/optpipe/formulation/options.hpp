@@ -13,8 +13,6 @@ using optpipe::overtaking;
 
 /// Optional strengthenings of the model. Each can be switched off to measure its effect.
 struct strengthenings {
-    /// Fixes the order of operations that fit in one order only, within the horizon.
-    bool windows = true;
     /// Fixes the order, and tightens the windows, that `propagate_order` deduces from memory and time if operations of
     /// a kind and stage run in the order of microbatches.
     bool propagation = true;

@@ -105,20 +105,6 @@ public:
             if (earliest_end(a) > latest_[a] + slack_) contradiction_ = true;
         }
     }
-    /// Orders the pairs of each rank that fit in one order only. Returns true if anything changed.
-    bool order_by_windows() {
-        bool changed = false;
-        for (const auto& own : on_rank_)
-            for (std::size_t i = 0; i < own.size() && !contradiction_; ++i)
-                for (std::size_t k = i + 1; k < own.size(); ++k) {
-                    const auto a = own[i], b = own[k];
-                    if (precedes(a, b) || precedes(b, a)) continue;
-                    const bool a_first = fits(a, b), b_first = fits(b, a);
-                    if (!a_first && !b_first) contradiction_ = true;
-                    if (a_first != b_first) changed = (a_first ? order(a, b) : order(b, a)) || changed;
-                }
-        return changed;
-    }
     /// Pairs a → b with no operation between them on their rank. Some are missing if `stop` becomes true.
     [[nodiscard]] std::vector<arc> covering_pairs(rank r) const {
         const auto& own = on_rank_[r.position()];
@@ -136,9 +122,6 @@ public:
     }
 
 private:
-    [[nodiscard]] bool fits(operation_id first, operation_id second) const {
-        return earliest_end(first) <= latest_start(second) + slack_;
-    }
     [[nodiscard]] std::vector<operation_id> in_order() const {
         std::vector<std::size_t> rank_in_order(count_, 0);
         for (operation_id a = 0; a < count_; ++a)
