@@ -133,7 +133,7 @@ private:
     }
     /// Builds the model that proves bounds. False if there is nothing to search.
     bool build() {
-        if (state_->objective().is_unlimited()) try_builders();
+        if (state_->objective().is_unlimited() && is_described_by_costs(*problem_)) try_builders();
         if (state_->bound() <= duration{}) state_->raise_bound(bounds_of(*problem_).best(), name);
         if (state_->done() || is_too_large(*problem_, with_)) return false;
         const auto form = bounding_form(*problem_);
