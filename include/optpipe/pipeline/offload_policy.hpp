@@ -16,12 +16,12 @@ enum class offload_decision {
 namespace offload {
 
 struct never {
-    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return keeps_whole(c.option); }
+    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return keeps_all(c.option); }
 };
 
 /// Offloads every stash of the stages that can be offloaded.
 struct always {
-    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return offloads_whole(c.option); }
+    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return offloads_all(c.option); }
 };
 
 /// Offloads, on each rank, the stages with the longest lifespans, up to `share` of its stages (PipeOffload, section on
@@ -29,13 +29,13 @@ struct always {
 struct longest_lifespan_first {
     double share = 0.5;
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
-        return c.is_among_longest(share) ? offloads_whole(c.option) : keeps_whole(c.option);
+        return c.is_among_longest(share) ? offloads_all(c.option) : keeps_all(c.option);
     }
 };
 
 struct solver_decides {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
-        return keeps_whole(c.option) || offloads_whole(c.option);
+        return keeps_all(c.option) || offloads_all(c.option);
     }
 };
 

@@ -187,7 +187,7 @@ template <pipeline_graph Graph> struct basic_problem {
     /// whose transfers don't name one.
     [[nodiscard]] constexpr std::optional<storage_index> whole_offload(stage s) const {
         for (std::size_t i = 0; i < storage[s].size(); ++i)
-            if (offloads_whole(storage[s][i])) return static_cast<storage_index>(i);
+            if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
         return std::nullopt;
     }
     // To be deleted with the branches of builders and searches that ask for it: whether the stage has no more than

@@ -3,6 +3,7 @@
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
 #include "optpipe/planner/cp/storage_assignment.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>

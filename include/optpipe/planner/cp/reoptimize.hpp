@@ -9,6 +9,7 @@
 #include "optpipe/planner/cp/pipeline_memory.hpp"
 #include "optpipe/planner/cp/solver.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 

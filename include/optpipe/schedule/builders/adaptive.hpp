@@ -87,7 +87,7 @@ private:
             if (decisions[s] != offload_decision::forbid) continue;
             storage_list<false> left;
             for (const auto& option : p.storage[s])
-                if (!offloads_whole(option)) left.push_back(option);
+                if (!offloads_all(option)) left.push_back(option);
             if (left.empty()) left.push_back(keep_stash(p.costs[s]));
             p.set_storage(s, left);
         }
