@@ -20,7 +20,7 @@ constexpr graph<2, 8, placement::loop<4>> shape{};
 struct if_offloaded_for_long {
     double round_trips = 4.0;
     constexpr bool allows(const storage_candidate& c) const {
-        return keeps_whole(c.option) || c.lifespan > round_trips * c.option.extra_time();
+        return keeps_all(c.option) || c.lifespan > round_trips * c.option.extra_time();
     }
 };
 static_assert(check_storage_policy<if_offloaded_for_long>());

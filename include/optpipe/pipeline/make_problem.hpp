@@ -54,7 +54,7 @@ template <pipeline_graph Graph, class Policy>
         p, [&](stage s) { return p.storage[s]; },
         [&](const storage_candidate& c) {
             if (!policy.allows(c)) return;
-            if (keeps_whole(c.option)) may_keep[c.stage] = 1;
+            if (keeps_all(c.option)) may_keep[c.stage] = 1;
             if (offloads_all(c.option)) may_offload[c.stage] = 1;
         });
     per_stage<offload_decision, Graph::stage_extent> decisions(p.graph.stages(), offload_decision::forbid);

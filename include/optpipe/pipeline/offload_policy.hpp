@@ -16,7 +16,7 @@ enum class offload_decision {
 namespace offload {
 
 struct never {
-    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return keeps_whole(c.option); }
+    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return keeps_all(c.option); }
 };
 
 /// Offloads every stash of the stages that can be offloaded.
@@ -29,13 +29,13 @@ struct always {
 struct longest_lifespan_first {
     double share = 0.5;
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
-        return c.is_among_longest(share) ? offloads_all(c.option) : keeps_whole(c.option);
+        return c.is_among_longest(share) ? offloads_all(c.option) : keeps_all(c.option);
     }
 };
 
 struct solver_decides {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
-        return keeps_whole(c.option) || offloads_all(c.option);
+        return keeps_all(c.option) || offloads_all(c.option);
     }
 };
 

@@ -66,7 +66,7 @@ struct storage_option {
 }
 
 /// Whether the option keeps the whole stash on the device.
-[[nodiscard]] constexpr bool keeps_whole(const storage_option& option) {
+[[nodiscard]] constexpr bool keeps_all(const storage_option& option) {
     return !option.offloads() && option.extra_work() <= duration{};
 }
 /// Whether the option moves the whole stash to the host and recomputes nothing.

@@ -5,6 +5,7 @@
 #include "optpipe/core/format.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/problem_code.hpp"

@@ -112,6 +112,7 @@ private:
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/rank_resources.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
