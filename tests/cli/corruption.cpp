@@ -160,7 +160,7 @@ schedule_report planned(const problem& p) {
 void claim_truly(const problem& p, schedule_report& report) {
     const operation_numbering<any_graph> number{p.graph};
     for (const auto& timed : report.schedule.operations)
-        if (!number.contains(timed.op)) return;
+        if (!number.contains(timed.op) || timed.op.storage >= p.storage_options(timed.op.stage)) return;
     report.measures = measure(p, report.schedule);
     report.bound.reset();
 }

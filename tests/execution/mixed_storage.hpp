@@ -68,7 +68,7 @@ inline optpipe::order mix(const optpipe::problem& p, const optpipe::schedule& pl
     }
     const auto originals = placed; // positions are those of the plain order
     for (const auto& [at, op] : originals) {
-        if (!is_gradient(op.kind) || p.storage_options(op.stage) == 1) continue;
+        if (!is_gradient(op.kind)) continue;
         const auto from = forward_at[cell(op)];
         std::array<double, 3> between{from + 0.25, at - 0.5, at - 0.25};
         if (random.chance(60))

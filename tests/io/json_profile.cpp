@@ -159,7 +159,8 @@ TEST_CASE("a profile of another problem is found out") {
         return !profile_violations(p, parse_profile(text, "it")).empty();
     };
     CHECK_FALSE(wrong(R"("stage": 2, "kind": "F")"));
-    CHECK_FALSE(wrong(R"("stage": 2, "kind": "OFFLOAD", "storage": 0)"));
+    CHECK_FALSE(wrong(R"("stage": 2, "kind": "OFFLOAD", "storage": 1)"));
+    CHECK(wrong(R"("stage": 2, "kind": "OFFLOAD", "storage": 0)"));
     CHECK(wrong(R"("stage": 3, "kind": "F")"));
     CHECK(wrong(R"("stage": 0, "kind": "RECOMPUTE", "storage": 0)"));
     CHECK(wrong(R"("stage": 0, "kind": "F", "storage": 0)"));

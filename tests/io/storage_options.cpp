@@ -232,7 +232,7 @@ TEST_CASE("a storage option that its stage doesn't have, or doesn't follow, is a
     while (file["operations"][second]["op"] != "1F0")
         ++second;
     CHECK(complaint("keep", second).empty());
-    CHECK(complaint("offload", second) == "1F0: is offload by its storage option, but has no OFFLOAD");
+    CHECK(complaint("offload", second) == "rank 1: 1OFFLOAD0 is missing: its storage option asks for it");
 }
 
 TEST_CASE("where a schedule may name storage options") {

@@ -204,13 +204,11 @@ TEST_CASE("why it ended") {
 }
 
 TEST_CASE("where no schedule exists, the refusal names rank and memory") {
-    auto p = unit_problem(2, 4);
-    p.change_stages([&](auto& c) {
-        c.activation = memory_size{4.0};
-        c.transfer = transfer_times{duration{1.0}, duration{1.0}};
-    });
+    auto each = unit_problem(2, 4).costs[stage{0}];
+    each.activation = memory_size{4.0};
+    each.transfer = transfer_times{duration{1.0}, duration{1.0}};
     const placement::map<> both{per_stage<rank>(2, rank{0})};
-    problem crowded{any_graph{1, 4, both}, p.costs};
+    problem crowded{any_graph{1, 4, both}, per_stage<stage_costs>(2, each)};
     crowded.memory_limit[rank{0}] = memory_size{5.0};
     crowded.host_memory_limit[rank{0}] = memory_size{1.0};
     REQUIRE(validate(crowded).empty());

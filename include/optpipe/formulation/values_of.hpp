@@ -19,6 +19,9 @@ namespace optpipe::formulation {
 #if OPTPIPE_DEFINES(formulation)
 #include "optpipe/formulation/normal_form.hpp"
 #include "optpipe/formulation/plan_times.hpp"
+#include "optpipe/schedule/construct/follow_storage.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -99,8 +102,24 @@ private:
     std::vector<double> values_;
 };
 
+/// The schedule with options that the model has. If that changes an option, operations start as early as they then can:
+/// the model's horizon may exclude the old times.
+inline schedule with_options_of_model(const operation_table& t, const schedule& s) {
+    const auto& p = t.problem();
+    auto changed = optpipe::order_of(s);
+    const auto given = storage_in_use(p, changed.operations);
+    auto used = given;
+    const cell_numbering number{p.graph};
+    for (const auto& op : changed.operations)
+        used[number(op)] = t.replacement(op.stage, op.storage);
+    if (used == given) return s;
+    changed.operations = follow_storage(p, changed.operations, used);
+    auto timed = time_order(p, changed);
+    return timed ? *std::move(timed) : s;
+}
+
 OPTPIPE_INLINE outcome<std::vector<double>> values_of(const formulated& f, const schedule& s) {
-    const auto times = normal_form{f}.run(s);
+    const auto times = normal_form{f}.run(with_options_of_model(*f.operations, s));
     if (!times) return times.why();
     return valuation{f, *times}.run();
 }

@@ -1,4 +1,5 @@
 #include <optpipe/schedule/builders/all.hpp>
+#include <optpipe/schedule/rules/storage_of_transfers.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
 #include <optpipe/schedule/time/noise.hpp>
 #include <optpipe/testing/random_problem.hpp>
@@ -158,7 +159,7 @@ TEST_CASE("links and stragglers are slow for a whole step, as often as the model
             CHECK(now(p, forward(stage{0}, m)) / duration{1.0} == first);
         const bool straggles = first > 1.5;
         slow_ranks += straggles ? 1 : 0;
-        const auto moved = now(p, offload_of(stage{0}, microbatch{1})) / duration{0.7} / first;
+        const auto moved = now(p, with_implied_storage(p, offload_of(stage{0}, microbatch{1}))) / duration{0.7} / first;
         CHECK((std::abs(moved - 1.0) < 1e-9 || std::abs(moved - 3.0) < 1e-9));
         slow_messages += now.message(p, forward(stage{0}, microbatch{0}), stage{1}) > duration{0.5} ? 1 : 0;
     }
