@@ -21,8 +21,9 @@ auto unlike_the_default() {
     auto p = make_problem(graph<3, 5, placement::v>{}, optpipe::unit_memory{});
     for (const stage s : p.graph.all_stages()) {
         const double at = s.value();
-        p.set_stage(s, {duration{1 + at}, duration{10 + at}, duration{20 + at}, memory_size{30 + at},
-                        memory_size{40 + at}, {}});
+        p.set_stage(
+            s,
+            {duration{1 + at}, duration{10 + at}, duration{20 + at}, memory_size{30 + at}, memory_size{40 + at}, {}});
         if (s.value() % 2 == 1)
             p.change_stage(s, [&](auto& c) { c.transfer = transfer_times{duration{50 + at}, duration{60 + at}}; });
         else

@@ -239,17 +239,19 @@ TEST_CASE("storage options that contradict") {
 TEST_CASE("storage is stated in the lists alone") {
     auto p = valid_problem();
     p.costs[stage{1}].transfer = transfer_times{duration{1}, duration{1}};
-    CHECK(texts(p) ==
-          lines({"stages[1].transfer: must be empty in a problem: set_stage turns transfer times into storage options"}));
+    CHECK(
+        texts(p) ==
+        lines({"stages[1].transfer: must be empty in a problem: set_stage turns transfer times into storage options"}));
     p = valid_problem();
     p.storage[stage{2}].clear();
     CHECK(texts(p) == lines({"stages[2].storage: must hold at least one option"}));
     p = valid_problem();
     p.costs[stage{0}].activation = memory_size{2};
-    CHECK(texts(p) == lines({"stages[0].storage[0].held: 1 is less than the stage's activation, 2, and nothing restores "
-                             "the rest: recompute or backward_extra",
-                             "stages[0].storage[1].held: 1 is less than the stage's activation, 2, and nothing restores "
-                             "the rest: recompute or backward_extra"}));
+    CHECK(texts(p) ==
+          lines({"stages[0].storage[0].held: 1 is less than the stage's activation, 2, and nothing restores "
+                 "the rest: recompute or backward_extra",
+                 "stages[0].storage[1].held: 1 is less than the stage's activation, 2, and nothing restores "
+                 "the rest: recompute or backward_extra"}));
     p.set_stage(stage{0}, p.costs[stage{0}]);
     CHECK(texts(p) == lines({}));
 }

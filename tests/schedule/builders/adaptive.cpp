@@ -143,9 +143,8 @@ TEST_CASE("a refusal is right") {
 
 TEST_CASE("where every option moves more than the host takes, the refusal says so") {
     problem p{to_any_graph(optpipe::graph<2, 3>{}), optpipe::per_stage<optpipe::stage_costs>(2)};
-    p.change_stages([&](auto& each) {
-        each = {duration{1}, duration{1}, duration{1}, memory_size{2}, memory_size{1}, {}};
-    });
+    p.change_stages(
+        [&](auto& each) { each = {duration{1}, duration{1}, duration{1}, memory_size{2}, memory_size{1}, {}}; });
     for (auto& options : p.storage)
         options = {{"out", memory_size{2}, {}, {}, memory_size{1.5}, transfer_times{duration{1}, duration{1}}}};
     p.host_memory_limit[rank{1}] = memory_size{1};

@@ -185,14 +185,15 @@ private:
         bool saves_memory = false;
         for (std::size_t number = 0; number < p.storage_options(s); ++number) {
             const auto stored = p.storage_of(s, number);
-            options_.push_back({stored.offloads(), stored.recomputes(), stored.left_on_device().value(),
-                                stored.extra_work().value()});
+            options_.push_back(
+                {stored.offloads(), stored.recomputes(), stored.left_on_device().value(), stored.extra_work().value()});
             own.offloads = own.offloads || stored.offloads();
             own.recomputes = own.recomputes || stored.recomputes();
             saves_memory = saves_memory || p.costs[s].weight_stash > stored.restored(p.costs[s]);
             trades_time_ = trades_time_ || stored.extra_work() != p.storage_of(s, 0).extra_work();
             for (const auto kind : all_operation_kinds)
-                facts_.push_back(facts_of(p, {s, kind, microbatch{}, static_cast<storage_index>(number)}, stash_way{stored}));
+                facts_.push_back(
+                    facts_of(p, {s, kind, microbatch{}, static_cast<storage_index>(number)}, stash_way{stored}));
         }
         own.full_may_pay = split_ && saves_memory && p.full_backward;
         offloads_ = offloads_ || own.offloads;

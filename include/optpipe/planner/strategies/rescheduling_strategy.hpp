@@ -1,9 +1,9 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/planner/rescheduling/rescheduling_search.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/planner/rescheduling/rescheduling_search.hpp"
 
 #include <algorithm>
 #include <cstddef>
