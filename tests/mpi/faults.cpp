@@ -52,7 +52,8 @@ struct fixture {
             for (auto& now : program.instructions) {
                 if (now.kind != optpipe::instruction_kind::exchange || now.parts != 1) continue;
                 const auto& part = program.parts[now.first_part];
-                if (is_same_work(part.message, message) && part.side == optpipe::exchange_part::side_kind::send) now.parts = 0;
+                if (is_same_work(part.message, message) && part.side == optpipe::exchange_part::side_kind::send)
+                    now.parts = 0;
             }
     }
 };
