@@ -53,7 +53,7 @@ public:
             return a.on_host != b.on_host ? a.on_host < b.on_host : a.peak < b.peak;
         });
         result.with_options = best->peak;
-        result.options.resize(layers_.size() - 1);
+        result.options.assign(layers_.size() - 1, 0);
         for (std::size_t i = layers_.size() - 1; i > 0; best = &layers_[--i][best->parent])
             result.options[i - 1] = best->option;
         return result;

@@ -32,16 +32,7 @@ inline constexpr std::array all_operation_kinds{
     operation_kind::offload, operation_kind::reload,         operation_kind::recompute};
 
 [[nodiscard]] constexpr bool is_transfer(operation_kind kind) {
-    switch (kind) {
-    case operation_kind::offload:
-    case operation_kind::reload: return true;
-    case operation_kind::forward:
-    case operation_kind::backward_input:
-    case operation_kind::backward_weight:
-    case operation_kind::backward:
-    case operation_kind::recompute: return false;
-    }
-    return false;
+    return kind == operation_kind::offload || kind == operation_kind::reload;
 }
 
 /// Whether an operation of this kind passes the gradient to the stage before.
@@ -142,15 +133,18 @@ constexpr operation sibling(operation op, operation_kind kind) {
 /// How the stash of an operation's stage and microbatch is stored.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr const storage_option& storage_of(const basic_problem<Graph>& p, const operation& op) {
-    return p.storage_of(op.stage, op.storage);
+    const auto& list = p.storage[op.stage];
+    OPTPIPE_EXPECT(op.storage < list.size(), "no such storage option");
+    return list[op.storage];
 }
 
 /// Whether the problem allows the operation. Contract: its stage exists.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool is_possible(const basic_problem<Graph>& p, const operation& op) {
-    if (op.storage >= p.storage_options(op.stage)) return false;
-    if (op.kind == operation_kind::recompute) return storage_of(p, op).recomputes();
-    return !is_transfer(op.kind) || storage_of(p, op).offloads();
+    const auto& list = p.storage[op.stage];
+    if (op.storage >= list.size()) return false;
+    if (op.kind == operation_kind::recompute) return list[op.storage].recomputes();
+    return !is_transfer(op.kind) || list[op.storage].offloads();
 }
 
 /// Whether the operation is a B in a problem without full backwards, where it stands for I and then W.
@@ -163,11 +157,13 @@ template <pipeline_graph Graph>
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
+    if (op.kind == operation_kind::forward) return c.forward;
+    if (op.kind == operation_kind::backward_weight) return c.backward_weight;
     const auto& stored = storage_of(p, op);
     switch (op.kind) {
-    case operation_kind::forward: return c.forward;
+    case operation_kind::forward:
+    case operation_kind::backward_weight: break; // above
     case operation_kind::backward_input: return c.backward_input + stored.backward_extra;
-    case operation_kind::backward_weight: return c.backward_weight;
     case operation_kind::backward: return c.backward() + stored.backward_extra;
     case operation_kind::offload:
         OPTPIPE_EXPECT(stored.offloads(), "this storage option has no transfers");
@@ -190,30 +186,22 @@ struct memory_effect {
     memory_size host_released_at_end{};
 };
 
-/// The memory that a stash takes on the device after its forward (held), at the start of its backward (restored), and
-/// in a transfer (moved).
-struct stash_sizes {
-    memory_size held{};
-    memory_size restored{};
-    memory_size moved{};
-
-    constexpr stash_sizes(const stage_costs& c, const storage_option& stored)
-        : held{stored.held}, restored{stored.restored(c)}, moved{stored.transfer_size} {}
-};
-
-[[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, const stash_sizes& stash,
+/// The effect of an operation of a stage whose stash is stored in this way.
+[[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, const storage_option& stored,
                                                        operation_kind kind) {
     constexpr memory_size none{};
     switch (kind) {
-    case operation_kind::forward: return {stash.held, none, none, none};
-    case operation_kind::backward_input:
-        return c.weight_stash > stash.restored ? memory_effect{c.weight_stash - stash.restored, none, none, none}
-                                               : memory_effect{none, stash.restored - c.weight_stash, none, none};
+    case operation_kind::forward: return {stored.held, none, none, none};
+    case operation_kind::backward_input: {
+        const auto restored = stored.restored(c);
+        return c.weight_stash > restored ? memory_effect{c.weight_stash - restored, none, none, none}
+                                         : memory_effect{none, restored - c.weight_stash, none, none};
+    }
     case operation_kind::backward_weight: return {none, c.weight_stash, none, none};
-    case operation_kind::backward: return {none, stash.restored, none, none};
-    case operation_kind::offload: return {none, stash.moved, stash.moved, none};
-    case operation_kind::reload: return {stash.moved, none, none, stash.moved};
-    case operation_kind::recompute: return {stash.restored - stash.held, none, none, none};
+    case operation_kind::backward: return {none, stored.restored(c), none, none};
+    case operation_kind::offload: return {none, stored.transfer_size, stored.transfer_size, none};
+    case operation_kind::reload: return {stored.transfer_size, none, none, stored.transfer_size};
+    case operation_kind::recompute: return {stored.restored(c) - stored.held, none, none, none};
     }
     return {};
 }
@@ -221,8 +209,7 @@ struct stash_sizes {
 /// Contract: the stage has the storage option of the operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_of(const basic_problem<Graph>& p, const operation& op) {
-    const auto& c = p.costs[op.stage];
-    return memory_effect_of(c, stash_sizes{c, storage_of(p, op)}, op.kind);
+    return memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind);
 }
 
 } // namespace optpipe

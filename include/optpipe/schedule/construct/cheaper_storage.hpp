@@ -176,8 +176,8 @@ private:
         for (const auto& [op, start, end] : cell) {
             const bool falls_away =
                 is_transfer(op.kind) ? !after.offloads() : op.kind == operation_kind::recompute && !after.recomputes();
-            const auto old = memory_effect_of(costs, stash_sizes{costs, before}, op.kind);
-            const auto now = falls_away ? memory_effect{} : memory_effect_of(costs, stash_sizes{costs, after}, op.kind);
+            const auto old = memory_effect_of(costs, before, op.kind);
+            const auto now = falls_away ? memory_effect{} : memory_effect_of(costs, after, op.kind);
             result.push_back({start, now.acquired_at_start - old.acquired_at_start});
             result.push_back({end, old.released_at_end - now.released_at_end});
         }

@@ -29,7 +29,7 @@ struct stash_way {
 /// The way of the stash by its storage option.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr stash_way stash_way_of(const basic_problem<Graph>& p, const operation& op) {
-    return stash_way{p.storage_of(op.stage, op.storage)};
+    return stash_way{storage_of(p, op)};
 }
 
 /// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, in addition to the order of its

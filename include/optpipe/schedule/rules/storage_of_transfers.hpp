@@ -18,7 +18,7 @@ constexpr operation& operation_in(timed_operation& timed) { return timed.op; }
 /// the problem has its stage.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool lacks_storage(const basic_problem<Graph>& p, const operation& op) {
-    return is_transfer(op.kind) && op.storage == 0 && !p.storage_of(op.stage, 0).offloads() &&
+    return op.storage == 0 && is_transfer(op.kind) && !p.storage_of(op.stage, 0).offloads() &&
            p.whole_offload(op.stage);
 }
 
@@ -29,7 +29,7 @@ constexpr void set_storage_of_transfers(const basic_problem<Graph>& p, Operation
     std::vector<unsigned char> lacks;
     for (auto& each : operations) {
         const auto& op = operation_in(each);
-        if (!number.contains(op) || !lacks_storage(p, op)) continue;
+        if (!is_transfer(op.kind) || !number.contains(op) || !lacks_storage(p, op)) continue;
         lacks.resize(cell.size(), 0);
         lacks[cell(op)] = 1;
     }
@@ -37,6 +37,13 @@ constexpr void set_storage_of_transfers(const basic_problem<Graph>& p, Operation
     for (auto& each : operations)
         if (auto& op = operation_in(each); number.contains(op) && op.storage == 0 && lacks[cell(op)])
             op.storage = *p.whole_offload(op.stage);
+}
+
+template <pipeline_graph Graph, class Operations>
+[[nodiscard]] constexpr bool any_lacks_storage(const basic_problem<Graph>& p, const Operations& operations) {
+    for (const operation& op : operations)
+        if (is_transfer(op.kind) && op.stage.position() < p.graph.stages() && lacks_storage(p, op)) return true;
+    return false;
 }
 
 } // namespace detail

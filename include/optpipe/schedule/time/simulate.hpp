@@ -43,7 +43,8 @@ public:
         }
         if (!number_.contains(op) || !is_possible(p, op)) return obstacle::unknown;
         if (done(op)) return obstacle::twice;
-        if (op.storage != storage_used(op) && done(forward(op.stage, op.microbatch))) return obstacle::other_storage;
+        if (op.kind != operation_kind::forward && op.storage != storage_used(op) && done(forward(op.stage, op.microbatch)))
+            return obstacle::other_storage;
         const auto ready = ready_time(op);
         if (ready.is_unlimited()) return obstacle::input_missing;
 
@@ -278,13 +279,13 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p,
                                                                 const basic_order<Graph>& sequence) {
-    const auto given = with_storage_of_transfers(p, sequence);
+    if (detail::any_lacks_storage(p, sequence.operations)) return simulate(p, with_storage_of_transfers(p, sequence));
     using obstacle = typename placer<Graph>::obstacle;
     placer<Graph> place{p};
     std::size_t begun = 0;
     std::size_t finished = 0;
-    for (std::size_t i = 0; i < given.operations.size(); ++i) {
-        const auto& op = given.operations[i];
+    for (std::size_t i = 0; i < sequence.operations.size(); ++i) {
+        const auto& op = sequence.operations[i];
         switch (place.place(op)) {
         case obstacle::none: break;
         case obstacle::unknown: return detail::unknown_operation(op, i);
@@ -296,14 +297,14 @@ template <pipeline_graph Graph>
             return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(), ") appears twice"}, i,
                                           p.rank_of(op.stage));
         case obstacle::input_missing: return detail::wrong_place(p, place, op, i);
-        case obstacle::memory: return detail::memory_refusal(p, given, memory_kind::device);
-        case obstacle::host_memory: return detail::memory_refusal(p, given, memory_kind::host);
+        case obstacle::memory: return detail::memory_refusal(p, sequence, memory_kind::device);
+        case obstacle::host_memory: return detail::memory_refusal(p, sequence, memory_kind::host);
         }
         begun += op.kind == operation_kind::forward ? 1 : 0;
         if (is_weight_gradient(op.kind)) ++finished;
     }
     const auto all = p.graph.cells();
-    if (begun != all || finished != all) return detail::incomplete(p, place, given.operations.size());
+    if (begun != all || finished != all) return detail::incomplete(p, place, sequence.operations.size());
     return static_cast<placer<Graph>&&>(place).result();
 }
 
@@ -356,7 +357,7 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
 }
 
 #if defined(OPTPIPE_COMPILED) // defined in the library
-[[nodiscard]] outcome<schedule> simulate(const problem& p, const order& given);
+[[nodiscard]] outcome<schedule> simulate(const problem& p, const order& sequence);
 #endif
 
 } // namespace optpipe
