@@ -258,7 +258,7 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
         "run", "Run a schedule on threads, with operations that take as long as planned, and measure it");
     add_problem(*command, o.problem);
     add_plan_file(*command, o.schedule);
-    command->add_option("--steps", o.steps, "Training steps; the one of median duration is shown")
+    command->add_option("--steps", o.steps, "Number of training steps. The step of median duration is shown")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
     command

@@ -14,15 +14,15 @@
 
 namespace optpipe::formulation {
 
-/// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`). Replaces storage
-/// options that the model lacks; numbers microbatches by their first forward; sorts W in the order of the gradients;
-/// adds zero-length transfers and recomputations for stashes that aren't offloaded or recomputed.
+/// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`). Numbers
+/// microbatches by their first forward; sorts W in the order of the gradients; adds zero-length transfers and
+/// recomputations for stashes that aren't offloaded or recomputed.
 class normal_form {
 public:
     explicit normal_form(const formulated& f) : f_{f}, t_{*f.operations} {}
 
     /// Refused (`does_not_apply`) if microbatches overtake each other, stashes are offloaded, and the model excludes
-    /// such schedules. The schedule must be valid.
+    /// such schedules. The schedule must be valid, with storage options that the model has.
     [[nodiscard]] outcome<plan_times> run(const schedule& s) {
         read(s);
         number_by_first_forward();
@@ -51,7 +51,7 @@ private:
     void read_options(const schedule& s) {
         for (const auto& timed : s.operations)
             if (timed.op.kind == operation_kind::forward)
-                result_.storage[t_.cell_of(t_.id_of(timed.op))] = t_.replacement(timed.op.stage, timed.op.storage);
+                result_.storage[t_.cell_of(t_.id_of(timed.op))] = timed.op.storage;
     }
     void read(const schedule& s) {
         result_ = plan_times{t_};

@@ -104,7 +104,7 @@ private:
 
 /// The schedule with options that the model has. If that changes an option, operations start as early as they then can:
 /// the model's horizon may exclude the old times.
-inline schedule with_options_of_model(const operation_table& t, const schedule& s) {
+inline outcome<schedule> with_options_of_model(const operation_table& t, const schedule& s) {
     const auto& p = t.problem();
     auto changed = optpipe::order_of(s);
     const auto given = storage_in_use(p, changed.operations);
@@ -114,12 +114,13 @@ inline schedule with_options_of_model(const operation_table& t, const schedule& 
         used[number(op)] = t.replacement(op.stage, op.storage);
     if (used == given) return s;
     changed.operations = follow_storage(p, changed.operations, used);
-    auto timed = time_order(p, changed);
-    return timed ? *std::move(timed) : s;
+    return time_order(p, changed);
 }
 
 OPTPIPE_INLINE outcome<std::vector<double>> values_of(const formulated& f, const schedule& s) {
-    const auto times = normal_form{f}.run(with_options_of_model(*f.operations, s));
+    const auto known = with_options_of_model(*f.operations, s);
+    if (!known) return known.why();
+    const auto times = normal_form{f}.run(*known);
     if (!times) return times.why();
     return valuation{f, *times}.run();
 }

@@ -123,7 +123,7 @@ private:
         states.resize(most_states_);
         return true;
     }
-    /// Drops states that have no less of anything than another state. O(n log n), but for moving the steps.
+    /// Drops the states that another state dominates: it has no more of anything. Takes O(n log n) comparisons.
     static constexpr void keep_frontier(std::vector<state>& states) {
         std::sort(states.begin(), states.end(), [](const state& a, const state& b) {
             if (a.on_host != b.on_host) return a.on_host < b.on_host;

@@ -159,7 +159,10 @@ template <pipeline_graph Graph> struct basic_problem {
         auto changed = costs[s];
         if (is_described) changed.transfer = storage[s].back().transfer;
         change(changed);
-        is_described ? set_stage(s, changed) : set_stage(s, changed, storage[s]);
+        if (is_described)
+            set_stage(s, changed);
+        else
+            set_stage(s, changed, storage[s]);
     }
     template <class Change> constexpr void change_stages(const Change& change) {
         for (const stage s : graph.all_stages())

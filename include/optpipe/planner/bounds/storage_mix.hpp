@@ -15,13 +15,11 @@ namespace optpipe {
 ///
 /// `stop` is polled; the result is then the largest objective refuted until then. Deterministic if `stop` never returns
 /// true.
-[[nodiscard]] duration storage_mix_bound(const problem& p, duration known, stop_check stop = {},
-                                         double work = 1.5e8);
+[[nodiscard]] duration storage_mix_bound(const problem& p, duration known, stop_check stop = {}, double work = 1.5e8);
 /// `storage_mix_bound` for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
-    storage_mix_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {},
-                      double work = 1.5e8) {
+    storage_mix_bound(const basic_problem<Graph>& p, duration known, stop_check stop = {}, double work = 1.5e8) {
     return storage_mix_bound(to_problem(p), known, stop, work);
 }
 

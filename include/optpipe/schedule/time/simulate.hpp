@@ -43,7 +43,8 @@ public:
         }
         if (!number_.contains(op) || !is_possible(p, op)) return obstacle::unknown;
         if (done(op)) return obstacle::twice;
-        if (op.kind != operation_kind::forward && op.storage != storage_used(op) && done(forward(op.stage, op.microbatch)))
+        if (op.kind != operation_kind::forward && op.storage != storage_used(op) &&
+            done(forward(op.stage, op.microbatch)))
             return obstacle::other_storage;
         const auto ready = ready_time(op);
         if (ready.is_unlimited()) return obstacle::input_missing;
