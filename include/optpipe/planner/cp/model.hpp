@@ -103,16 +103,6 @@ struct model {
         add_clause(std::move(some));
         return any;
     }
-    /// A literal that is true if and only if `a` and `b` are true.
-    literal add_both(literal a, literal b) {
-        if (a == never || b == never) return never;
-        if (a == always || b == always) return a == always ? b : a;
-        const auto both = add_variable();
-        add_clause({!both, a});
-        add_clause({!both, b});
-        add_clause({both, !a, !b});
-        return both;
-    }
     /// Requires that exactly one of the literals other than `never` is true.
     void add_exactly_one(std::vector<literal> some) {
         std::erase(some, never);
