@@ -13,6 +13,13 @@ struct transfer_times {
     friend constexpr bool operator==(const transfer_times&, const transfer_times&) = default;
 };
 
+/// The gradients that a stage computes.
+enum class gradient_kind {
+    full,  ///< of its inputs and its weights: one I and one W, or one B
+    input, ///< of its inputs alone, because its weights are frozen: one I
+    none,  ///< none, because nothing before it is trained
+};
+
 /// The costs of one microbatch on one stage.
 struct stage_costs {
     duration forward{};
@@ -26,6 +33,10 @@ struct stage_costs {
     /// Short for the storage options `keep` and `offload`, with which a problem is made. In a problem it is empty: its
     /// options, `storage[s]`, have the times.
     std::optional<transfer_times> transfer{};
+    /// Without gradients of weights, `backward_weight` and `weight_stash` are 0; without any, `backward_input`, too.
+    gradient_kind gradients = gradient_kind::full;
+    /// Device memory that a slice of a sequence leaves for the slices after it (keys and values), beside `activation`.
+    memory_size kv{};
 
     [[nodiscard]] constexpr duration backward() const { return backward_input + backward_weight; }
     [[nodiscard]] constexpr duration work() const { return forward + backward(); }

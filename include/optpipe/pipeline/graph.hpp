@@ -3,18 +3,20 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/extent.hpp"
 #include "optpipe/core/index.hpp"
+#include "optpipe/pipeline/edges.hpp"
 #include "optpipe/pipeline/placement.hpp"
 
 #include <concepts>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 namespace optpipe {
 
-/// The shape of a pipeline: the numbers of ranks and microbatches, and which rank holds which stage. Each extent is
-/// static or `dynamic`; `graph<4, 8>{}` and `graph<dynamic, dynamic>{4, 8}` are used alike.
-template <auto Ranks, auto Microbatches, class Placement> class basic_graph {
-    static_assert(check_placement<Placement>());
+/// The shape of a pipeline: the numbers of ranks and microbatches, which rank holds which stage, and which stage feeds
+/// which. Each extent is static or `dynamic`; `graph<4, 8>{}` and `graph<dynamic, dynamic>{4, 8}` are used alike.
+template <auto Ranks, auto Microbatches, class Placement, class Edges = edges::chain> class basic_graph {
+    static_assert(check_placement<Placement>() && check_edges<Edges>());
 
 public:
     static constexpr std::size_t rank_extent = Ranks;
@@ -23,8 +25,9 @@ public:
     static constexpr bool is_static = Ranks != dynamic && Microbatches != dynamic && stage_extent != dynamic;
 
     constexpr basic_graph() = default;
-    constexpr basic_graph(std::size_t ranks, std::size_t microbatches, Placement where = Placement{})
-        : ranks_{ranks}, microbatches_{microbatches}, placement_{std::move(where)} {
+    constexpr basic_graph(std::size_t ranks, std::size_t microbatches, Placement where = Placement{},
+                          Edges feeds = Edges{})
+        : ranks_{ranks}, microbatches_{microbatches}, placement_{std::move(where)}, edges_{std::move(feeds)} {
         const bool as_declared = ranks_.size() == ranks && microbatches_.size() == microbatches;
         OPTPIPE_EXPECT(as_declared, "graph: another count than its static extent");
     }
@@ -38,6 +41,16 @@ public:
     [[nodiscard]] constexpr std::size_t cells() const { return stages() * microbatches(); }
     [[nodiscard]] constexpr rank rank_of(stage s) const { return placement_.rank_of(s, ranks()); }
     [[nodiscard]] constexpr const Placement& placement() const { return placement_; }
+    /// Whether every stage feeds the next one, and no other.
+    [[nodiscard]] constexpr bool is_chain() const { return edges_.is_chain(); }
+    /// Calls `visit(const edge&)` for the edges that lead to the stage.
+    template <class Visit> constexpr void for_each_edge_into(stage s, const Visit& visit) const {
+        edges_.for_each_into(s, stages(), visit);
+    }
+    /// Calls `visit(const edge&)` for the edges that leave the stage.
+    template <class Visit> constexpr void for_each_edge_out_of(stage s, const Visit& visit) const {
+        edges_.for_each_out_of(s, stages(), visit);
+    }
 
     [[nodiscard]] constexpr index_range<rank> all_ranks() const { return index_range<rank>{ranks()}; }
     [[nodiscard]] constexpr index_range<stage> all_stages() const { return index_range<stage>{stages()}; }
@@ -51,18 +64,19 @@ private:
     [[no_unique_address]] basic_extent<Ranks> ranks_{};
     [[no_unique_address]] basic_extent<Microbatches> microbatches_{};
     [[no_unique_address]] Placement placement_{};
+    [[no_unique_address]] Edges edges_{};
 };
 
-template <std::size_t Ranks, std::size_t Microbatches, class Placement = placement::linear>
-using graph = basic_graph<named_extent<Ranks>(), named_extent<Microbatches>(), Placement>;
+template <std::size_t Ranks, std::size_t Microbatches, class Placement = placement::linear, class Edges = edges::chain>
+using graph = basic_graph<named_extent<Ranks>(), named_extent<Microbatches>(), Placement, Edges>;
 
 template <class G> inline constexpr bool is_graph = false;
-template <auto Ranks, auto Microbatches, class Placement>
-inline constexpr bool is_graph<basic_graph<Ranks, Microbatches, Placement>> = true;
+template <auto Ranks, auto Microbatches, class Placement, class Edges>
+inline constexpr bool is_graph<basic_graph<Ranks, Microbatches, Placement, Edges>> = true;
 template <class G> concept pipeline_graph = is_graph<G>;
 
-/// The type of graph that a file gives: all extents dynamic, any placement.
-using any_graph = graph<dynamic, dynamic, placement::map<>>;
+/// The type of graph that a file gives: all extents dynamic, any placement and edges.
+using any_graph = graph<dynamic, dynamic, placement::map<>, edges::any>;
 
 /// The pipeline `g` with all extents dynamic. Contract: every stage is on a rank of the graph.
 template <pipeline_graph Graph> [[nodiscard]] constexpr any_graph to_any_graph(const Graph& g) {
@@ -71,7 +85,14 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr any_graph to_any_graph(c
         OPTPIPE_EXPECT(g.rank_of(s).position() < g.ranks(), "graph: a stage is on a rank that there isn't");
         ranks[s] = g.rank_of(s);
     }
-    return {g.ranks(), g.microbatches(), placement::map<>{std::move(ranks)}};
+    edges::any feeds;
+    if (!g.is_chain()) {
+        std::vector<edge> all;
+        for (const stage s : g.all_stages())
+            g.for_each_edge_into(s, [&](const edge& each) { all.push_back(each); });
+        feeds = edges::any{g.stages(), std::move(all)};
+    }
+    return {g.ranks(), g.microbatches(), placement::map<>{std::move(ranks)}, std::move(feeds)};
 }
 
 /// The stages of each rank, in model order. Contract: every stage is on a rank of the graph.

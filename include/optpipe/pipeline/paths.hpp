@@ -26,25 +26,32 @@ template <pipeline_graph Graph>
     using times = per_stage<duration, Graph::stage_extent>;
     const auto count = p.graph.stages();
     microbatch_paths<Graph::stage_extent> paths{times(count), times(count), times(count), times(count)};
-    duration at{};
-    for (const stage s : p.graph.all_stages()) {
-        if (!p.is_first(s)) at += p.hop(s.previous(), s);
-        paths.forward_start[s] = at;
-        at += p.costs[s].forward;
-    }
+    const auto end_of_forward = [&](stage s) { return paths.forward_start[s] + p.costs[s].forward; };
+    const auto end_of_gradient = [&](stage s) { return paths.gradient_start[s] + p.gradient_time(s); };
+    for (const stage s : p.graph.all_stages())
+        p.graph.for_each_edge_into(s, [&](const edge& e) {
+            paths.forward_start[s] =
+                std::max(paths.forward_start[s], end_of_forward(e.from) + e.size * p.hop(e.from, e.to));
+        });
     for (std::size_t i = count; i-- > 0;) {
         const stage s{i};
-        if (!p.is_last(s)) at += p.hop(s.next(), s);
-        paths.gradient_start[s] = at;
-        at += p.gradient_time(s);
-        paths.lifespan[s] = at - paths.forward_start[s];
+        auto& at = paths.gradient_start[s];
+        at = end_of_forward(s);
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) {
+            if (p.carries_gradients(e)) at = std::max(at, end_of_gradient(e.to) + e.size * p.hop(e.to, e.from));
+        });
+        p.groups.for_each_member(
+            s, [&](stage member, duration delay) { at = std::max(at, end_of_forward(member) + delay); });
+        paths.lifespan[s] = end_of_gradient(s) - paths.forward_start[s];
     }
     for (const stage s : p.graph.all_stages()) {
-        const duration own_weight = p.split_backward ? p.costs[s].backward_weight : duration{};
-        paths.after_gradient[s] = own_weight;
-        if (!p.is_first(s))
-            paths.after_gradient[s] = std::max(own_weight, p.hop(s, s.previous()) + p.gradient_time(s.previous()) +
-                                                               paths.after_gradient[s.previous()]);
+        auto& after = paths.after_gradient[s];
+        if (p.split_backward) after = p.costs[s].backward_weight;
+        p.graph.for_each_edge_into(s, [&](const edge& e) {
+            if (p.carries_gradients(e))
+                after = std::max(after, e.size * p.hop(e.to, e.from) + p.gradient_time(e.from) +
+                                            paths.after_gradient[e.from]);
+        });
     }
     return paths;
 }

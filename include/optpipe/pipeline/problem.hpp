@@ -4,6 +4,8 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
+#include "optpipe/pipeline/microbatches.hpp"
+#include "optpipe/pipeline/stage_groups.hpp"
 #include "optpipe/pipeline/storage.hpp"
 
 #include <algorithm>
@@ -115,6 +117,10 @@ template <pipeline_graph Graph> struct basic_problem {
     per_stage<stage_costs, stages_extent> costs{};
     /// The options of each stage; never empty.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
+    /// How the microbatches differ: all are equal by default.
+    microbatch_list<stages_extent, Graph::microbatch_extent> microbatches{};
+    /// Shards of layers.
+    stage_groups<stages_extent> groups{};
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
@@ -178,6 +184,43 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr rank rank_of(stage s) const { return graph.rank_of(s); }
     /// Time from the end of an operation of stage `from` until a dependent one of stage `to` may start.
     [[nodiscard]] constexpr duration hop(stage from, stage to) const { return p2p(rank_of(from), rank_of(to)); }
+    /// Time from the end of F of (`e.from`, m) until F of (`e.to`, m) may start.
+    [[nodiscard]] constexpr duration message_time(const edge& e, microbatch m) const {
+        return e.size * microbatches.factors(e.from, m).message * hop(e.from, e.to);
+    }
+    /// Time from the end of the gradient of (`e.to`, m) until that of (`e.from`, m) may start.
+    [[nodiscard]] constexpr duration gradient_message_time(const edge& e, microbatch m) const {
+        return e.size * microbatches.factors(e.from, m).message * hop(e.to, e.from);
+    }
+    /// Whether the edge carries gradients: both of its stages compute some.
+    [[nodiscard]] constexpr bool carries_gradients(const edge& e) const {
+        return costs[e.from].gradients != gradient_kind::none && costs[e.to].gradients != gradient_kind::none;
+    }
+    /// The costs of the stage for one microbatch, with its factors; `backward()` and `work()` follow.
+    [[nodiscard]] constexpr stage_costs cost(stage s, microbatch m) const {
+        auto c = costs[s];
+        if (!microbatches.has_factors()) return c;
+        const auto& f = microbatches.factors(s, m);
+        c.forward = f.forward * c.forward;
+        c.backward_input = f.backward_input * c.backward_input;
+        c.backward_weight = f.backward_weight * c.backward_weight;
+        c.activation = f.memory * c.activation;
+        c.weight_stash = f.memory * c.weight_stash;
+        c.kv = f.memory * c.kv;
+        return c;
+    }
+    /// One of the stage's storage options for one microbatch, with its factors.
+    [[nodiscard]] constexpr storage_option storage_of(stage s, std::size_t option, microbatch m) const {
+        auto o = storage_of(s, option);
+        if (!microbatches.has_factors()) return o;
+        const auto& f = microbatches.factors(s, m);
+        o.held = f.memory * o.held;
+        o.transfer_size = f.memory * o.transfer_size;
+        o.recompute = f.forward * o.recompute;
+        o.backward_extra = f.forward * o.backward_extra;
+        if (o.transfer) o.transfer = transfer_times{f.memory * o.transfer->offload, f.memory * o.transfer->reload};
+        return o;
+    }
     [[nodiscard]] constexpr bool is_first(stage s) const { return s.value() == 0; }
     [[nodiscard]] constexpr bool is_last(stage s) const { return s.position() + 1 == graph.stages(); }
     [[nodiscard]] constexpr std::size_t storage_options(stage s) const { return storage[s].size(); }
@@ -206,14 +249,22 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr duration load(rank r) const {
         duration work{};
         for (const stage s : graph.all_stages())
-            if (rank_of(s) == r) work += costs[s].work();
+            if (rank_of(s) == r) work += mean_work(s);
         return static_cast<double>(graph.microbatches()) * work;
     }
-    /// Work of the busiest rank on one microbatch: the least time between two microbatches.
+    /// Duration of a stage's computations for a microbatch, recomputation excluded: the mean over the microbatches.
+    [[nodiscard]] constexpr duration mean_work(stage s) const {
+        if (!microbatches.has_factors()) return costs[s].work();
+        duration work{};
+        for (const microbatch m : graph.all_microbatches())
+            work += cost(s, m).work();
+        return work / static_cast<double>(graph.microbatches());
+    }
+    /// Work of the busiest rank on a microbatch, in the mean: the least time between two equal microbatches.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
-            work[rank_of(s)] += costs[s].work();
+            work[rank_of(s)] += mean_work(s);
         duration most{};
         for (const auto each : work)
             most = std::max(most, each);
@@ -221,13 +272,15 @@ template <pipeline_graph Graph> struct basic_problem {
     }
     /// Duration of a step in which nothing overlaps, all transfers included.
     [[nodiscard]] constexpr duration serial_time() const {
+        if (microbatches.are_equal()) return static_cast<double>(graph.microbatches()) * serial_time_of(microbatch{0});
         duration total{};
-        for (const stage s : graph.all_stages()) {
-            total += costs[s].work();
-            total += longest_storage(s);
-            if (!is_last(s)) total += hop(s, s.next()) + hop(s.next(), s);
-        }
-        return static_cast<double>(graph.microbatches()) * total;
+        for (const microbatch m : graph.all_microbatches())
+            total += serial_time_of(m);
+        return total;
+    }
+    /// Whether stages form a chain without groups, some of which may be frozen, and all microbatches are equal.
+    [[nodiscard]] constexpr bool is_simple() const {
+        return graph.is_chain() && microbatches.are_equal() && groups.empty();
     }
     /// The most time that one of the stage's storage options takes, transfers included.
     [[nodiscard]] constexpr duration longest_storage(stage s) const {
@@ -235,6 +288,29 @@ template <pipeline_graph Graph> struct basic_problem {
         for (std::size_t i = 0; i < storage_options(s); ++i)
             longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
+    }
+    /// Duration of all operations, transfers and messages of one microbatch, none of which overlap.
+    [[nodiscard]] constexpr duration serial_time_of(microbatch m) const {
+        duration total{};
+        for (const stage s : graph.all_stages()) {
+            const auto& f = microbatches.factors(s, m);
+            total += cost(s, m).work();
+            total += std::max(f.forward, f.memory) * longest_storage(s);
+            graph.for_each_edge_out_of(s,
+                                       [&](const edge& e) { total += message_time(e, m) + gradient_message_time(e, m); });
+            groups.for_each_member(s, [&](stage member, duration delay) {
+                if (member == s) total += delay;
+            });
+        }
+        return total;
+    }
+    /// The largest factor of the microbatches on what the stage holds.
+    [[nodiscard]] constexpr double largest_memory_factor(stage s) const {
+        double largest = microbatches.has_factors() ? 0.0 : 1.0;
+        if (microbatches.has_factors())
+            for (const microbatch m : graph.all_microbatches())
+                largest = std::max(largest, microbatches.factors(s, m).memory);
+        return largest;
     }
     /// The largest stash or limit of device memory; comparisons of memory are relative to this amount. A limit counts
     /// for no more than all stashes of its rank together, so that a huge number meant as "no limit" doesn't blur the
@@ -244,17 +320,63 @@ template <pipeline_graph Graph> struct basic_problem {
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());
         for (const stage s : graph.all_stages()) {
             const auto stash = std::max(costs[s].activation, costs[s].weight_stash);
-            largest = std::max(largest, stash);
-            all[rank_of(s)] += static_cast<double>(graph.microbatches()) * stash;
+            auto one = microbatches.has_slices() ? std::max(stash, costs[s].kv) : stash;
+            graph.for_each_edge_out_of(s, [&](const edge& e) { one = std::max(one, e.held); });
+            largest = std::max(largest, largest_memory_factor(s) * one);
+            all[rank_of(s)] += memory_factor_sum(s) * stash;
         }
         for (const rank r : graph.all_ranks())
             if (!memory_limit[r].is_unlimited()) largest = std::max(largest, std::min(memory_limit[r], all[r]));
         return largest;
     }
+
+private:
+    [[nodiscard]] constexpr double memory_factor_sum(stage s) const {
+        if (!microbatches.has_factors()) return static_cast<double>(graph.microbatches());
+        double sum = 0.0;
+        for (const microbatch m : graph.all_microbatches())
+            sum += microbatches.factors(s, m).memory;
+        return sum;
+    }
 };
 
 /// A problem with all extents dynamic, as read from a file.
 using problem = basic_problem<any_graph>;
+
+namespace detail {
+
+template <pipeline_graph Graph> void copy_microbatches(const basic_problem<Graph>& p, problem& to) {
+    const auto count = p.graph.microbatches();
+    if (p.microbatches.has_factors()) {
+        std::vector<cost_factors> factors;
+        for (const stage s : p.graph.all_stages())
+            for (const microbatch m : p.graph.all_microbatches())
+                if (p.microbatches.is_by_stage() || s == stage{}) factors.push_back(p.microbatches.factors(s, m));
+        if (p.microbatches.is_by_stage())
+            to.microbatches.set_factors_by_stage(factors, count);
+        else
+            to.microbatches.set_factors(factors);
+    }
+    if (!p.microbatches.has_slices()) return;
+    std::vector<std::uint32_t> sequences;
+    for (const microbatch m : p.graph.all_microbatches())
+        sequences.push_back(p.microbatches.slice_before(m) ? sequences.back() : m.value());
+    to.microbatches.set_sequences(sequences);
+}
+
+template <pipeline_graph Graph> void copy_groups(const basic_problem<Graph>& p, problem& to) {
+    for (const stage s : p.graph.all_stages()) {
+        std::vector<stage> members;
+        duration delay{};
+        p.groups.for_each_member(s, [&](stage member, duration of) {
+            members.push_back(member);
+            delay = of;
+        });
+        if (!members.empty() && members.front() == s) to.groups.add(members, delay, p.graph.stages());
+    }
+}
+
+} // namespace detail
 
 /// The problem `p` with all extents dynamic.
 template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_problem<Graph>& p) {
@@ -262,6 +384,8 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
     for (const stage s : p.graph.all_stages())
         costs[s] = p.costs[s];
     problem result{to_any_graph(p.graph), std::move(costs)};
+    detail::copy_microbatches(p, result);
+    detail::copy_groups(p, result);
     if (p.p2p.is_uniform()) {
         result.p2p = hop_times<>{p.p2p.uniform()};
     } else {
@@ -308,6 +432,13 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool offloads_anything(c
 /// Whether some option of `p` recomputes, in an operation of its own or inside the backward.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool recomputes_anything(const basic_problem<Graph>& p) {
     return any_storage_option(p, [](const storage_option& o) { return o.extra_work() > duration{}; });
+}
+
+/// Whether the problem is a chain of stages with gradients of weights, and equal microbatches: what problems without
+/// edges, groups, frozen stages and lists of microbatches are.
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain(const basic_problem<Graph>& p) {
+    return p.is_simple() && std::all_of(p.costs.begin(), p.costs.end(),
+                       [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
 }
 
 } // namespace optpipe

@@ -144,7 +144,26 @@ template <pipeline_graph Graph>
     const auto& list = p.storage[op.stage];
     if (op.storage >= list.size()) return false;
     if (op.kind == operation_kind::recompute) return list[op.storage].recomputes();
-    return !is_transfer(op.kind) || list[op.storage].offloads();
+    if (is_transfer(op.kind)) return list[op.storage].offloads();
+    const auto gradients = p.costs[op.stage].gradients;
+    if (gradients == gradient_kind::full || op.kind == operation_kind::forward) return true;
+    return gradients == gradient_kind::input && op.kind == operation_kind::backward_input;
+}
+
+/// Whether the backward of the stage may be split into I and W, or is an I alone.
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool may_split(const basic_problem<Graph>& p, stage s) {
+    return p.split_backward || p.costs[s].gradients == gradient_kind::input;
+}
+
+/// Whether no computation of its stage and microbatch comes after the operation.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr bool is_last_computation(const basic_problem<Graph>& p, const operation& op) {
+    switch (p.costs[op.stage].gradients) {
+    case gradient_kind::full: return is_weight_gradient(op.kind);
+    case gradient_kind::input: return op.kind == operation_kind::backward_input;
+    case gradient_kind::none: return op.kind == operation_kind::forward;
+    }
+    return false;
 }
 
 /// Whether the operation is a B in a problem without full backwards, where it stands for I and then W.
@@ -153,49 +172,61 @@ template <pipeline_graph Graph>
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// The duration of an operation. Contract: the stage has a storage option with such an operation.
+/// The duration of an operation, with the factors of its microbatch. Contract: the stage has a storage option with such
+/// an operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
-    if (op.kind == operation_kind::forward) return c.forward;
-    if (op.kind == operation_kind::backward_weight) return c.backward_weight;
+    const auto& f = p.microbatches.factors(op.stage, op.microbatch);
+    if (op.kind == operation_kind::forward) return f.forward * c.forward;
+    if (op.kind == operation_kind::backward_weight) return f.backward_weight * c.backward_weight;
     const auto& stored = storage_of(p, op);
     switch (op.kind) {
     case operation_kind::forward:
     case operation_kind::backward_weight: break; // above
-    case operation_kind::backward_input: return c.backward_input + stored.backward_extra;
-    case operation_kind::backward: return c.backward() + stored.backward_extra;
+    case operation_kind::backward_input: return f.backward_input * c.backward_input + f.forward * stored.backward_extra;
+    case operation_kind::backward:
+        return f.backward_input * c.backward_input + f.backward_weight * c.backward_weight +
+               f.forward * stored.backward_extra;
     case operation_kind::offload:
         OPTPIPE_EXPECT(stored.offloads(), "this storage option has no transfers");
-        return stored.transfer->offload;
+        return f.memory * stored.transfer->offload;
     case operation_kind::reload:
         OPTPIPE_EXPECT(stored.offloads(), "this storage option has no transfers");
-        return stored.transfer->reload;
+        return f.memory * stored.transfer->reload;
     case operation_kind::recompute:
         OPTPIPE_EXPECT(stored.recomputes(), "this stage isn't recomputed");
-        return stored.recompute;
+        return f.forward * stored.recompute;
     }
     return {};
 }
 
-/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative.
+/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. What
+/// other operations took and it frees is not among them: see `for_each_release_of_others`.
 struct memory_effect {
     memory_size acquired_at_start{};
     memory_size released_at_end{};
     memory_size host_acquired_at_start{};
     memory_size host_released_at_end{};
+
+    friend constexpr memory_effect operator*(double factor, const memory_effect& e) {
+        return {factor * e.acquired_at_start, factor * e.released_at_end, factor * e.host_acquired_at_start,
+                factor * e.host_released_at_end};
+    }
 };
 
-/// The effect of an operation of a stage whose stash is stored in this way.
+/// The effect of an operation of a stage whose stash is stored in this way, without `kv` and what edges hold.
 [[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, const storage_option& stored,
                                                        operation_kind kind) {
     constexpr memory_size none{};
     switch (kind) {
-    case operation_kind::forward: return {stored.held, none, none, none};
+    case operation_kind::forward:
+        return {stored.held, c.gradients == gradient_kind::none ? stored.held : none, none, none};
     case operation_kind::backward_input: {
         const auto restored = stored.restored(c);
-        return c.weight_stash > restored ? memory_effect{c.weight_stash - restored, none, none, none}
-                                         : memory_effect{none, restored - c.weight_stash, none, none};
+        const auto left = c.gradients == gradient_kind::input ? none : c.weight_stash;
+        return left > restored ? memory_effect{left - restored, none, none, none}
+                               : memory_effect{none, restored - left, none, none};
     }
     case operation_kind::backward_weight: return {none, c.weight_stash, none, none};
     case operation_kind::backward: return {none, stored.restored(c), none, none};
@@ -206,10 +237,73 @@ struct memory_effect {
     return {};
 }
 
+namespace detail {
+
+/// Adds what a slice of a sequence holds besides: keys and values from the start of its F to the end of its gradient,
+/// and as much again, for their gradients, from the start of the last slice's gradient on.
+template <pipeline_graph Graph>
+constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
+    const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };
+    const auto own = kv_of(op.microbatch);
+    if (op.kind == operation_kind::forward) effect.acquired_at_start += own;
+    if (!is_gradient(op.kind)) return;
+    effect.released_at_end += own;
+    if (p.microbatches.slice_after(op.microbatch)) {
+        effect.released_at_end += own;
+        return;
+    }
+    for (auto m = p.microbatches.slice_before(op.microbatch); m; m = p.microbatches.slice_before(*m))
+        effect.acquired_at_start += kv_of(*m);
+}
+
+/// Adds what waits for far stages on the rank of the operation.
+template <pipeline_graph Graph>
+constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
+    const auto held_by = [&](const edge& e) { return p.microbatches.factors(e.from, op.microbatch).memory * e.held; };
+    if (op.kind == operation_kind::forward)
+        p.graph.for_each_edge_out_of(op.stage, [&](const edge& e) { effect.acquired_at_start += held_by(e); });
+    if (is_gradient(op.kind))
+        p.graph.for_each_edge_into(op.stage, [&](const edge& e) {
+            if (p.carries_gradients(e)) effect.acquired_at_start += held_by(e);
+        });
+}
+
+} // namespace detail
+
 /// Contract: the stage has the storage option of the operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_of(const basic_problem<Graph>& p, const operation& op) {
-    return memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind);
+    auto effect = memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind);
+    if (p.is_simple()) return effect;
+    if (p.microbatches.has_factors()) effect = p.microbatches.factors(op.stage, op.microbatch).memory * effect;
+    if (p.microbatches.is_slice(op.microbatch)) detail::add_effect_of_slice(p, op, effect);
+    if (!p.graph.is_chain()) detail::add_effect_of_edges(p, op, effect);
+    return effect;
+}
+
+/// Calls `visit(rank, amount)` for the device memory that other operations took, on any rank, and that is free once
+/// `op` has ended: what an edge held until its far stage had used it, and keys and values of a stage without gradients.
+template <pipeline_graph Graph, class Visit>
+constexpr void for_each_release_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
+    if (p.is_simple()) return;
+    const auto free_edge = [&](const edge& e, stage at) {
+        const auto held = p.microbatches.factors(e.from, op.microbatch).memory * e.held;
+        if (held > memory_size{}) visit(p.rank_of(at), held);
+    };
+    if (!p.graph.is_chain() && op.kind == operation_kind::forward)
+        p.graph.for_each_edge_into(op.stage, [&](const edge& e) { free_edge(e, e.from); });
+    if (!p.graph.is_chain() && is_gradient(op.kind))
+        p.graph.for_each_edge_out_of(op.stage, [&](const edge& e) {
+            if (p.carries_gradients(e)) free_edge(e, e.to);
+        });
+    const bool is_end_of_sequence = op.kind == operation_kind::forward &&
+                                    p.costs[op.stage].gradients == gradient_kind::none &&
+                                    p.microbatches.is_slice(op.microbatch) && !p.microbatches.slice_after(op.microbatch);
+    if (!is_end_of_sequence) return;
+    memory_size kv{};
+    for (auto m = std::optional{op.microbatch}; m; m = p.microbatches.slice_before(*m))
+        kv += p.cost(op.stage, *m).kv;
+    if (kv > memory_size{}) visit(p.rank_of(op.stage), kv);
 }
 
 } // namespace optpipe

@@ -209,10 +209,10 @@ private:
         f.rank = static_cast<id>(r.value());
         if (const auto own = own_input_of(op, way))
             f.own_input = (static_cast<id>(own->kind) - static_cast<id>(kind)) * microbatches_;
-        if (const auto other = input_from_other_stage(p.graph.stages(), op)) {
+        for_each_input_of_others(p, op, [&](const operation&, duration delay) {
             f.has_input = true;
-            f.hop = p.hop(other->stage, s).value();
-        }
+            f.hop = delay.value();
+        });
         if (is_transfer(kind)) { // the same for all options; the layout of links relies on it
             const bool inward = kind == operation_kind::reload;
             f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];

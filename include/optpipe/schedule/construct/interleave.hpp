@@ -22,23 +22,31 @@ namespace detail {
 /// Tracks which operations are done, and so which are ready: dependencies only, no times.
 template <pipeline_graph Graph> class dependency_tracker {
 public:
-    constexpr explicit dependency_tracker(const Graph& g) : stages_{g.stages()}, number_{g}, done_(number_.size(), 0) {}
+    /// Keeps a reference to the graph.
+    constexpr explicit dependency_tracker(const Graph& g) : graph_{&g}, number_{g}, done_(number_.size(), 0) {}
 
     constexpr bool ready(const operation& op) const { return !missing_input(op); }
     /// An input that isn't done yet; empty if the operation is ready.
     constexpr std::optional<operation> missing_input(const operation& op) const {
         if (const auto own = own_input_of(op, false); own && !done(*own)) return own;
-        const auto other = input_from_other_stage(stages_, op);
-        if (!other || done(*other) || (is_gradient(other->kind) && done(backward(other->stage, other->microbatch))))
-            return std::nullopt;
-        return other;
+        std::optional<operation> missing;
+        const auto look_at = [&](const operation& before) {
+            const bool is_there =
+                done(before) || (is_gradient(before.kind) && done(backward(before.stage, before.microbatch)));
+            if (!is_there && !missing) missing = before;
+        };
+        if (op.kind == operation_kind::forward)
+            graph_->for_each_edge_into(op.stage, [&](const edge& e) { look_at(forward(e.from, op.microbatch)); });
+        if (is_gradient(op.kind))
+            graph_->for_each_edge_out_of(op.stage, [&](const edge& e) { look_at(backward_input(e.to, op.microbatch)); });
+        return missing;
     }
     constexpr void finish(const operation& op) { done_[number_(op)] = 1; }
 
 private:
     constexpr bool done(const operation& op) const { return done_[number_(op)] != 0; }
 
-    std::size_t stages_;
+    const Graph* graph_;
     operation_numbering<Graph> number_;
     std::vector<unsigned char> done_; // clang 14 has no constexpr std::vector<bool>
 };

@@ -244,7 +244,7 @@ inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const s
             std::optional<rank> from;
             duration sent{};
             duration here = free;
-            for_each_input(p.graph.stages(), op, stash_way_of(p, op), [&](const operation& before) {
+            for_each_dependency(p, op, stash_way_of(p, op), [&](const operation& before, duration) {
                 auto ended = end_of[number(before)];
                 if (before.stage != op.stage && is_gradient(before.kind))
                     ended = std::min(ended, end_of[number(backward(before.stage, before.microbatch))]);

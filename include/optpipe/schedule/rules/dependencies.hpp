@@ -33,8 +33,8 @@ template <pipeline_graph Graph>
 }
 
 /// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, in addition to the order of its
-/// lane. These are one operation of its own stage and microbatch, one of another stage, or both. Only this file states
-/// these rules, except for `validate`, which is independent (tests compare the two), and the JavaScript of
+/// lane. These are one operation of its own stage and microbatch at most, and operations of other stages, of its group,
+/// and of other slices of its sequence. Only this file states these rules, except for `validate`, which is independent (tests compare the two), and the JavaScript of
 /// `html_timeline.hpp`.
 ///
 /// The input of the same stage and microbatch. A gradient waits for the last operation that brings the stash back: its
@@ -53,33 +53,62 @@ template <pipeline_graph Graph>
     }
     return operation{op.stage, kind, op.microbatch};
 }
-/// The input from another stage, in a step of `stages` stages. If it is a backward_input, a full backward of the same
-/// stage and microbatch may take its place.
-[[nodiscard]] constexpr std::optional<operation> input_from_other_stage(std::size_t stages, const operation& op) {
-    if (op.kind == operation_kind::forward && op.stage.position() > 0)
-        return forward(op.stage.previous(), op.microbatch);
-    if (is_gradient(op.kind) && op.stage.position() + 1 < stages) return backward_input(op.stage.next(), op.microbatch);
-    return std::nullopt;
+/// Calls `visit(before, delay)` for the inputs from other stages and microbatches: the operation starts no earlier than
+/// `delay` after the end of `before`. Where that is a backward_input, a full backward of the same stage and microbatch
+/// may take its place.
+template <pipeline_graph Graph, class Visit>
+constexpr void for_each_input_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
+    const stage s = op.stage;
+    const microbatch m = op.microbatch;
+    if (p.is_simple()) { // the same as below, in fewer steps
+        if (op.kind == operation_kind::forward && !p.is_first(s))
+            visit(forward(s.previous(), m), p.hop(s.previous(), s));
+        if (is_gradient(op.kind) && !p.is_last(s)) visit(backward_input(s.next(), m), p.hop(s.next(), s));
+        return;
+    }
+    if (op.kind == operation_kind::forward) {
+        p.graph.for_each_edge_into(s, [&](const edge& e) { visit(forward(e.from, m), p.message_time(e, m)); });
+        if (const auto slice = p.microbatches.slice_before(m)) visit(forward(s, *slice), duration{});
+    }
+    if (is_gradient(op.kind)) {
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) {
+            if (p.carries_gradients(e)) visit(backward_input(e.to, m), p.gradient_message_time(e, m));
+        });
+        p.groups.for_each_member(s, [&](stage member, duration delay) { visit(forward(member, m), delay); });
+        if (const auto slice = p.microbatches.slice_after(m)) visit(backward_input(s, *slice), duration{});
+    }
 }
 
-/// Calls `visit(before)` for both inputs.
-template <class Visit>
-constexpr void for_each_input(std::size_t stages, const operation& op, stash_way way, const Visit& visit) {
-    if (const auto own = own_input_of(op, way)) visit(*own);
-    if (const auto other = input_from_other_stage(stages, op)) visit(*other);
-}
-
-/// Calls `visit(before, delay)` for both inputs: the operation starts no earlier than `delay` after the end of
-/// `before`.
+/// Calls `visit(before, delay)` for all inputs.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_dependency(const basic_problem<Graph>& p, const operation& op, stash_way way,
                                    const Visit& visit) {
     if (const auto own = own_input_of(op, way)) visit(*own, duration{});
-    if (const auto other = input_from_other_stage(p.graph.stages(), op)) visit(*other, p.hop(other->stage, op.stage));
+    for_each_input_of_others(p, op, visit);
 }
 
-/// The other stage that waits for the output of an operation, if there is one: the next stage after a forward, the
-/// previous one after a gradient. The reverse of `for_each_dependency` between stages.
+/// Calls `visit(after, delay)` for the operations of other stages and microbatches that wait for an operation; `after`
+/// starts no earlier than `delay` after its end. The reverse of `for_each_input_of_others`: where `after` is a
+/// backward_input, a full backward of the same stage and microbatch may take its place.
+template <pipeline_graph Graph, class Visit>
+constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
+    const stage s = op.stage;
+    const microbatch m = op.microbatch;
+    if (op.kind == operation_kind::forward) {
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) { visit(forward(e.to, m), p.message_time(e, m)); });
+        p.groups.for_each_member(s, [&](stage member, duration delay) { visit(backward_input(member, m), delay); });
+        if (const auto slice = p.microbatches.slice_after(m)) visit(forward(s, *slice), duration{});
+    }
+    if (is_gradient(op.kind)) {
+        p.graph.for_each_edge_into(s, [&](const edge& e) {
+            if (p.carries_gradients(e)) visit(backward_input(e.from, m), p.gradient_message_time(e, m));
+        });
+        if (const auto slice = p.microbatches.slice_before(m)) visit(backward_input(s, *slice), duration{});
+    }
+}
+
+/// The other stage that waits for the output of an operation in a chain, if there is one: the next stage after a
+/// forward, the previous one after a gradient.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<stage> consumer_of(const basic_problem<Graph>& p, const operation& op) {
     if (op.kind == operation_kind::forward && !p.is_last(op.stage)) return op.stage.next();
@@ -95,12 +124,12 @@ template <pipeline_graph Graph, class EndOf>
                                                                 const EndOf& end_of, stash_way way = {}) {
     duration ready{};
     if (const auto own = own_input_of(op, way)) ready = std::max(ready, end_of(*own));
-    if (const auto other = input_from_other_stage(p.graph.stages(), op)) {
-        auto end = end_of(*other);
-        if (other->kind == operation_kind::backward_input)
-            end = std::min(end, end_of(backward(other->stage, other->microbatch)));
-        ready = std::max(ready, end + p.hop(other->stage, op.stage));
-    }
+    for_each_input_of_others(p, op, [&](const operation& before, duration delay) {
+        auto end = end_of(before);
+        if (before.kind == operation_kind::backward_input)
+            end = std::min(end, end_of(backward(before.stage, before.microbatch)));
+        ready = std::max(ready, end + delay);
+    });
     return ready;
 }
 

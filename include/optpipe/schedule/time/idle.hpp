@@ -197,11 +197,11 @@ template <pipeline_graph Graph>
     const auto memory_slack = t.at(p.memory_scale());
     const auto last = measure(p, s, t).makespan;
     auto lanes = operations_by_rank(s);
+    auto memory = detail::curves_of(p, s, memory_kind::device, slack);
     std::vector<idle_time> gaps;
     for (const rank r : p.graph.all_ranks()) {
-        auto memory = detail::curve_of(p, lanes[r], memory_kind::device, slack);
         std::erase_if(lanes[r], [](const timed_operation& timed) { return is_transfer(timed.op.kind); });
-        detail::idle_finder<Graph> finder{p, r, std::move(lanes[r]), std::move(memory),
+        detail::idle_finder<Graph> finder{p, r, std::move(lanes[r]), std::move(memory[r]),
                                           p.memory_limit[r] + memory_slack};
         finder.find_inputs(end_of, way_of);
         finder.find_gaps(last, slack, gaps);

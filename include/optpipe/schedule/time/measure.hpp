@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -22,31 +23,38 @@ enum class memory_kind { device, host };
 
 namespace detail {
 
-/// The curve of the rank that runs these operations.
-template <pipeline_graph Graph>
-constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, const std::vector<timed_operation>& own,
-                                             memory_kind which, duration slack) {
-    struct change {
-        duration time;
-        memory_size amount;
-    };
-    std::vector<change> changes;
+/// A change of a rank's memory: negative where some is freed.
+struct memory_change {
+    duration time;
+    memory_size amount;
+};
+
+/// Calls `visit(rank, change)` for the changes that an operation makes.
+template <pipeline_graph Graph, class Visit>
+constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed_operation& timed, memory_kind which,
+                                      const Visit& visit) {
+    using enum operation_kind;
     const bool device = which == memory_kind::device;
-    for (const auto& timed : own) {
-        using enum operation_kind;
-        const auto kind = timed.op.kind;
-        const auto effect = memory_effect_of(p, timed.op);
-        const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
-        const auto released = device ? effect.released_at_end : effect.host_released_at_end;
-        // Included even if the amount is 0, because an instant starts there.
-        const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
-        const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
-                                           (kind == backward_input && acquired == memory_size{})
-                                     : kind == reload;
-        if (acquires || acquired != memory_size{}) changes.push_back({timed.start, acquired});
-        if (releases || released != memory_size{}) changes.push_back({timed.end, -released});
-    }
-    std::sort(changes.begin(), changes.end(), [](const change& a, const change& b) {
+    const auto kind = timed.op.kind;
+    const auto effect = memory_effect_of(p, timed.op);
+    const rank r = p.rank_of(timed.op.stage);
+    const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
+    const auto released = device ? effect.released_at_end : effect.host_released_at_end;
+    // Included even if the amount is 0, because an instant starts there.
+    const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
+    const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
+                                       (kind == backward_input && acquired == memory_size{})
+                                 : kind == reload;
+    if (acquires || acquired != memory_size{}) visit(r, memory_change{timed.start, acquired});
+    if (releases || released != memory_size{}) visit(r, memory_change{timed.end, -released});
+    if (!device || p.is_simple()) return;
+    for_each_release_of_others(p, timed.op,
+                               [&](rank of, memory_size amount) { visit(of, memory_change{timed.end, -amount}); });
+}
+
+/// The curve that follows from all changes of a rank.
+OPTPIPE_CONSTEXPR std::vector<memory_point> curve_of(std::vector<memory_change> changes, duration slack) {
+    std::sort(changes.begin(), changes.end(), [](const memory_change& a, const memory_change& b) {
         return a.time != b.time ? a.time < b.time : a.amount < b.amount;
     });
     std::vector<memory_point> curve;
@@ -63,6 +71,20 @@ constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, cons
     return curve;
 }
 
+/// The memory of all ranks over time.
+template <pipeline_graph Graph>
+constexpr per_rank<std::vector<memory_point>> curves_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
+                                                        memory_kind which, duration slack) {
+    per_rank<std::vector<memory_change>> changes(p.graph.ranks());
+    for (const auto& timed : s.operations)
+        for_each_memory_change(p, timed, which,
+                               [&](rank r, const memory_change& each) { changes[r].push_back(each); });
+    per_rank<std::vector<memory_point>> curves(p.graph.ranks());
+    for (const rank r : p.graph.all_ranks())
+        curves[r] = curve_of(std::move(changes[r]), slack);
+    return curves;
+}
+
 } // namespace detail
 
 /// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken; so the
@@ -71,10 +93,12 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<memory_point>
 memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank r,
              memory_kind which = memory_kind::device, duration slack = {}) {
-    std::vector<timed_operation> own;
+    std::vector<detail::memory_change> changes;
     for (const auto& timed : s.operations)
-        if (p.rank_of(timed.op.stage) == r) own.push_back(timed);
-    return detail::curve_of(p, own, which, slack);
+        detail::for_each_memory_change(p, timed, which, [&](rank of, const detail::memory_change& each) {
+            if (of == r) changes.push_back(each);
+        });
+    return detail::curve_of(std::move(changes), slack);
 }
 
 [[nodiscard]] OPTPIPE_CONSTEXPR memory_size peak_of(const std::vector<memory_point>& curve) {
@@ -140,6 +164,15 @@ template <pipeline_graph Graph>
     return longest;
 }
 
+namespace detail {
+
+constexpr duration shortest_computation(const stage_costs& c) {
+    if (c.gradients == gradient_kind::full) return std::min({c.forward, c.backward_input, c.backward_weight});
+    return c.gradients == gradient_kind::input ? std::min(c.forward, c.backward_input) : c.forward;
+}
+
+} // namespace detail
+
 /// The slack for comparisons of times. It is relative to the last end, but at most to the serial time, so that one
 /// absurd time doesn't hide other violations. It is below half of the shortest computation, so that no computation
 /// starts and ends at one instant, within floating-point precision.
@@ -149,8 +182,13 @@ template <pipeline_graph Graph>
     constexpr tolerance rounding{1e-12};
     const auto scale = std::min(last_end(s), p.serial_time());
     auto shortest = scale;
-    for (const auto& c : p.costs)
-        shortest = std::min({shortest, c.forward, c.backward_input, c.backward_weight});
+    if (!p.microbatches.has_factors())
+        for (const auto& c : p.costs)
+            shortest = std::min(shortest, detail::shortest_computation(c));
+    else
+        for (const stage at : p.graph.all_stages())
+            for (const microbatch m : p.graph.all_microbatches())
+                shortest = std::min(shortest, detail::shortest_computation(p.cost(at, m)));
     return std::min(t.at(scale), std::max(0.5 * shortest, rounding.at(scale)));
 }
 
@@ -164,11 +202,11 @@ template <pipeline_graph Graph>
     m.peak_host_memory = m.peak_memory;
     const auto engaged = engagement_of(p, s);
     auto recomputed = m.busy;
-    const auto own = detail::split_by_rank(p.graph, s.operations);
     for (const auto& timed : s.operations) {
         const rank r = p.rank_of(timed.op.stage);
         if (timed.op.kind == operation_kind::forward) {
-            const auto extra = storage_of(p, timed.op).extra_work();
+            const auto factor = p.microbatches.factors(timed.op.stage, timed.op.microbatch).forward;
+            const auto extra = factor * storage_of(p, timed.op).extra_work();
             recomputed[r] += extra;
             if (extra > duration{}) ++m.recomputes;
         }
@@ -178,13 +216,15 @@ template <pipeline_graph Graph>
     }
     duration busiest{};
     const auto slack = time_slack(p, s, t);
+    const auto on_device = detail::curves_of(p, s, memory_kind::device, slack);
+    const auto on_host = detail::curves_of(p, s, memory_kind::host, slack);
     for (const rank r : p.graph.all_ranks()) {
         busiest = std::max(busiest, m.busy[r]);
         if (m.busy[r] > duration{}) m.recompute_rate = std::max(m.recompute_rate, recomputed[r] / m.busy[r]);
         m.makespan = std::max(m.makespan, engaged.last[r]);
         m.span = std::max(m.span, engaged.span(r));
-        m.peak_memory[r] = peak_of(detail::curve_of(p, own[r], memory_kind::device, slack));
-        m.peak_host_memory[r] = peak_of(detail::curve_of(p, own[r], memory_kind::host, slack));
+        m.peak_memory[r] = peak_of(on_device[r]);
+        m.peak_host_memory[r] = peak_of(on_host[r]);
     }
     m.objective = p.objective == objective_kind::span ? m.span : m.makespan;
     m.bubble_rate = m.objective > duration{} ? (m.objective - busiest) / m.objective : 0.0;

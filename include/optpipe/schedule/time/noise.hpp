@@ -41,8 +41,8 @@ public:
     step_noise(noise_model&&, std::uint64_t) = delete;
 
     [[nodiscard]] duration operator()(const problem& p, const operation& op) const;
-    /// The duration of the message from an operation to another stage.
-    [[nodiscard]] duration message(const problem& p, const operation& from, stage to) const;
+    /// The duration of the message from an operation to another stage; `planned` without noise.
+    [[nodiscard]] duration message(const problem& p, const operation& from, stage to, duration planned) const;
 
 private:
     enum purpose : std::uint64_t { operation_time, rank_time, message_time, straggler, host_link, message_link };
@@ -80,11 +80,15 @@ public:
     [[nodiscard]] duration step_time(const noise_model& model, std::uint64_t step) const;
 
 private:
+    struct input {
+        std::size_t step; // of `steps_`
+        duration delay;   // from its end until its output is here
+    };
     struct prepared {
         operation op{};
         optpipe::rank rank{};
         memory_effect effect{};
-        bounded_vector<std::size_t, 2> inputs{};
+        std::vector<input> inputs{};
     };
 
     const problem* problem_;
@@ -135,13 +139,13 @@ OPTPIPE_INLINE duration step_noise::operator()(const problem& p, const operation
     if (is_transfer(op.kind) && chance(host_link, p.transfer.link[r], model_->slow_link_chance))
         slow *= model_->slow_link_factor;
     if (op.kind != operation_kind::backward) return slow * factor(r, op) * planned;
-    const auto weight = p.costs[op.stage].backward_weight;
+    const auto weight = p.cost(op.stage, op.microbatch).backward_weight;
     return slow * (factor(r, sibling(op, operation_kind::backward_input)) * (planned - weight) +
                    factor(r, sibling(op, operation_kind::backward_weight)) * weight);
 }
 
-OPTPIPE_INLINE duration step_noise::message(const problem& p, const operation& from, stage to) const {
-    const auto planned = p.hop(from.stage, to);
+OPTPIPE_INLINE duration step_noise::message(const problem& p, const operation& from, stage to,
+                                            duration planned) const {
     if (planned == duration{}) return planned;
     const auto pair = (std::uint64_t{p.rank_of(from.stage).value()} << 32U) | p.rank_of(to).value();
     const double slow = chance(message_link, pair, model_->slow_link_chance) ? model_->slow_link_factor : 1.0;
@@ -193,12 +197,12 @@ OPTPIPE_INLINE noisy_order::noisy_order(const problem& p, const order& given) : 
     std::vector<std::size_t> at(number.size(), none);
     for (const auto& op : with_storage_of_transfers(p, given).operations) {
         prepared next{op, p.rank_of(op.stage), memory_effect_of(p, op), {}};
-        for_each_input(p.graph.stages(), op, stash_way_of(p, op), [&](const operation& before) {
+        for_each_dependency(p, op, stash_way_of(p, op), [&](const operation& before, duration delay) {
             auto found = at[number(before)];
             if (found == none && before.kind == operation_kind::backward_input)
                 found = at[number(backward(before.stage, before.microbatch))];
             OPTPIPE_EXPECT(found != none, "noisy_order: an operation comes before its input");
-            next.inputs.push_back(found);
+            next.inputs.push_back({found, delay});
         });
         at[number(op)] = steps_.size();
         steps_.push_back(std::move(next));
@@ -212,15 +216,16 @@ OPTPIPE_INLINE schedule noisy_order::run(const step_noise& noise) const {
     ran.operations.reserve(steps_.size());
     for (const auto& [op, r, effect, inputs] : steps_) {
         duration ready{};
-        for (const auto i : inputs) {
+        for (const auto& [i, delay] : inputs) {
             const auto& [before, begun, ended] = ran.operations[i];
             const bool is_far = before.stage != op.stage;
-            ready = std::max(ready, is_far ? ended + noise.message(p, before, op.stage) : ended);
+            ready = std::max(ready, is_far ? ended + noise.message(p, before, op.stage, delay) : ended + delay);
         }
         const auto start = resources.earliest_start(op.kind, r, effect, ready).start;
         OPTPIPE_EXPECT(!start.is_unlimited(), "noisy_order: the order doesn't fit into memory");
         const auto end = start + noise(p, op);
         resources.occupy(op.kind, r, effect, start, end);
+        for_each_release_of_others(p, op, [&](rank of, memory_size amount) { resources.release(of, amount, end); });
         ran.operations.push_back({op, start, end});
     }
     if (p.objective == objective_kind::span) postpone_warm_up(p, ran);

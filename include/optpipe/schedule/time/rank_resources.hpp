@@ -10,12 +10,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace optpipe::detail {
 
 /// The memory of one rank while operations are placed in an order. Acquisitions come at increasing times; releases come
-/// in one queue per lane, each at increasing times.
+/// in one queue per lane, each at increasing times, and those by operations of other ranks in any order of time.
 class memory_ledger {
 public:
     OPTPIPE_CONSTEXPR memory_ledger() = default;
@@ -25,6 +26,7 @@ public:
     /// announced releases never give enough room.
     constexpr duration fit(memory_size amount, duration t) {
         t = std::max(t, last_);
+        if (limit_.is_unlimited()) return t;
         while (const release* next = earliest())
             if (next->time <= t || level_ + amount > limit_) {
                 t = std::max(t, next->time);
@@ -39,7 +41,17 @@ public:
         last_ = t;
     }
     OPTPIPE_CONSTEXPR void promise(std::size_t which, memory_size amount, duration t) {
+        if (limit_.is_unlimited()) return;
         lanes_[which].queue.push_back({t, amount});
+    }
+    OPTPIPE_CONSTEXPR void promise_from_elsewhere(memory_size amount, duration t) {
+        if (limit_.is_unlimited()) return;
+        uses_elsewhere_ = true;
+        auto& [queue, head] = elsewhere_;
+        auto at = queue.size();
+        queue.push_back({t, amount});
+        for (; at > head && queue[at - 1].time > t; --at)
+            std::swap(queue[at - 1], queue[at]);
     }
 
 private:
@@ -56,21 +68,26 @@ private:
         const release* first = nullptr;
         for (const auto& l : lanes_)
             if (l.head < l.queue.size() && (!first || l.queue[l.head].time < first->time)) first = &l.queue[l.head];
-        return first;
+        if (!uses_elsewhere_) return first;
+        const auto& [queue, head] = elsewhere_;
+        return head < queue.size() && (!first || queue[head].time < first->time) ? &queue[head] : first;
     }
     constexpr void take(const release& r) {
+        level_ -= r.amount;
         for (auto& l : lanes_)
             if (l.head < l.queue.size() && &l.queue[l.head] == &r) {
-                level_ -= r.amount;
                 ++l.head;
                 return;
             }
+        ++elsewhere_.head;
     }
 
     memory_size limit_ = memory_size::unlimited();
     memory_size level_{};
     duration last_{};
-    lane lanes_[2]{};
+    lane lanes_[2]{}; // computations and transfers of the rank
+    bool uses_elsewhere_ = false;
+    lane elsewhere_{};
 };
 
 /// The compute lanes, copy engines, host links and memories of all ranks while operations are placed one after the
@@ -119,6 +136,11 @@ public:
         if (effect.released_at_end > memory_size{}) device.promise(lane, effect.released_at_end, end);
         if (effect.host_acquired_at_start > memory_size{}) host.acquire(effect.host_acquired_at_start, start);
         if (effect.host_released_at_end > memory_size{}) host.promise(lane, effect.host_released_at_end, end);
+    }
+
+    /// Announces that an operation frees `amount` of what other operations took on rank `r`.
+    constexpr void release(rank r, memory_size amount, duration end) {
+        device_[r.position()].promise_from_elsewhere(amount, end);
     }
 
 private:

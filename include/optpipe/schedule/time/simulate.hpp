@@ -25,7 +25,7 @@ namespace optpipe {
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
-        : problem_{&p}, number_{p.graph}, ends_(number_.size(), duration::unlimited()), cell_{p.graph},
+        : problem_{&p}, is_simple_{p.is_simple()}, number_{p.graph}, ends_(number_.size(), duration::unlimited()), cell_{p.graph},
           storage_(cell_.size(), storage_index{}), resources_{p, t} {
         result_.graph = p.graph;
         result_.operations.reserve(most_operations_per_cell * p.graph.cells());
@@ -72,10 +72,10 @@ public:
         return op;
     }
     /// The inputs of an operation. An I as an input stands for either backward of the next stage.
-    [[nodiscard]] constexpr bounded_vector<operation, 2> inputs_of(const operation& op) const {
-        bounded_vector<operation, 2> inputs;
-        for_each_input(problem_->graph.stages(), op, way_of(op), [&](const operation& before) {
-            const bool other = before.stage != op.stage && is_gradient(before.kind);
+    [[nodiscard]] constexpr std::vector<operation> inputs_of(const operation& op) const {
+        std::vector<operation> inputs;
+        for_each_dependency(*problem_, op, way_of(op), [&](const operation& before, duration) {
+            const bool other = is_gradient(before.kind) && op.kind != operation_kind::backward_weight;
             inputs.push_back(other ? gradient_of(before.stage, before.microbatch) : before);
         });
         return inputs;
@@ -94,8 +94,9 @@ public:
         if (way.is_offloaded) lack(offload_of(s, m));
         if (way.is_offloaded) lack(reload_of(s, m));
         if (way.is_recomputed) lack(recompute_of(s, m));
-        lack(gradient_of(s, m));
-        if (done(backward_input(s, m))) lack(backward_weight(s, m));
+        const auto gradients = problem_->costs[s].gradients;
+        if (gradients != gradient_kind::none) lack(gradient_of(s, m));
+        if (gradients == gradient_kind::full && done(backward_input(s, m))) lack(backward_weight(s, m));
         return missing;
     }
     [[nodiscard]] constexpr const basic_schedule<Graph>& result() const& { return result_; }
@@ -108,9 +109,10 @@ private:
         return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
     }
 
-    /// The backward that has been placed for a stage and microbatch; a full one if none has been.
+    /// The backward that has been placed for a stage and microbatch; a full one, if there is one, if none has been.
     constexpr operation gradient_of(stage s, microbatch m) const {
-        return done(backward_input(s, m)) ? backward_input(s, m) : backward(s, m);
+        const bool is_input_alone = problem_->costs[s].gradients == gradient_kind::input;
+        return is_input_alone || done(backward_input(s, m)) ? backward_input(s, m) : backward(s, m);
     }
     constexpr bool is_there(const operation& op) const {
         return is_gradient(op.kind) ? !gradient_end(op.stage, op.microbatch).is_unlimited() : done(op);
@@ -124,7 +126,7 @@ private:
     /// isn't possible any more: a second gradient.
     constexpr duration ready_time(const operation& op) const {
         if (is_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
-        if (op.kind == operation_kind::backward_input && !problem_->split_backward) return duration::unlimited();
+        if (op.kind == operation_kind::backward_input && !may_split(*problem_, op.stage)) return duration::unlimited();
         return input_time(
             *problem_, op, [this](const operation& before) { return ends_[number_(before)]; },
             waits_for_stash(op.kind) ? way_of(op) : stash_way{});
@@ -135,10 +137,14 @@ private:
         ends_[number_(op)] = end;
         if (op.kind == operation_kind::forward) storage_[cell_(op)] = op.storage;
         resources_.occupy(op.kind, r, effect, start, end);
+        if (!is_simple_)
+            for_each_release_of_others(*problem_, op,
+                                       [&](rank of, memory_size amount) { resources_.release(of, amount, end); });
         result_.operations.push_back({op, start, end});
     }
 
     const basic_problem<Graph>* problem_;
+    bool is_simple_;
     operation_numbering<Graph> number_;
     std::vector<duration> ends_;
     cell_numbering cell_;
@@ -162,6 +168,7 @@ memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, me
         level[r] += device ? effect.acquired_at_start : effect.host_acquired_at_start;
         peak[r] = std::max(peak[r], level[r]);
         level[r] -= device ? effect.released_at_end : effect.host_released_at_end;
+        if (device) for_each_release_of_others(p, op, [&](rank of, memory_size amount) { level[of] -= amount; });
     };
     for (const auto& op : given.operations) {
         const bool is_two = is_two_operations(p, op);
@@ -194,7 +201,7 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
                               std::size_t position) {
     const rank r = p.rank_of(op.stage);
     const auto name = spelling(op);
-    if (op.kind == operation_kind::backward_input && !p.split_backward)
+    if (op.kind == operation_kind::backward_input && !may_split(p, op.stage))
         return not_executable({name, " (rank ", r.value(), "): only B may be used, split_backward is false"}, position,
                               r);
     const auto other = so_far.reason_against(op);
@@ -284,7 +291,7 @@ template <pipeline_graph Graph>
     using obstacle = typename placer<Graph>::obstacle;
     placer<Graph> place{p};
     std::size_t begun = 0;
-    std::size_t finished = 0;
+    std::size_t finished = 0; // pairs of a stage and a microbatch
     for (std::size_t i = 0; i < sequence.operations.size(); ++i) {
         const auto& op = sequence.operations[i];
         switch (place.place(op)) {
@@ -302,7 +309,7 @@ template <pipeline_graph Graph>
         case obstacle::host_memory: return detail::memory_refusal(p, sequence, memory_kind::host);
         }
         begun += op.kind == operation_kind::forward ? 1 : 0;
-        if (is_weight_gradient(op.kind)) ++finished;
+        if (is_last_computation(p, op)) ++finished;
     }
     const auto all = p.graph.cells();
     if (begun != all || finished != all) return detail::incomplete(p, place, sequence.operations.size());
@@ -310,7 +317,8 @@ template <pipeline_graph Graph>
 }
 
 /// Starts the forwards before each rank's first backward as late as everything after them allows, and changes nothing
-/// else; without backwards, the last operation of each rank stays in place. A rank that starts later is engaged for a
+/// else; without backwards, the last operation of each rank stays in place, and so does a forward whose end frees what
+/// an edge holds. A rank that starts later is engaged for a
 /// shorter time, and holds its stashes for less time (PipeOffload does the same before it places transfers).
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
@@ -346,8 +354,12 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
         for (const auto after : {operation_kind::offload, operation_kind::recompute, operation_kind::backward_input,
                                  operation_kind::backward})
             latest_end = std::min(latest_end, start_of[number({at, after, m})]);
-        if (!p.is_last(at))
-            latest_end = std::min(latest_end, start_of[number(forward(at.next(), m))] - p.hop(at, at.next()));
+        for_each_consumer(p, timed.op, [&](const operation& after, duration delay) {
+            latest_end = std::min(latest_end, start_of[number(after)] - delay);
+            if (is_gradient(after.kind))
+                latest_end = std::min(latest_end, start_of[number(sibling(after, operation_kind::backward))] - delay);
+        });
+        for_each_release_of_others(p, timed.op, [&](rank, memory_size) { latest_end = timed.end; });
         const auto length = timed.end - timed.start;
         if (latest_end > timed.end) {
             timed.start = latest_end - length;

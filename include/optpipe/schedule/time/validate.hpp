@@ -31,6 +31,9 @@ enum class broken_rule {
     wrong_backward,
     split_forbidden,
     full_forbidden,
+    frozen_weights,
+    frozen,
+    group_order,
     storage_not_followed,
     too_early,
     compute_overlap,
@@ -72,10 +75,8 @@ public:
         for (const rank r : p_.graph.all_ranks())
             check_compute_lane(own[r]);
         check_transfer_lanes();
-        for (const rank r : p_.graph.all_ranks()) {
-            check_memory(r, own[r], memory_kind::device, p_.memory_limit[r]);
-            check_memory(r, own[r], memory_kind::host, p_.host_memory_limit[r]);
-        }
+        check_memory(own, memory_kind::device, p_.memory_limit);
+        check_memory(own, memory_kind::host, p_.host_memory_limit);
     }
 
 private:
@@ -115,6 +116,7 @@ private:
                 sound = false;
                 continue;
             }
+            if (!op_is_of_its_stage(op)) continue; // `check_backward` reports it
             if (is_transfer(op.kind) && !stored(op).offloads()) {
                 report(broken_rule::cannot_offload, op);
                 continue;
@@ -131,6 +133,11 @@ private:
         return sound;
     }
 
+    constexpr bool op_is_of_its_stage(const operation& op) const {
+        const auto gradients = p_.costs[op.stage].gradients;
+        if (op.kind == operation_kind::backward_input) return gradients != gradient_kind::none;
+        return !is_weight_gradient(op.kind) || gradients == gradient_kind::full;
+    }
     constexpr const storage_option& stored(const operation& op) const { return p_.storage[op.stage][op.storage]; }
 
     /// Rules 5 and 6: the operations that a storage option requires exist. Other operations were excluded before.
@@ -157,14 +164,10 @@ private:
         const auto any = forward(s, m);
         if (!f) report(broken_rule::missing_forward, any);
         if (f) check_storage(*f);
-        if ((b != nullptr) == (i != nullptr) || (i != nullptr) != (w != nullptr))
-            report(broken_rule::wrong_backward, any);
-        if (!p_.split_backward && !b) report(broken_rule::split_forbidden, any);
-        if (!p_.full_backward && b) report(broken_rule::full_forbidden, any);
-
+        check_backward(s, m, i, w, b);
         const auto* g = gradient(s, m);
-        if (!p_.is_first(s)) after(f, find(s.previous(), operation_kind::forward, m), p_.hop(s.previous(), s));
-        if (!p_.is_last(s)) after(g, gradient(s.next(), m), p_.hop(s.next(), s));
+        check_edges(s, m, f, g);
+        if (!p_.is_simple()) check_slice_and_group(s, m, f, g);
         after(g, f);
         after(w, i);
         after(out, f);
@@ -173,6 +176,57 @@ private:
         after(again, f);
         after(again, in);
         after(g, again);
+    }
+    /// Rule 1.
+    constexpr void check_backward(stage s, microbatch m, const timed_operation* i, const timed_operation* w,
+                                  const timed_operation* b) {
+        const auto any = forward(s, m);
+        switch (p_.costs[s].gradients) {
+        case gradient_kind::none:
+            if (i || w || b) report(broken_rule::frozen, any);
+            return;
+        case gradient_kind::input:
+            if (!i || w || b) report(broken_rule::frozen_weights, any);
+            return;
+        case gradient_kind::full: break;
+        }
+        if ((b != nullptr) == (i != nullptr) || (i != nullptr) != (w != nullptr))
+            report(broken_rule::wrong_backward, any);
+        if (!p_.split_backward && !b) report(broken_rule::split_forbidden, any);
+        if (!p_.full_backward && b) report(broken_rule::full_forbidden, any);
+    }
+    /// Rules 2 and 3 along the edges that leave a stage.
+    constexpr void check_edges(stage s, microbatch m, const timed_operation* f, const timed_operation* g) {
+        p_.graph.for_each_edge_out_of(s, [&](const edge& e) {
+            const double size = e.size * p_.microbatches.factors(s, m).message;
+            after(find(e.to, operation_kind::forward, m), f, size * p_.hop(s, e.to));
+            if (p_.costs[e.to].gradients != gradient_kind::none) after(g, gradient(e.to, m), size * p_.hop(e.to, s));
+        });
+    }
+    /// Rules 2 and 3 between the slices of a sequence, and within a group.
+    constexpr void check_slice_and_group(stage s, microbatch m, const timed_operation* f, const timed_operation* g) {
+        if (const auto before = p_.microbatches.slice_before(m)) {
+            after(f, find(s, operation_kind::forward, *before));
+            after(gradient(s, *before), g);
+        }
+        p_.groups.for_each_member(
+            s, [&](stage member, duration delay) { after(g, find(member, operation_kind::forward, m), delay); });
+        if (!p_.groups.has(s) || m.position() + 1 >= p_.graph.microbatches() || !f) return;
+        // The order of a group's forwards: compared between this stage and the others, microbatch by microbatch.
+        p_.groups.for_each_member(s, [&](stage member, duration) {
+            if (!(s < member)) return;
+            for (microbatch other = m.next(); other.position() < p_.graph.microbatches(); ++other)
+                check_group_order(s, member, m, other);
+        });
+    }
+    constexpr void check_group_order(stage a, stage b, microbatch m, microbatch other) {
+        const auto* first = find(a, operation_kind::forward, m);
+        const auto* second = find(a, operation_kind::forward, other);
+        const auto* there = find(b, operation_kind::forward, m);
+        const auto* there_too = find(b, operation_kind::forward, other);
+        if (!first || !second || !there || !there_too) return;
+        if ((first->start <= second->start) != (there->start <= there_too->start))
+            report(broken_rule::group_order, there->op, 0.0, 0.0, there_too->op);
     }
     constexpr void after(const timed_operation* later, const timed_operation* earlier, duration lag = {}) {
         if (!later || !earlier || later->start >= earlier->end + lag - slack_) return;
@@ -231,11 +285,21 @@ private:
         });
     }
 
-    constexpr void check_memory(rank r, const std::vector<timed_operation>& own, memory_kind which, memory_size limit) {
-        if (limit.is_unlimited()) return;
-        const auto curve = curve_of(p_, own, which, slack_);
+    template <class Limits>
+    constexpr void check_memory(const per_rank<std::vector<timed_operation>>& own, memory_kind which,
+                                const Limits& limits) {
+        bool any_limit = false;
+        for (const auto limit : limits)
+            any_limit = any_limit || !limit.is_unlimited();
+        if (!any_limit) return;
+        const auto curves = curves_of(p_, s_, which, slack_);
+        for (const rank r : p_.graph.all_ranks())
+            check_memory(r, own[r], curves[r], which, limits[r]);
+    }
+    constexpr void check_memory(rank r, const std::vector<timed_operation>& own, const std::vector<memory_point>& curve,
+                                memory_kind which, memory_size limit) {
         const auto peak = peak_of(curve);
-        if (peak <= limit + memory_slack_) return;
+        if (limit.is_unlimited() || peak <= limit + memory_slack_) return;
         const auto at =
             std::find_if(curve.begin(), curve.end(), [&](const memory_point& m) { return m.level == peak; })->time;
         const bool device = which == memory_kind::device;
@@ -330,6 +394,10 @@ OPTPIPE_INLINE std::string describe(const fault& f) {
     case broken_rule::wrong_backward: return cell + ": needs either B, or I and W";
     case broken_rule::split_forbidden: return cell + ": only B may be used, split_backward is false";
     case broken_rule::full_forbidden: return cell + ": B may not be used, full_backward is false";
+    case broken_rule::frozen_weights: return cell + ": its weights are frozen, so it needs one I alone";
+    case broken_rule::frozen: return cell + ": it computes no gradients, so it has no I, W or B";
+    case broken_rule::group_order:
+        return op + " and " + to_string(f.other) + " run in another order than on other stages of the group";
     case broken_rule::storage_not_followed: return op + " is missing: its storage option asks for it";
     case broken_rule::too_early:
         return op + " starts at " + is + ", before " + to_string(f.other) + "'s end " + needed +

@@ -1,0 +1,108 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/extent.hpp"
+#include "optpipe/core/index.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace optpipe {
+
+/// Factors on the costs of one microbatch on one stage, all above 0.
+struct cost_factors {
+    double forward = 1.0;         ///< on F and on recomputation, of either kind
+    double backward_input = 1.0;  ///< on I
+    double backward_weight = 1.0; ///< on W
+    double memory = 1.0;          ///< on everything held, and on the size and duration of transfers
+    double message = 1.0;         ///< on the time of what the stage sends forward, and of its gradient
+    friend constexpr bool operator==(const cost_factors&, const cost_factors&) = default;
+};
+
+/// A factor of 1 on everything.
+inline constexpr cost_factors usual_factors{};
+
+/// How the microbatches of a step differ: their factors, and which of them are slices of one sequence. By default all
+/// are equal, and each is a sequence of its own; nothing is then stored.
+template <auto Stages, auto Microbatches> class basic_microbatch_list {
+public:
+    constexpr basic_microbatch_list() = default;
+
+    /// Whether all microbatches have the same costs, and none is a slice.
+    [[nodiscard]] constexpr bool are_equal() const { return are_equal_; }
+
+    [[nodiscard]] constexpr const cost_factors& factors(stage s, microbatch m) const {
+        if (are_equal_ || factors_.empty()) return usual_factors;
+        return factors_[is_by_stage_ ? s.position() * count_ + m.position() : m.position()];
+    }
+    /// Gives each microbatch factors for all stages. `list[m]` are those of microbatch m.
+    template <class List> constexpr void set_factors(const List& list) {
+        is_by_stage_ = false;
+        take_factors(list, list.size());
+    }
+    /// Gives each stage and microbatch factors: `list[s * microbatches + m]`.
+    template <class List> constexpr void set_factors_by_stage(const List& list, std::size_t microbatches) {
+        is_by_stage_ = true;
+        take_factors(list, microbatches);
+    }
+
+    /// Makes microbatches with the same number slices of one sequence, in order: `list[m]` is the number of microbatch
+    /// m. Contract: slices of one sequence follow one another.
+    template <class List> constexpr void set_sequences(const List& list) {
+        sequence_.clear();
+        bool any = false;
+        for (std::size_t m = 0; m < list.size(); ++m) {
+            const bool continues = m > 0 && list[m] == list[m - 1];
+            any = any || continues;
+            const auto number = m == 0 ? std::uint32_t{0} : sequence_[m - 1] + (continues ? 0U : 1U);
+            sequence_.push_back(number);
+        }
+        if (!any) sequence_.clear();
+        are_equal_ = factors_.empty() && sequence_.empty();
+    }
+    /// The slice before `m` in its sequence.
+    [[nodiscard]] constexpr std::optional<microbatch> slice_before(microbatch m) const {
+        if (m.position() == 0 || sequence_.empty()) return std::nullopt;
+        return sequence_[m.position()] == sequence_[m.position() - 1] ? std::optional{m.previous()} : std::nullopt;
+    }
+    /// The slice after `m` in its sequence.
+    [[nodiscard]] constexpr std::optional<microbatch> slice_after(microbatch m) const {
+        if (m.position() + 1 >= sequence_.size()) return std::nullopt;
+        return sequence_[m.position()] == sequence_[m.position() + 1] ? std::optional{m.next()} : std::nullopt;
+    }
+    /// Whether `m` is one of several slices.
+    [[nodiscard]] constexpr bool is_slice(microbatch m) const { return slice_before(m) || slice_after(m); }
+    [[nodiscard]] constexpr bool has_slices() const { return !sequence_.empty(); }
+    [[nodiscard]] constexpr bool has_factors() const { return !factors_.empty(); }
+    [[nodiscard]] constexpr bool is_by_stage() const { return is_by_stage_; }
+
+    friend bool operator==(const basic_microbatch_list&, const basic_microbatch_list&) = default;
+
+private:
+    template <class List> constexpr void take_factors(const List& list, std::size_t microbatches) {
+        count_ = microbatches;
+        factors_.clear();
+        bool usual = true;
+        for (const cost_factors& each : list) {
+            factors_.push_back(each);
+            usual = usual && each == usual_factors;
+        }
+        if (usual) factors_.clear();
+        if (usual) is_by_stage_ = false;
+        are_equal_ = factors_.empty() && sequence_.empty();
+    }
+
+    bool are_equal_ = true;
+    bool is_by_stage_ = false;
+    std::size_t count_ = 0;
+    /// Empty, one per microbatch, or one per stage and microbatch.
+    bounded_vector<cost_factors, extent_product(std::size_t{Stages}, std::size_t{Microbatches})> factors_{};
+    /// The number of each microbatch's sequence, from 0 on in order; empty if none has several slices.
+    bounded_vector<std::uint32_t, std::size_t{Microbatches}> sequence_{};
+};
+template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic>
+using microbatch_list = basic_microbatch_list<named_extent<Stages>(), named_extent<Microbatches>()>;
+
+} // namespace optpipe

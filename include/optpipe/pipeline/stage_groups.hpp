@@ -1,0 +1,60 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/extent.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace optpipe {
+
+/// Groups of stages that hold shards of one layer, such as an output layer with its vocabulary split over ranks: a
+/// gradient of one of them waits for F of all. A stage is in one group at most. Nothing is stored without groups.
+template <auto Stages> class basic_stage_groups {
+public:
+    constexpr basic_stage_groups() = default;
+
+    [[nodiscard]] constexpr bool empty() const { return count_ == 0; }
+    /// Number of groups.
+    [[nodiscard]] constexpr std::size_t size() const { return count_; }
+    /// Makes a group of `list`, stages of a pipeline of `stages` stages: their gradients start no earlier than `delay`
+    /// after the end of the last F of the same microbatch in the group. Contract: none of them is in a group.
+    template <class List> constexpr void add(const List& list, duration delay, std::size_t stages) {
+        of_stage_.resize(stages);
+        ++count_;
+        for (const stage s : list) {
+            OPTPIPE_EXPECT(s.position() < stages, "stage_groups: no such stage");
+            OPTPIPE_EXPECT(of_stage_[s.position()].group == 0, "stage_groups: the stage is in a group already");
+            of_stage_[s.position()] = {count_, delay};
+        }
+    }
+    [[nodiscard]] constexpr bool has(stage s) const {
+        return s.position() < of_stage_.size() && of_stage_[s.position()].group != 0;
+    }
+    /// Whether both stages are in the same group.
+    [[nodiscard]] constexpr bool together(stage a, stage b) const {
+        return has(a) && has(b) && of_stage_[a.position()].group == of_stage_[b.position()].group;
+    }
+    /// Calls `visit(member, delay)` for all stages of the group of `s`, `s` included.
+    template <class Visit> constexpr void for_each_member(stage s, const Visit& visit) const {
+        if (!has(s)) return;
+        for (std::size_t i = 0; i < of_stage_.size(); ++i)
+            if (together(s, stage{i})) visit(stage{i}, of_stage_[i].delay);
+    }
+    friend bool operator==(const basic_stage_groups&, const basic_stage_groups&) = default;
+
+private:
+    struct place {
+        std::uint32_t group = 0; // from 1 on; 0: none
+        duration delay{};
+        friend constexpr bool operator==(const place&, const place&) = default;
+    };
+    std::uint32_t count_ = 0;
+    bounded_vector<place, std::size_t{Stages}> of_stage_{};
+};
+template <std::size_t Stages = dynamic> using stage_groups = basic_stage_groups<named_extent<Stages>()>;
+
+} // namespace optpipe
