@@ -22,6 +22,7 @@ public:
     static constexpr std::size_t rank_extent = Ranks;
     static constexpr std::size_t microbatch_extent = Microbatches;
     static constexpr std::size_t stage_extent = Placement::stage_extent(Ranks);
+    static constexpr bool is_always_chain = std::same_as<Edges, edges::chain>;
     static constexpr bool is_static = Ranks != dynamic && Microbatches != dynamic && stage_extent != dynamic;
 
     constexpr basic_graph() = default;

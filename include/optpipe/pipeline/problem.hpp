@@ -280,7 +280,9 @@ template <pipeline_graph Graph> struct basic_problem {
     }
     /// Whether stages form a chain without groups, some of which may be frozen, and all microbatches are equal.
     [[nodiscard]] constexpr bool is_simple() const {
-        return graph.is_chain() && microbatches.are_equal() && groups.empty();
+        if constexpr (!Graph::is_always_chain)
+            if (!graph.is_chain()) return false;
+        return microbatches.are_equal() && groups.empty();
     }
     /// The most time that one of the stage's storage options takes, transfers included.
     [[nodiscard]] constexpr duration longest_storage(stage s) const {
