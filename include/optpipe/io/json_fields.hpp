@@ -159,14 +159,17 @@ public:
         refuse_type(*found_, place(name), "true or false", *value);
         return fallback;
     }
-    /// Returns the first of the two choices if the field is missing.
-    template <class Choice>
-    [[nodiscard]] Choice choice(const char* name, const std::array<std::pair<const char*, Choice>, 2>& choices) const {
+    /// Returns the first of the choices if the field is missing.
+    template <class Choice, std::size_t Count = 2>
+    [[nodiscard]] Choice choice(const char* name,
+                                const std::array<std::pair<const char*, Choice>, Count>& choices) const {
         const auto* value = find(name);
         if (!value) return choices[0].second;
         for (const auto& [text, chosen] : choices)
             if (*value == text) return chosen;
-        const auto wanted = std::string{"\""} + choices[0].first + "\" or \"" + choices[1].first + "\"";
+        std::string wanted;
+        for (std::size_t i = 0; i < Count; ++i)
+            wanted += (i == 0 ? "\"" : i + 1 < Count ? ", \"" : " or \"") + std::string{choices[i].first} + "\"";
         refuse_type(*found_, place(name), wanted.c_str(), *value);
         return choices[0].second;
     }

@@ -14,7 +14,8 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 
 } // namespace detail
 
-/// Reads `optpipe.problem/2`, and `optpipe.problem/1`, which is the same without storage options. Throws `input_error`
+/// Reads `optpipe.problem/3`, /2, which is the same without graphs, frozen stages and microbatches that differ, and /1,
+/// which has no storage options either. Throws `input_error`
 /// with everything that is wrong with the text: each violation with its field, or with the line and column where the
 /// text stops being JSON. A problem without a name gets the name of its source. Without units, times are in ms and
 /// sizes in GB.
@@ -29,6 +30,7 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 #include "optpipe/core/error.hpp"
 #include "optpipe/io/file.hpp"
 #include "optpipe/io/json_fields.hpp"
+#include "optpipe/io/json_graph.hpp"
 #include "optpipe/io/json_tree.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
@@ -54,7 +56,7 @@ inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;
 struct problem_parts {
     std::optional<std::size_t> ranks;
     std::optional<std::size_t> microbatches;
-    bool has_storage_options = false; // whether the format has them
+    std::size_t version = 1; // of the format
     std::vector<stage_costs> costs;
     std::vector<storage_list<false>> storage;
     std::vector<std::optional<std::size_t>> rank_of;
@@ -112,26 +114,44 @@ inline storage_list<false> read_storage(const fields& at, const stage_costs& cos
 /// Reads the costs of a stage or layer.
 inline stage_costs read_costs(const fields& at, violation_list& found) {
     stage_costs c;
+    if (at.find("backward"))
+        c.gradients = at.choice<gradient_kind, 3>("backward", {{{"full", gradient_kind::full},
+                                                             {"input", gradient_kind::input},
+                                                             {"none", gradient_kind::none}}});
+    const bool is_full = c.gradients == gradient_kind::full;
+    const bool has_input = c.gradients != gradient_kind::none;
     c.forward = duration{at.number("forward", 1.0)};
-    c.backward_input = duration{at.number("backward_input", 1.0)};
-    c.backward_weight = duration{at.number("backward_weight", 1.0)};
+    c.backward_input =
+        duration{has_input ? at.number("backward_input", 1.0) : at.number_if_any("backward_input").value_or(0.0)};
+    c.backward_weight =
+        duration{is_full ? at.number("backward_weight", 1.0) : at.number_if_any("backward_weight").value_or(0.0)};
     c.activation = memory_size{at.number("activation", 0.0)};
-    c.weight_stash = memory_size{at.number_or("weight_stash", 0.5 * c.activation.value())};
+    c.weight_stash = memory_size{at.number_if_any("weight_stash").value_or(is_full ? 0.5 * c.activation.value() : 0.0)};
+    c.kv = memory_size{at.number_if_any("kv").value_or(0.0)};
     c.transfer = read_transfer_times(at, found);
     return c;
 }
 
-inline stage_costs read_stage(const fields& at, bool has_storage_options, storage_list<false>& options,
+inline stage_costs read_stage(const fields& at, std::size_t version, storage_list<false>& options,
                               violation_list& found) {
-    if (has_storage_options)
+    constexpr auto later = "belongs to optpipe.problem/3";
+    if (version >= 3)
         at.refuse_unknown({"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
-                           "offload", "reload", "storage"});
+                           "offload", "reload", "storage", "backward", "kv"});
+    else if (version == 2)
+        at.refuse_unknown({"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
+                           "offload", "reload", "storage"},
+                          {{"backward", later}, {"kv", later}});
     else
         at.refuse_unknown(
             {"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash", "offload", "reload"},
-            {{"storage", "storage options belong to optpipe.problem/2"}});
+            {{"storage", "storage options belong to optpipe.problem/2"}, {"backward", later}, {"kv", later}});
     const auto c = read_costs(at, found);
-    options = has_storage_options ? read_storage(at, c, found) : described_storage(c);
+    options = version >= 2 ? read_storage(at, c, found) : described_storage(c);
+    if (c.gradients == gradient_kind::none)
+        for (const char* name : {"storage", "offload", "reload"})
+            if (const auto* given = at.find(name); given && !given->is_null())
+                found.add(at.place(name), "is not for a stage with backward \"none\"");
     return c;
 }
 
@@ -154,7 +174,7 @@ inline void read_stages(const fields& top, problem_parts& parts, violation_list&
         }
         const fields at{(*list)[s], place + ".", found};
         parts.storage.emplace_back();
-        parts.costs.push_back(read_stage(at, parts.has_storage_options, parts.storage.back(), found));
+        parts.costs.push_back(read_stage(at, parts.version, parts.storage.back(), found));
         parts.rank_of.push_back(at.count("rank", std::numeric_limits<std::uint32_t>::max()));
     }
 }
@@ -253,7 +273,7 @@ inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, viol
 }
 
 /// The graph, if the parts define one that is small enough.
-inline std::optional<any_graph> read_graph(const problem_parts& parts, violation_list& found) {
+inline std::optional<any_graph> read_graph(const fields& top, const problem_parts& parts, violation_list& found) {
     const bool placed = std::all_of(parts.rank_of.begin(), parts.rank_of.end(), [](auto r) { return r.has_value(); });
     if (!parts.ranks || !parts.microbatches || !placed || parts.costs.empty()) return std::nullopt;
     if (*parts.microbatches > most_stage_microbatches / parts.costs.size()) {
@@ -263,7 +283,8 @@ inline std::optional<any_graph> read_graph(const problem_parts& parts, violation
     per_stage<rank> ranks(parts.costs.size());
     for (const stage s : ranks.indices())
         ranks[s] = rank{*parts.rank_of[s.position()]};
-    return any_graph{*parts.ranks, *parts.microbatches, placement::map<>{std::move(ranks)}};
+    return any_graph{*parts.ranks, *parts.microbatches, placement::map<>{std::move(ranks)},
+                     read_edges(top, parts.costs.size(), found)};
 }
 
 /// Reads the fields about ranks: messages, host links, limits.
@@ -286,23 +307,44 @@ inline void read_rest(const fields& top, const std::string& default_name, proble
     p.memory_unit = top.string_or("memory_unit", "GB");
 }
 
+inline void refuse_unknown_of_problem(const fields& top, std::size_t version) {
+    constexpr auto later = "belongs to optpipe.problem/3";
+    if (version >= 3)
+        top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "stages",
+                            "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer",
+                            "objective", "edges", "groups"},
+                           {{"overlaps", "pairs of a forward and a backward can't be planned yet"}});
+    else
+        top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "stages",
+                            "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer",
+                            "objective"},
+                           {{"edges", later}, {"groups", later}, {"overlaps", later}});
+}
+
+/// The list `microbatches`; null if the field isn't a list.
+inline const json* listed_microbatches(const fields& top, violation_list& found) {
+    const auto* value = top.find("microbatches");
+    if (!value || !value->is_array()) return nullptr;
+    if (value->empty()) found.add("microbatches", "must hold at least one microbatch");
+    return value;
+}
+
 /// Reads the problem. It may be used only if no violation was found.
 inline problem read_problem_tree(const json& root, const std::string& default_name, violation_list& found) {
     if (!root.is_object()) return refuse_type(found, "", "an object", root), problem{};
     const fields top{root, "", found};
-    const auto version = format_version(top, "optpipe.problem/", 2, found);
+    const auto version = format_version(top, "optpipe.problem/", 3, found);
     if (version == 0) return {};
-    top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "stages",
-                        "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer",
-                        "objective"});
+    refuse_unknown_of_problem(top, version);
     problem_parts parts;
-    parts.has_storage_options = version == 2;
+    parts.version = version;
     parts.ranks = top.count("ranks", most_ranks);
-    parts.microbatches = top.count("microbatches", most_stage_microbatches);
+    const auto* listed = version >= 3 ? listed_microbatches(top, found) : nullptr;
+    parts.microbatches = listed ? std::optional{listed->size()} : top.count("microbatches", most_stage_microbatches);
     read_stages(top, parts, found);
     if (parts.costs.empty() && found.empty()) found.add("stages", "must hold at least one stage");
 
-    const auto graph = read_graph(parts, found);
+    const auto graph = read_graph(top, parts, found);
     problem p;
     if (graph) {
         per_stage<stage_costs> costs(parts.costs.size());
@@ -311,6 +353,8 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
         p = problem{*graph, costs};
         for (const stage s : p.storage.indices())
             p.set_storage(s, parts.storage[s.position()]);
+        if (listed) read_microbatches(*listed, p, found);
+        read_groups(top, p, found);
     }
     if (parts.ranks) read_ranks(top, *parts.ranks, p, found);
     read_rest(top, default_name, p);

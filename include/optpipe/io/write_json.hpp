@@ -9,7 +9,8 @@
 
 namespace optpipe {
 
-/// The problem as `optpipe.problem/2`, or /1 if costs describe all storage options, with one stage per line. Reads back
+/// The problem as `optpipe.problem/3`, or /2 if it is plain, or /1 if costs describe all storage options, too; with one
+/// stage per line. Reads back
 /// as the same problem, bit for bit.
 [[nodiscard]] std::string problem_to_json(const problem& p);
 
@@ -81,6 +82,15 @@ inline std::string json_storage(const storage_list<false>& options) {
     return "[\n        " + joined(texts, ",\n        ") + " ]";
 }
 
+[[nodiscard]] constexpr std::string_view spelling(gradient_kind kind) {
+    switch (kind) {
+    case gradient_kind::full: return "full";
+    case gradient_kind::input: return "input";
+    case gradient_kind::none: return "none";
+    }
+    return "?";
+}
+
 /// The costs of a stage or layer, with transfer times instead of a list of options where these say as much; `first` is
 /// a field before them.
 inline std::string json_costs(const std::string& first, const stage_costs& c, const storage_list<false>& options) {
@@ -92,7 +102,10 @@ inline std::string json_costs(const std::string& first, const stage_costs& c, co
            field("backward_weight", json_number(c.backward_weight.value())) +
            field("activation", json_number(c.activation.value())) +
            field("weight_stash", json_number(c.weight_stash.value())) +
-           (is_described_by_costs(c, options) ? json_transfer(options.back().transfer)
+           (c.gradients == gradient_kind::full ? "" : field("backward", json_quoted(spelling(c.gradients)))) +
+           (c.kv > memory_size{} ? field("kv", json_number(c.kv.value())) : "") +
+           (c.gradients == gradient_kind::none ? ""
+            : is_described_by_costs(c, options) ? json_transfer(options.back().transfer)
                                               : field("storage", json_storage(options))) +
            " }";
 }
@@ -188,6 +201,67 @@ inline std::string json_object(const json_fields& fields) {
     return "{ " + joined(lines, ",\n  ") + " }\n";
 }
 
+inline std::string json_edges(const problem& p) {
+    std::vector<std::string> texts;
+    for (const stage s : p.graph.all_stages())
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) {
+            auto text = "{ \"from\": " + std::to_string(e.from.value()) + ", \"to\": " + std::to_string(e.to.value());
+            if (e.size != 1.0) text += ", \"size\": " + json_number(e.size);
+            if (e.held > memory_size{}) text += ", \"held\": " + json_number(e.held.value());
+            texts.push_back(text + " }");
+        });
+    return texts.empty() ? "[]" : "[\n    " + joined(texts, ",\n    ") + " ]";
+}
+
+inline std::string json_groups(const problem& p) {
+    std::vector<std::string> texts;
+    for (const stage s : p.graph.all_stages()) {
+        std::vector<std::string> members;
+        duration delay{};
+        bool is_first = true;
+        p.groups.for_each_member(s, [&](stage member, duration of) {
+            is_first = is_first && !(member < s);
+            members.push_back(std::to_string(member.value()));
+            delay = of;
+        });
+        if (members.empty() || !is_first) continue;
+        texts.push_back("{ \"stages\": [" + joined(members, ", ") + "], \"delay\": " + json_number(delay.value()) +
+                        " }");
+    }
+    return "[" + joined(texts, ", ") + "]";
+}
+
+/// A factor of one microbatch: one number if it is the same for all stages.
+inline std::string json_factor(const problem& p, microbatch m, double cost_factors::*which) {
+    std::vector<std::string> by_stage;
+    for (const stage s : p.graph.all_stages())
+        by_stage.push_back(json_number(p.microbatches.factors(s, m).*which));
+    const bool is_one = std::all_of(by_stage.begin(), by_stage.end(), [&](const auto& x) { return x == by_stage[0]; });
+    return is_one ? by_stage[0] : "[" + joined(by_stage, ", ") + "]";
+}
+
+inline std::string json_microbatches(const problem& p) {
+    if (p.microbatches.are_equal()) return std::to_string(p.graph.microbatches());
+    std::vector<std::string> texts;
+    microbatch first{};
+    for (const microbatch m : p.graph.all_microbatches()) {
+        if (!p.microbatches.slice_before(m)) first = m;
+        std::vector<std::string> parts;
+        if (p.microbatches.is_slice(m)) parts.push_back("\"sequence\": " + std::to_string(first.value()));
+        const auto add = [&](const char* name, double cost_factors::*which) {
+            const auto value = json_factor(p, m, which);
+            if (value != json_number(1.0)) parts.push_back("\"" + std::string{name} + "\": " + value);
+        };
+        add("forward", &cost_factors::forward);
+        add("backward_input", &cost_factors::backward_input);
+        add("backward_weight", &cost_factors::backward_weight);
+        add("memory", &cost_factors::memory);
+        add("message", &cost_factors::message);
+        texts.push_back(parts.empty() ? "{}" : "{ " + joined(parts, ", ") + " }");
+    }
+    return "[\n    " + joined(texts, ",\n    ") + " ]";
+}
+
 /// `parts` are the stages or layers.
 inline std::string json_pipeline(const problem& p, std::string_view format, const json_fields& parts) {
     const std::string transfer = "{ \"engines\": " + std::to_string(p.transfer.engines) +
@@ -198,7 +272,7 @@ inline std::string json_pipeline(const problem& p, std::string_view format, cons
                     {"time_unit", json_quoted(p.time_unit)},
                     {"memory_unit", json_quoted(p.memory_unit)},
                     {"ranks", std::to_string(p.graph.ranks())},
-                    {"microbatches", std::to_string(p.graph.microbatches())}};
+                    {"microbatches", json_microbatches(p)}};
     all.insert(all.end(), parts.begin(), parts.end());
     all.emplace_back("split_backward", p.split_backward ? "true" : "false");
     if (!p.full_backward) all.emplace_back("full_backward", "false");
@@ -207,6 +281,8 @@ inline std::string json_pipeline(const problem& p, std::string_view format, cons
                            {"host_memory_limit", json_sizes(p.host_memory_limit)},
                            {"transfer", transfer},
                            {"objective", json_quoted(spelling(p.objective))}});
+    if (!p.graph.is_chain()) all.emplace_back("edges", json_edges(p));
+    if (!p.groups.empty()) all.emplace_back("groups", json_groups(p));
     return json_object(all);
 }
 
@@ -232,7 +308,9 @@ inline std::string json_operations(const problem& p, const schedule& s) {
 } // namespace detail
 
 OPTPIPE_INLINE std::string problem_to_json(const problem& p) {
-    const auto* format = is_described_by_costs(p) ? "optpipe.problem/1" : "optpipe.problem/2";
+    const auto* format = !is_plain(p)                 ? "optpipe.problem/3"
+                         : is_described_by_costs(p) ? "optpipe.problem/1"
+                                                    : "optpipe.problem/2";
     return detail::json_pipeline(p, format, {{"stages", detail::json_stages(p)}});
 }
 

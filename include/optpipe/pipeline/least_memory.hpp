@@ -172,6 +172,41 @@ template <pipeline_graph Graph>
     return detail::storage_choices<Graph>{p, r, most_states}.result();
 }
 
+/// A lower bound on the device memory of rank `r` for any graph and microbatches: that of one stage at work, and of what
+/// the stages before it on the same rank must then leave there. Without slices, edges that hold memory, and groups.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr memory_size least_memory_of_any(const basic_problem<Graph>& p, rank r) {
+    const auto stages = p.graph.stages();
+    std::vector<unsigned char> feeds(stages * stages, 0); // [s * stages + t]: whether t comes before s
+    memory_size most{};
+    for (const stage s : p.graph.all_stages()) {
+        auto* const before = feeds.data() + s.position() * stages;
+        p.graph.for_each_edge_into(s, [&](const edge& e) {
+            before[e.from.position()] = 1;
+            for (std::size_t t = 0; t < stages; ++t)
+                if (feeds[e.from.position() * stages + t] != 0) before[t] = 1;
+        });
+        if (p.rank_of(s) != r) continue;
+        for (const microbatch m : p.graph.all_microbatches()) {
+            auto needed = memory_size::unlimited();
+            for (const auto& option : p.storage[s])
+                needed = std::min(needed, std::max(option.held, option.restored(p.costs[s])));
+            needed = p.microbatches.factors(s, m).memory * needed;
+            for (const stage t : p.graph.all_stages()) {
+                if (before[t.position()] == 0 || p.rank_of(t) != r) continue;
+                if (p.costs[t].gradients == gradient_kind::none) continue;
+                auto left = memory_size::unlimited();
+                for (const auto& option : p.storage[t])
+                    left = std::min(left, option.left_on_device());
+                needed += p.microbatches.factors(t, m).memory * left;
+            }
+            most = std::max(most, needed);
+            if (!p.microbatches.has_factors()) break;
+        }
+    }
+    return most;
+}
+
 #if defined(OPTPIPE_COMPILED) // defined in the library
 [[nodiscard]] least_memory_result least_memory(const problem& p, rank r, std::size_t most_states = 1024);
 #endif

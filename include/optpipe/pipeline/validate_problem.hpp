@@ -113,9 +113,18 @@ template <pipeline_graph Graph> void validate_costs(const basic_problem<Graph>& 
     for (const stage s : p.graph.all_stages()) {
         const auto& c = p.costs[s];
         const auto at = s.position();
+        const auto zero_unless = [&](bool has, const char* field, double value) {
+            if (has) return numbers.positive(place("stages", at, field), value);
+            if (value != 0.0)
+                found.push_back({place("stages", at, field), "must be 0 with this backward, is " + format_number(value)});
+        };
         numbers.positive(place("stages", at, "forward"), c.forward.value());
-        numbers.positive(place("stages", at, "backward_input"), c.backward_input.value());
-        numbers.positive(place("stages", at, "backward_weight"), c.backward_weight.value());
+        zero_unless(c.gradients != gradient_kind::none, "backward_input", c.backward_input.value());
+        zero_unless(c.gradients == gradient_kind::full, "backward_weight", c.backward_weight.value());
+        if (c.gradients != gradient_kind::full && c.weight_stash != memory_size{})
+            found.push_back({place("stages", at, "weight_stash"),
+                             "must be 0 with this backward, is " + format_number(c.weight_stash)});
+        numbers.not_negative(place("stages", at, "kv"), c.kv.value());
         numbers.not_negative(place("stages", at, "activation"), c.activation.value());
         numbers.not_negative(place("stages", at, "weight_stash"), c.weight_stash.value());
         validate_storage(p, s, found);
@@ -128,6 +137,49 @@ template <pipeline_graph Graph> void validate_costs(const basic_problem<Graph>& 
         for (const rank b : p.graph.all_ranks())
             numbers.not_negative(place("p2p", a.position()) + "[" + std::to_string(b.value()) + "]",
                                  p.p2p(a, b).value());
+}
+
+template <pipeline_graph Graph> void validate_edges(const basic_problem<Graph>& p, std::vector<violation>& found) {
+    number_checks numbers{found};
+    for (const stage s : p.graph.all_stages())
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) {
+            const auto name = "edge from stage " + std::to_string(e.from.value()) + " to " + std::to_string(e.to.value());
+            numbers.not_negative(name + ".size", e.size);
+            numbers.not_negative(name + ".held", e.held.value());
+            if (p.costs[e.from].gradients != gradient_kind::none && p.costs[e.to].gradients == gradient_kind::none)
+                found.push_back({place("stages", e.to.position(), "backward"),
+                                 "is \"none\", but stage " + std::to_string(e.from.value()) +
+                                     ", which feeds it, computes gradients"});
+        });
+}
+
+template <pipeline_graph Graph>
+void validate_microbatches(const basic_problem<Graph>& p, std::vector<violation>& found) {
+    if (!p.microbatches.has_factors()) return;
+    number_checks numbers{found};
+    for (const microbatch m : p.graph.all_microbatches())
+        for (const stage s : p.graph.all_stages()) {
+            if (s.position() > 0 && !p.microbatches.is_by_stage()) break;
+            const auto& f = p.microbatches.factors(s, m);
+            const auto check = [&](const char* name, double value) {
+                auto where = place("microbatches", m.position(), name);
+                if (p.microbatches.is_by_stage()) where += "[" + std::to_string(s.value()) + "]";
+                numbers.positive(where, value);
+            };
+            check("forward", f.forward);
+            check("backward_input", f.backward_input);
+            check("backward_weight", f.backward_weight);
+            check("memory", f.memory);
+            check("message", f.message);
+        }
+}
+
+template <pipeline_graph Graph> void validate_groups(const basic_problem<Graph>& p, std::vector<violation>& found) {
+    number_checks numbers{found};
+    for (const stage s : p.graph.all_stages())
+        p.groups.for_each_member(s, [&](stage member, duration delay) {
+            if (member == s) numbers.not_negative("groups: delay of stage " + std::to_string(s.value()), delay.value());
+        });
 }
 
 template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>& p, std::vector<violation>& found) {
@@ -149,7 +201,7 @@ template <pipeline_graph Graph> void validate_fit(const basic_problem<Graph>& p,
     const auto slack = tolerance{}.at(p.memory_scale());
     for (const rank r : p.graph.all_ranks()) {
         if (p.memory_limit[r].is_unlimited()) continue;
-        const auto needed = least_memory(with_large_host, r).needed;
+        const auto needed = is_plain(p) ? least_memory(with_large_host, r).needed : least_memory_of_any(p, r);
         if (needed > p.memory_limit[r] + slack)
             found.push_back({place("memory_limit", r.position()),
                              format_number(p.memory_limit[r]) + " is below " + format_number(needed) +
@@ -207,6 +259,9 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_va
         for (const rank r : p.graph.all_ranks())
             if (!used[r]) found.push_back({"stages", "rank " + std::to_string(r.value()) + " holds no stage"});
     validate_costs(p, found);
+    validate_edges(p, found);
+    validate_groups(p, found);
+    validate_microbatches(p, found);
     validate_limits(p, found);
     return found;
 }

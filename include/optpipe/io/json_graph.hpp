@@ -1,0 +1,199 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/io/json_fields.hpp"
+#include "optpipe/io/json_tree.hpp"
+#include "optpipe/pipeline/edges.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+// What `optpipe.problem/3` adds: edges, groups, and microbatches that differ.
+namespace optpipe::detail {
+
+/// The stage that a list or an edge names; empty, with a violation, if there is none.
+inline std::optional<stage> read_stage_index(const json& value, const std::string& place, std::size_t stages,
+                                             violation_list& found) {
+    const auto index = read_count(value, place, std::numeric_limits<std::uint32_t>::max(), found);
+    if (index && *index >= stages)
+        found.add(place, "is " + std::to_string(*index) + ", there are " + std::to_string(stages) + " stages");
+    return index && *index < stages ? std::optional{stage{*index}} : std::nullopt;
+}
+
+inline std::optional<edge> read_edge(const fields& at, std::size_t stages, violation_list& found) {
+    at.refuse_unknown({"from", "to", "size", "held"});
+    const auto end = [&](const char* name) {
+        const auto* value = at.required(name);
+        return value ? read_stage_index(*value, at.place(name), stages, found) : std::nullopt;
+    };
+    const auto from = end("from");
+    const auto to = end("to");
+    const double size = at.number_if_any("size").value_or(1.0);
+    const double held = at.number_if_any("held").value_or(0.0);
+    if (!from || !to) return std::nullopt;
+    if (*from < *to) return edge{*from, *to, size, memory_size{held}};
+    found.add(at.place("to"), "is " + std::to_string(to->value()) + ", must be after from, " +
+                                  std::to_string(from->value()));
+    return std::nullopt;
+}
+
+/// The edges of the field `edges`; the chain without one, or if some can't be read.
+inline edges::any read_edges(const fields& top, std::size_t stages, violation_list& found) {
+    const auto* value = top.find("edges");
+    const auto* list = value && !value->is_null() ? top.list("edges") : nullptr;
+    if (!list) return {};
+    std::vector<edge> all;
+    std::set<std::pair<stage, stage>> pairs;
+    for (std::size_t i = 0; i < list->size(); ++i) {
+        const auto place = element_of("edges", i);
+        if (!(*list)[i].is_object()) {
+            refuse_type(found, place, "an object", (*list)[i]);
+            continue;
+        }
+        const auto each = read_edge(fields{(*list)[i], place + ".", found}, stages, found);
+        if (each && !pairs.insert({each->from, each->to}).second)
+            found.add(place, "is the second edge from stage " + std::to_string(each->from.value()) + " to stage " +
+                                 std::to_string(each->to.value()));
+        else if (each)
+            all.push_back(*each);
+    }
+    return {stages, std::move(all)};
+}
+
+inline void read_group(const fields& at, problem& p, violation_list& found) {
+    at.refuse_unknown({"stages", "delay"});
+    const auto* list = at.list("stages");
+    const auto delay = at.number_if_any("delay").value_or(0.0);
+    std::vector<stage> members;
+    for (std::size_t i = 0; list && i < list->size(); ++i) {
+        const auto place = element_of(at.place("stages"), i);
+        const auto member = read_stage_index((*list)[i], place, p.graph.stages(), found);
+        if (!member) continue;
+        const bool is_again = std::find(members.begin(), members.end(), *member) != members.end();
+        if (is_again || p.groups.has(*member))
+            found.add(place, "stage " + std::to_string(member->value()) + " is in a group already");
+        else
+            members.push_back(*member);
+    }
+    p.groups.add(members, duration{delay}, p.graph.stages());
+}
+
+inline void read_groups(const fields& top, problem& p, violation_list& found) {
+    const auto* value = top.find("groups");
+    const auto* list = value && !value->is_null() ? top.list("groups") : nullptr;
+    for (std::size_t i = 0; list && i < list->size(); ++i) {
+        const auto place = element_of("groups", i);
+        if ((*list)[i].is_object())
+            read_group(fields{(*list)[i], place + ".", found}, p, found);
+        else
+            refuse_type(found, place, "an object", (*list)[i]);
+    }
+}
+
+/// A factor that a microbatch gives to all stages, or to each.
+struct read_factor {
+    std::vector<double> by_stage{};
+    double all = 1.0;
+    [[nodiscard]] double of(std::size_t s) const { return by_stage.empty() ? all : by_stage[s]; }
+};
+
+inline read_factor read_factor_of(const fields& at, const char* name, std::size_t stages, const read_factor& otherwise,
+                                  violation_list& found) {
+    const auto* value = at.find(name);
+    if (!value || value->is_null()) return otherwise;
+    read_factor given;
+    if (!value->is_array()) {
+        given.all = read_number(*value, at.place(name), found).value_or(1.0);
+        return given;
+    }
+    if (value->size() != stages) {
+        found.add(at.place(name), "has " + std::to_string(value->size()) + " entries, there are " +
+                                      std::to_string(stages) + " stages");
+        return otherwise;
+    }
+    for (std::size_t s = 0; s < stages; ++s)
+        given.by_stage.push_back(read_number((*value)[s], element_of(at.place(name), s), found).value_or(1.0));
+    return given;
+}
+
+/// The factors of one microbatch, by stage; whether they differ between stages.
+struct read_factors {
+    std::vector<cost_factors> by_stage{};
+    bool differ = false;
+};
+
+inline read_factors read_factors_of(const fields& at, std::size_t stages, violation_list& found) {
+    const auto scale = read_factor_of(at, "scale", stages, {}, found);
+    const auto forward = read_factor_of(at, "forward", stages, scale, found);
+    const auto input = read_factor_of(at, "backward_input", stages, scale, found);
+    const auto weight = read_factor_of(at, "backward_weight", stages, scale, found);
+    const auto memory = read_factor_of(at, "memory", stages, scale, found);
+    const auto message = read_factor_of(at, "message", stages, scale, found);
+    read_factors factors;
+    for (std::size_t s = 0; s < stages; ++s)
+        factors.by_stage.push_back({forward.of(s), input.of(s), weight.of(s), memory.of(s), message.of(s)});
+    for (const auto& each : factors.by_stage)
+        factors.differ = factors.differ || !(each == factors.by_stage.front());
+    return factors;
+}
+
+/// The numbers of the microbatches' sequences, with a number of its own for each that gives none.
+inline std::vector<std::uint32_t> read_sequences(const json& list, violation_list& found) {
+    std::vector<std::uint32_t> numbers;
+    std::set<std::int64_t> seen;
+    std::optional<std::int64_t> last;
+    for (std::size_t m = 0; m < list.size(); ++m) {
+        std::optional<std::int64_t> given;
+        const auto place = element_of("microbatches", m) + ".sequence";
+        if (list[m].is_object())
+            if (const auto value = list[m].find("sequence"); value != list[m].end() && !value->is_null()) {
+                if (value->is_number_integer())
+                    given = value->get<std::int64_t>();
+                else
+                    refuse_type(found, place, "a whole number", *value);
+            }
+        const bool continues = given && last && *given == *last;
+        if (given && !continues && !seen.insert(*given).second)
+            found.add(place, "the slices of sequence " + std::to_string(*given) + " don't follow one another");
+        numbers.push_back(continues ? numbers.back() : static_cast<std::uint32_t>(m));
+        last = given;
+    }
+    return numbers;
+}
+
+/// Reads the list `microbatches`. Contract: it is a list, with one entry per microbatch of the problem.
+inline void read_microbatches(const json& list, problem& p, violation_list& found) {
+    const auto stages = p.graph.stages();
+    std::vector<read_factors> all;
+    bool differ = false;
+    for (std::size_t m = 0; m < list.size(); ++m) {
+        const auto place = element_of("microbatches", m);
+        if (!list[m].is_object()) {
+            refuse_type(found, place, "an object", list[m]);
+            return;
+        }
+        const fields at{list[m], place + ".", found};
+        at.refuse_unknown(
+            {"forward", "backward_input", "backward_weight", "memory", "message", "scale", "sequence"});
+        all.push_back(read_factors_of(at, stages, found));
+        differ = differ || all.back().differ;
+    }
+    std::vector<cost_factors> factors;
+    for (std::size_t s = 0; s < (differ ? stages : 1); ++s)
+        for (const auto& each : all)
+            factors.push_back(each.by_stage[s]);
+    if (differ)
+        p.microbatches.set_factors_by_stage(factors, list.size());
+    else
+        p.microbatches.set_factors(factors);
+    p.microbatches.set_sequences(read_sequences(list, found));
+}
+
+} // namespace optpipe::detail
