@@ -16,6 +16,7 @@ public:
     OPTPIPE_CONSTEXPR memory_ledger() = default;
     OPTPIPE_CONSTEXPR explicit memory_ledger(memory_size limit) : limit_{limit} {}
 
+    [[nodiscard]] constexpr memory_size limit() const { return limit_; }
     /// The first time from `t` on, and not before the last call of `advance`, at which `amount` fits; unlimited if the
     /// known releases never make enough room.
     [[nodiscard]] constexpr duration first_fit(memory_size amount, duration t) const {
@@ -31,6 +32,8 @@ public:
         }
         return level <= limit_ ? t : duration::unlimited();
     }
+    /// Whether `amount` fits at the time of the last call of `advance`.
+    [[nodiscard]] constexpr bool fits(memory_size amount) const { return level_ + amount <= limit_; }
     /// Tells that nothing starts before `now` any more.
     constexpr void advance(duration now) {
         now_ = now;

@@ -4,8 +4,8 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/dispatch/memory_ledger.hpp"
+#include "optpipe/schedule/dispatch/occupied_lanes.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
 #include <algorithm>
@@ -15,19 +15,11 @@
 
 namespace optpipe::detail {
 
-/// What an operation occupies, as numbers of lanes: the compute lane of its rank; or a copy engine, and a channel of
-/// its host link. Compute lanes come first, then engines, then channels.
-struct occupied_lanes {
-    std::size_t own = 0;
-    std::size_t shared = 0; ///< the same as `own` for computations
-};
-
 /// The compute lanes, copy engines, host links and memories of all ranks while operations are placed one after the
 /// other.
 template <pipeline_graph Graph> class rank_resources {
 public:
-    constexpr rank_resources(const basic_problem<Graph>& p, tolerance t)
-        : transfer_{&p.transfer}, ranks_{p.graph.ranks()}, free_(5 * ranks_) {
+    constexpr rank_resources(const basic_problem<Graph>& p, tolerance t) : lanes_{p}, free_(lanes_.size()) {
         const auto slack = t.at(p.memory_scale());
         for (const rank r : p.graph.all_ranks()) {
             device_.push_back(memory_ledger{p.memory_limit[r] + slack});
@@ -35,11 +27,7 @@ public:
         }
     }
 
-    [[nodiscard]] constexpr occupied_lanes lanes_of(operation_kind kind, rank r) const {
-        if (!is_transfer(kind)) return {r.position(), r.position()};
-        const bool inward = is_inward(kind);
-        return {ranks_ + copy_engine_of(*transfer_, r, inward), 3 * ranks_ + host_channel_of(*transfer_, r, inward)};
-    }
+    [[nodiscard]] constexpr occupied_lanes lanes_of(operation_kind kind, rank r) const { return lanes_.of(kind, r); }
 
     struct start_time {
         duration start{};
@@ -92,8 +80,7 @@ public:
     }
 
 private:
-    const transfer_rules<Graph::rank_extent>* transfer_;
-    std::size_t ranks_;
+    lane_numbering<Graph> lanes_;
     /// The end of the last operation on each lane.
     std::vector<duration> free_;
     std::vector<memory_ledger> device_{};
