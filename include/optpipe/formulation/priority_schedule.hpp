@@ -15,7 +15,7 @@ namespace optpipe::formulation {
 
 #if OPTPIPE_DEFINES(formulation)
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/construct/gap_filling.hpp"
+#include "optpipe/schedule/dispatch/gap_filling.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 

@@ -3,9 +3,9 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/modulo/pattern.hpp"
-#include "optpipe/schedule/construct/gap_filling.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
-#include "optpipe/schedule/construct/weight_filling.hpp"
+#include "optpipe/schedule/dispatch/gap_filling.hpp"
+#include "optpipe/schedule/dispatch/weight_filling.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>

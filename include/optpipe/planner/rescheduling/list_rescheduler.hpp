@@ -5,9 +5,9 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/dispatch/rank_resources.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
-#include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -28,57 +28,6 @@ struct rescheduling {
     duration noise{};
 };
 
-/// The memory of a rank while operations are placed in about the order of their starts: the memory held now, and all
-/// scheduled releases. Unlike `memory_ledger`, which is for a given order, it tells when something would fit without
-/// placing it.
-class memory_outlook {
-public:
-    explicit memory_outlook(memory_size limit = memory_size::unlimited()) : limit_{limit} {}
-
-    void clear() {
-        held_ = memory_size{};
-        now_ = duration{};
-        due_.clear();
-    }
-    void acquire(memory_size amount) { held_ += amount; }
-    void release(memory_size amount, duration when) {
-        if (amount == memory_size{}) return;
-        const auto after = [](duration t, const promise& p) { return t < p.when; };
-        due_.insert(std::upper_bound(due_.begin(), due_.end(), when, after), {when, amount});
-    }
-    /// Tells that nothing starts before `now` any more.
-    void advance(duration now) {
-        now_ = now;
-        std::size_t past = 0;
-        for (; past < due_.size() && due_[past].when <= now; ++past)
-            held_ -= due_[past].amount;
-        due_.erase(due_.begin(), due_.begin() + static_cast<std::ptrdiff_t>(past));
-    }
-    /// The first time from `t` on at which `amount` fits; unlimited if the scheduled releases don't make enough room.
-    [[nodiscard]] duration first_fit(memory_size amount, duration t) const {
-        auto level = held_ + amount;
-        t = std::max(t, now_);
-        for (const auto& next : due_) {
-            if (next.when > t) {
-                if (level <= limit_) return t;
-                t = next.when;
-            }
-            level -= next.amount;
-        }
-        return level <= limit_ ? t : duration::unlimited();
-    }
-
-private:
-    struct promise {
-        duration when{};
-        memory_size amount{};
-    };
-    memory_size limit_;
-    memory_size held_{};
-    duration now_{};
-    std::vector<promise> due_{};
-};
-
 /// List scheduling of one end of a schedule. Ranks and copy engines take any operation that is ready and has memory,
 /// the longest tail first, so weight gradients fill gaps. An operation that takes memory before anything waits for it,
 /// such as a reload, becomes ready only when it must start. The beginning is scheduled backwards in time: there an
@@ -87,13 +36,7 @@ class list_rescheduler {
 public:
     /// Schedules the beginning or the end of `given` again.
     list_rescheduler(const problem& p, const schedule& given, bool beginning)
-        : p_{p}, beginning_{beginning}, ready_(3 * p.graph.ranks()), free_(5 * p.graph.ranks()),
-          device_(p.graph.ranks()), host_(p.graph.ranks()) {
-        const auto slack = tolerance{}.at(p.memory_scale());
-        for (const rank r : p.graph.all_ranks()) {
-            device_[r] = memory_outlook{p.memory_limit[r] + slack};
-            host_[r] = memory_outlook{p.host_memory_limit[r] + slack};
-        }
+        : p_{p}, beginning_{beginning}, ready_(3 * p.graph.ranks()), resources_{p, tolerance{}} {
         add_jobs(given);
         add_dependencies();
         find_tails();
@@ -114,7 +57,7 @@ public:
                 --left;
             }
         for (auto& j : jobs_)
-            if (!j.placed && j.waits == 0) ready_[j.lane].push_back(&j);
+            if (!j.placed && j.waits == 0) ready_[j.lanes.own].push_back(&j);
         for (; left > 0; --left)
             if (stop() || !place_next()) return duration::unlimited();
         return length();
@@ -136,20 +79,12 @@ public:
     }
 
 private:
-    static constexpr std::size_t none = static_cast<std::size_t>(-1);
-
     struct job {
         operation op{};
         rank on{};
-        /// The processor of its rank, or a copy engine; for a transfer also the channel of its link. Both are indices
-        /// into `free_`.
-        std::size_t lane = 0;
-        std::size_t channel = none;
+        occupied_lanes lanes{};
         duration length{};
-        memory_size acquired{};
-        memory_size released{};
-        memory_size host_acquired{};
-        memory_size host_released{};
+        memory_effect effect{};
         /// Start in the given schedule.
         duration before{};
         /// Time from its start to the end of the step.
@@ -168,24 +103,15 @@ private:
 
     void add_jobs(const schedule& given) {
         const auto end = last_end(given);
-        const auto ranks = p_.graph.ranks();
         jobs_.reserve(given.operations.size());
         for (const auto& timed : given.operations) {
-            const auto effect = memory_effect_of(p_, timed.op);
-            job j{.op = timed.op, .on = p_.rank_of(timed.op.stage), .length = duration_of(p_, timed.op)};
-            j.lane = j.on.position();
-            if (is_transfer(timed.op.kind)) {
-                const bool inward = is_inward(timed.op.kind);
-                j.lane = ranks + copy_engine_of(p_.transfer, j.on, inward);
-                j.channel = 3 * ranks + host_channel_of(p_.transfer, j.on, inward);
-            }
-            j.acquired = effect.acquired_at_start;
-            j.released = effect.released_at_end;
-            j.host_acquired = effect.host_acquired_at_start;
-            j.host_released = effect.host_released_at_end;
+            const rank r = p_.rank_of(timed.op.stage);
+            job j{.op = timed.op, .on = r, .lanes = resources_.lanes_of(timed.op.kind, r)};
+            j.length = duration_of(p_, timed.op);
+            j.effect = memory_effect_of(p_, timed.op);
             if (beginning_) {
-                std::swap(j.acquired, j.released);
-                std::swap(j.host_acquired, j.host_released);
+                std::swap(j.effect.acquired_at_start, j.effect.released_at_end);
+                std::swap(j.effect.host_acquired_at_start, j.effect.host_released_at_end);
             }
             j.before = beginning_ ? end - timed.end : timed.start;
             jobs_.push_back(std::move(j));
@@ -282,22 +208,13 @@ private:
         }
         for (auto& lane : ready_)
             lane.clear();
-        std::fill(free_.begin(), free_.end(), duration{});
-        for (const rank r : p_.graph.all_ranks()) {
-            device_[r].clear();
-            host_[r].clear();
-        }
+        resources_.clear();
     }
     void place(job& j, duration at) {
         const auto end = at + j.length;
         j.start = at;
         j.placed = true;
-        free_[j.lane] = std::max(free_[j.lane], end);
-        if (j.channel != none) free_[j.channel] = std::max(free_[j.channel], end);
-        device_[j.on].acquire(j.acquired);
-        device_[j.on].release(j.released, end);
-        host_[j.on].acquire(j.host_acquired);
-        host_[j.on].release(j.host_released, end);
+        resources_.occupy(j.lanes, j.on, j.effect, end);
         for (const auto& [later, delay] : j.next) {
             --later->waits;
             later->available = std::max(later->available, end + delay);
@@ -305,11 +222,7 @@ private:
     }
     /// Earliest start; unlimited if memory doesn't suffice even after all scheduled releases.
     [[nodiscard]] duration earliest(const job& j) const {
-        auto at = std::max(j.available, free_[j.lane]);
-        if (j.channel != none) at = std::max(at, free_[j.channel]);
-        if (j.acquired > memory_size{}) at = device_[j.on].first_fit(j.acquired, at);
-        if (j.host_acquired > memory_size{}) at = host_[j.on].first_fit(j.host_acquired, at);
-        return at;
+        return resources_.earliest_start(j.lanes, j.on, j.effect, j.available).start;
     }
     [[nodiscard]] static bool precedes(const job& a, const job& b) {
         return a.priority != b.priority ? a.priority > b.priority : a.before < b.before;
@@ -329,14 +242,13 @@ private:
         }
         if (!lane) return false;
         auto* chosen = best_until(*lane, first);
-        device_[chosen->on].advance(first);
-        host_[chosen->on].advance(first);
+        resources_.advance(chosen->on, first);
         chosen = best_until(*lane, first + wait_ * chosen->length);
         std::erase(*lane, chosen);
         place(*chosen, earliest(*chosen));
         // A recomputation in the kept part may come before its last input.
         for (const auto& [later, delay] : chosen->next)
-            if (later->waits == 0 && !later->placed) ready_[later->lane].push_back(later);
+            if (later->waits == 0 && !later->placed) ready_[later->lanes.own].push_back(later);
         return true;
     }
     [[nodiscard]] job* best_until(const std::vector<job*>& ready, duration until) const {
@@ -363,10 +275,7 @@ private:
     std::vector<job> jobs_{};
     /// Ready operations of each rank, then of its two copy engines.
     std::vector<std::vector<job*>> ready_;
-    /// The end of the last operation placed on each of those, then on each channel of the host links.
-    std::vector<duration> free_;
-    per_rank<memory_outlook> device_;
-    per_rank<memory_outlook> host_;
+    rank_resources<any_graph> resources_;
 };
 
 } // namespace optpipe::detail

@@ -11,9 +11,9 @@
 #include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/construct/dispatch_search.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
+#include "optpipe/schedule/dispatch/dispatch_search.hpp"
 
 #include <algorithm>
 #include <array>

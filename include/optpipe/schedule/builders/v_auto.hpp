@@ -12,10 +12,10 @@
 #include "optpipe/schedule/builders/v_lanes.hpp"
 #include "optpipe/schedule/builders/v_min.hpp"
 #include "optpipe/schedule/builders/zero_bubble_v.hpp"
-#include "optpipe/schedule/construct/dispatch_search.hpp"
-#include "optpipe/schedule/construct/gap_filling.hpp"
-#include "optpipe/schedule/construct/lane_search.hpp"
-#include "optpipe/schedule/construct/weight_filling.hpp"
+#include "optpipe/schedule/dispatch/dispatch_search.hpp"
+#include "optpipe/schedule/dispatch/gap_filling.hpp"
+#include "optpipe/schedule/dispatch/lane_search.hpp"
+#include "optpipe/schedule/dispatch/weight_filling.hpp"
 
 #include <algorithm>
 #include <array>

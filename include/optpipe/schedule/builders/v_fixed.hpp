@@ -7,9 +7,9 @@
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/builders/v_lanes.hpp"
 #include "optpipe/schedule/construct/building_block.hpp"
-#include "optpipe/schedule/construct/dispatch_search.hpp"
-#include "optpipe/schedule/construct/gap_filling.hpp"
-#include "optpipe/schedule/construct/weight_filling.hpp"
+#include "optpipe/schedule/dispatch/dispatch_search.hpp"
+#include "optpipe/schedule/dispatch/gap_filling.hpp"
+#include "optpipe/schedule/dispatch/weight_filling.hpp"
 
 #include <algorithm>
 #include <cstddef>

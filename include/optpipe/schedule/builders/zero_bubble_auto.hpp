@@ -4,7 +4,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/zero_bubble_hand.hpp"
-#include "optpipe/schedule/construct/lane_builder.hpp"
+#include "optpipe/schedule/dispatch/lane_builder.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>

@@ -6,8 +6,8 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
-#include "optpipe/schedule/construct/dispatch_search.hpp"
-#include "optpipe/schedule/construct/lane_builder.hpp"
+#include "optpipe/schedule/dispatch/dispatch_search.hpp"
+#include "optpipe/schedule/dispatch/lane_builder.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -19,8 +19,8 @@ enum class forward_priority : std::uint8_t {
 
 /// Every forward once and nothing else, for evaluation and inference: a list schedule. Each rank takes the forward that
 /// can start first, ties decided by `priority`; microbatches are in FIFO order. It isn't a valid schedule of the
-/// problem, as it has no backwards; lower it with `lowering_options::forward_only`. O(S² M) for S stages and M
-/// microbatches.
+/// problem, as it has no backwards; lower it with `lowering_options::forward_only`. O(S M log R) for S
+/// stages, M microbatches and R ranks.
 [[nodiscard]] schedule forward_schedule(const problem& p, forward_priority priority = forward_priority::latest_stage);
 
 /// The problem for forwards alone: nothing is stashed, so nothing is offloaded or recomputed. Functions that measure or
@@ -35,43 +35,59 @@ enum class forward_priority : std::uint8_t {
 
 #if OPTPIPE_DEFINES(schedule)
 #include "optpipe/core/container.hpp"
-#include "optpipe/schedule/construct/lane_builder.hpp"
+#include "optpipe/schedule/dispatch/list_schedule.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <string>
+#include <utility>
 
 namespace optpipe {
 
-OPTPIPE_INLINE schedule forward_schedule(const problem& p, forward_priority priority) {
-    const auto stages = p.graph.stages();
-    schedule made{p.graph, {}};
-    per_stage<std::size_t> next(stages, 0);
-    detail::known_ends ends{p.graph};
-    per_rank<duration> free(p.graph.ranks());
-    const bool latest = priority == forward_priority::latest_stage;
-    for (std::size_t left = stages * p.graph.microbatches(); left > 0; --left) {
-        auto best = duration::unlimited();
-        stage chosen{};
-        for (const stage s : p.graph.all_stages()) {
-            if (next[s] == p.graph.microbatches()) continue;
-            const auto ready = input_time(p, forward(s, microbatch{next[s]}), ends);
-            const auto start = std::max(ready, free[p.rank_of(s)]);
-            if (start.is_unlimited() || start > best || (start == best && !latest)) continue;
-            best = start;
-            chosen = s;
-        }
-        const auto end = best + p.costs[chosen].forward;
-        const auto op = forward(chosen, microbatch{next[chosen]++});
-        made.operations.push_back({op, best, end});
-        ends.set(op, end);
-        free[p.rank_of(chosen)] = end;
+namespace detail {
+
+/// Each rank starts the first of its stages, by priority, that has an input.
+class forward_policy {
+public:
+    forward_policy(const problem& p, forward_priority priority, running_step<any_graph>& step)
+        : p_{p}, step_{step}, stages_{stages_by_rank(p.graph)}, next_(p.graph.stages(), 0), made_{p.graph, {}} {
+        if (priority == forward_priority::latest_stage)
+            for (auto& own : stages_)
+                std::reverse(own.begin(), own.end());
     }
-    return made;
+
+    void serve(rank r) {
+        if (!step_.is_free(operation_kind::forward, r)) return;
+        for (const stage s : stages_[r]) {
+            const auto op = forward(s, microbatch{next_[s]});
+            if (next_[s] == p_.graph.microbatches() || step_.arrival(op) > step_.now()) continue;
+            ++next_[s];
+            step_.start(op, r);
+            made_.operations.push_back({op, step_.now(), step_.end_of(op)});
+            return;
+        }
+    }
+    void end(const operation& /*op*/, rank /*where*/) {}
+    schedule take() && { return std::move(made_); }
+
+private:
+    const problem& p_;
+    running_step<any_graph>& step_;
+    per_rank<bounded_vector<stage, dynamic>> stages_;
+    per_stage<std::size_t> next_;
+    schedule made_;
+};
+
+} // namespace detail
+
+OPTPIPE_INLINE schedule forward_schedule(const problem& p, forward_priority priority) {
+    detail::running_step<any_graph> step{p, per_rank<memory_size>(p.graph.ranks(), memory_size::unlimited())};
+    detail::forward_policy policy{p, priority, step};
+    detail::list_schedule(step, policy);
+    return std::move(policy).take();
 }
 
 OPTPIPE_INLINE problem forward_problem(problem p) {

@@ -5,6 +5,7 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/dispatch/rank_resources.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
@@ -87,6 +88,7 @@ private:
     struct prepared {
         operation op{};
         optpipe::rank rank{};
+        detail::occupied_lanes lanes{};
         memory_effect effect{};
         std::vector<input> inputs{};
     };
@@ -118,7 +120,6 @@ private:
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/time/measure.hpp"
-#include "optpipe/schedule/time/rank_resources.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 
 #include <algorithm>
@@ -195,8 +196,10 @@ OPTPIPE_INLINE noisy_order::noisy_order(const problem& p, const order& given) : 
     const operation_numbering<any_graph> number{p.graph};
     constexpr auto none = std::numeric_limits<std::size_t>::max();
     std::vector<std::size_t> at(number.size(), none);
+    const detail::rank_resources<any_graph> resources{p, tolerance{}};
     for (const auto& op : with_storage_of_transfers(p, given).operations) {
-        prepared next{op, p.rank_of(op.stage), memory_effect_of(p, op), {}};
+        const rank r = p.rank_of(op.stage);
+        prepared next{op, r, resources.lanes_of(op.kind, r), memory_effect_of(p, op), {}};
         for_each_dependency(p, op, stash_way_of(p, op), [&](const operation& before, duration delay) {
             auto found = at[number(before)];
             if (found == none && before.kind == operation_kind::backward_input)
@@ -214,17 +217,17 @@ OPTPIPE_INLINE schedule noisy_order::run(const step_noise& noise) const {
     detail::rank_resources<any_graph> resources{p, tolerance{}};
     schedule ran{p.graph, {}};
     ran.operations.reserve(steps_.size());
-    for (const auto& [op, r, effect, inputs] : steps_) {
+    for (const auto& [op, r, lanes, effect, inputs] : steps_) {
         duration ready{};
         for (const auto& [i, delay] : inputs) {
             const auto& [before, begun, ended] = ran.operations[i];
             const bool is_far = before.stage != op.stage;
             ready = std::max(ready, is_far ? ended + noise.message(p, before, op.stage, delay) : ended + delay);
         }
-        const auto start = resources.earliest_start(op.kind, r, effect, ready).start;
+        const auto start = resources.earliest_start(lanes, r, effect, ready).start;
         OPTPIPE_EXPECT(!start.is_unlimited(), "noisy_order: the order doesn't fit into memory");
         const auto end = start + noise(p, op);
-        resources.occupy(op.kind, r, effect, start, end);
+        resources.occupy_in_order(lanes, r, effect, start, end);
         for_each_release_of_others(p, op, [&](rank of, memory_size amount) { resources.release(of, amount, end); });
         ran.operations.push_back({op, start, end});
     }

@@ -4,13 +4,13 @@
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/dispatch/rank_resources.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
-#include "optpipe/schedule/time/rank_resources.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -31,8 +31,7 @@ public:
         result_.operations.reserve(most_operations_per_cell * p.graph.cells());
     }
 
-    /// The reason why the operation can't come next; `none` if it can. After a lack of memory, the placer must not be
-    /// used again.
+    /// The reason why the operation can't come next; `none` if it can.
     enum class obstacle { none, unknown, twice, other_storage, input_missing, memory, host_memory };
 
     constexpr obstacle place(const operation& op) {
@@ -51,9 +50,12 @@ public:
 
         const rank r = p.rank_of(op.stage);
         const auto effect = memory_effect_of(p, op);
-        const auto [start, lacks] = resources_.earliest_start(op.kind, r, effect, ready);
+        const auto lanes = resources_.lanes_of(op.kind, r);
+        const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, ready);
         if (lacks) return *lacks == memory_kind::host ? obstacle::host_memory : obstacle::memory;
-        commit(op, r, effect, start);
+        const auto end = start + duration_of(p, op);
+        resources_.occupy_in_order(lanes, r, effect, start, end);
+        commit(op, start, end);
         return obstacle::none;
     }
 
@@ -132,14 +134,9 @@ private:
             waits_for_stash(op.kind) ? way_of(op) : stash_way{});
     }
 
-    constexpr void commit(const operation& op, rank r, const memory_effect& effect, duration start) {
-        const auto end = start + duration_of(*problem_, op);
+    constexpr void commit(const operation& op, duration start, duration end) {
         ends_[number_(op)] = end;
         if (op.kind == operation_kind::forward) storage_[cell_(op)] = op.storage;
-        resources_.occupy(op.kind, r, effect, start, end);
-        if (!is_simple_)
-            for_each_release_of_others(*problem_, op,
-                                       [&](rank of, memory_size amount) { resources_.release(of, amount, end); });
         result_.operations.push_back({op, start, end});
     }
 

@@ -1,4 +1,4 @@
-#include "optpipe/schedule/construct/dispatch.hpp"
+#include "optpipe/schedule/dispatch/dispatcher.hpp"
 
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/schedule/time/validate.hpp"

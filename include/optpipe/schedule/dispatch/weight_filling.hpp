@@ -5,7 +5,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
-#include "optpipe/schedule/construct/lane_builder.hpp"
+#include "optpipe/schedule/dispatch/lane_builder.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "optpipe/schedule/construct/gap_filling.hpp"
+#include "optpipe/schedule/dispatch/gap_filling.hpp"
 
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"

@@ -1,8 +1,8 @@
-#include "optpipe/schedule/construct/weight_filling.hpp"
+#include "optpipe/schedule/dispatch/weight_filling.hpp"
 
-#include "optpipe/schedule/construct/dispatch_search.hpp"
-#include "optpipe/schedule/construct/gap_filling.hpp"
-#include "optpipe/schedule/construct/lane_search.hpp"
+#include "optpipe/schedule/dispatch/dispatch_search.hpp"
+#include "optpipe/schedule/dispatch/gap_filling.hpp"
+#include "optpipe/schedule/dispatch/lane_search.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"

@@ -4,7 +4,7 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/construct/lane_builder.hpp"
+#include "optpipe/schedule/dispatch/known_ends.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"

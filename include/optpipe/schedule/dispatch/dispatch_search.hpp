@@ -3,7 +3,7 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
-#include "optpipe/schedule/construct/dispatch.hpp"
+#include "optpipe/schedule/dispatch/dispatcher.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>

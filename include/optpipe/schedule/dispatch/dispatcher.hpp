@@ -3,13 +3,11 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/construct/dispatch_facts.hpp"
-#include "optpipe/schedule/construct/dispatch_options.hpp"
+#include "optpipe/schedule/dispatch/dispatch_facts.hpp"
+#include "optpipe/schedule/dispatch/dispatch_options.hpp"
+#include "optpipe/schedule/dispatch/list_schedule.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
-#include "optpipe/schedule/rules/dependencies.hpp"
-#include "optpipe/schedule/rules/storage_of_transfers.hpp"
-#include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -31,22 +29,16 @@ public:
     constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
                          const dispatch_options& options, const dispatch_hints<Graph>& exceptions)
         : p_{&p}, facts_{&facts}, options_{options}, hints_{&exceptions}, count_{p.graph.microbatches()},
-          ranks_(p.graph.ranks()), stages_(p.graph.stages()), forward_front_(count_, 0),
-          gradient_front_(count_, p.graph.stages()), link_busy_(2 * p.graph.ranks(), 0),
+          step_{p, limits_of(p, facts, options)}, ranks_(p.graph.ranks()), stages_(p.graph.stages()),
+          forward_front_(count_, 0), gradient_front_(count_, p.graph.stages()),
           careful_(p.graph.stages() != p.graph.ranks() || !p.full_backward) {
-        for (const rank r : p.graph.all_ranks()) {
-            const auto least = facts.least[r];
-            ranks_[r].limit = p.memory_limit[r].is_unlimited()
-                                  ? memory_size::unlimited()
-                                  : least + options.memory_share * (p.memory_limit[r] - least) + facts.slack;
-        }
         for (const rank r : p.graph.all_ranks()) {
             ranks_[r].held.resize(count_);
             ranks_[r].lacking.resize(count_, facts.least[r]);
         }
         constexpr double nearly_one = 0.999; // rounds up, except for rounding errors of integral values
         for (const stage s : p.graph.all_stages()) {
-            stages_[s].cells.resize(count_);
+            stages_[s].stashes.resize(count_, stash::none);
             const double depth =
                 options.depth * (facts.paths.lifespan[s] / facts.cycle) + nearly_one + exceptions.depth[s.position()];
             stages_[s].cap = static_cast<std::size_t>(std::clamp(depth, 1.0, static_cast<double>(count_)));
@@ -57,48 +49,44 @@ public:
     /// Operations, ranks and stages visited per start, approximately.
     static constexpr std::size_t visits_per_start = 16;
     /// Deterministic work: number of operations, ranks, stages and stashes visited.
-    [[nodiscard]] constexpr std::size_t work() const { return visits_per_start * started_.size() + work_; }
+    [[nodiscard]] constexpr std::size_t work() const { return visits_per_start * step_.starts() + work_; }
 
     /// All operations in the order in which they started; fewer than a step has after a deadlock. `stop` is polled;
     /// once it is true, the result is only the beginning of an order.
     [[nodiscard]] constexpr operation_list<Graph> run(stop_check stop = {}) {
-        constexpr std::size_t between_looks = 1024; // some tenths of a millisecond
-        started_.reserve(5 * p_->graph.stages() * count_);
-        for (const rank r : p_->graph.all_ranks())
-            touch(r);
-        serve();
-        for (std::size_t steps = 1; !events_.empty(); ++steps) {
-            if (steps % between_looks == 0 && stop()) break;
-            now_ = events_.front().time;
-            const auto slack = time_share * now_;
-            while (!events_.empty() && events_.front().time <= now_ + slack)
-                apply(pop());
-            serve();
+        detail::list_schedule(step_, *this, stop);
+        return step_.take_started();
+    }
+
+    // Called by `list_schedule`.
+
+    constexpr void serve(rank r) {
+        work_ += 4 * facts_->stages[r].size() + ranks_[r].offloaded.size();
+        start_transfers(r);
+        start_compute(r);
+    }
+    constexpr void end(const operation& op, rank where) {
+        if (is_transfer(op.kind)) return end_transfer(op, where);
+        auto& r = ranks_[where];
+        if (op.kind == operation_kind::forward) {
+            if (at(op) == stash::leaving) r.leaving.push_back(offload_of(op.stage, op.microbatch));
+        } else if (is_gradient(op.kind)) {
+            if (op.kind == operation_kind::backward_input) want_weight(r, backward_weight(op.stage, op.microbatch));
+            move(op, stash::gone);
         }
-        return started_;
     }
 
 private:
     using hints = dispatch_hints<Graph>;
     enum class stash : std::uint8_t { none, on_device, leaving, on_the_way_out, on_host, coming, gone };
-    struct cell {
-        duration forward_end = duration::unlimited();
-        duration gradient_end = duration::unlimited();
-        stash where = stash::none;
-    };
     struct stage_state {
-        std::vector<cell> cells{};
+        std::vector<stash> stashes{}; ///< by microbatch
         std::size_t next_forward = 0;
         std::size_t next_gradient = 0;
         std::size_t cap = 1;
     };
     struct rank_state {
-        memory_size limit{};
-        memory_size used{};
         memory_size host_reserved{};
-        bool computing = false;
-        bool engine_busy[2]{};
-        bool touched = false;
         duration gate = duration::unlimited();
         /// Weight gradients that may run, by priority.
         struct queue {
@@ -117,77 +105,23 @@ private:
         std::vector<memory_size> lacking{};
         memory_size held_in_all{};
     };
-    struct event {
-        duration time{};
-        std::size_t number = 0;
-        bool is_end = false;
-        rank where{};
-        operation op{};
-        friend constexpr bool operator<(const event& a, const event& b) {
-            return a.time != b.time ? a.time > b.time : a.number > b.number; // for a heap with the earliest on top
-        }
-    };
-
+    constexpr duration now() const { return step_.now(); }
     constexpr const stage_costs& costs(stage s) const { return p_->costs[s]; }
-    constexpr cell& at(const operation& op) { return stages_[op.stage].cells[op.microbatch.position()]; }
-    constexpr const cell& at(stage s, std::size_t m) const { return stages_[s].cells[m]; }
+    constexpr stash& at(const operation& op) { return stages_[op.stage].stashes[op.microbatch.position()]; }
+    constexpr stash at(stage s, std::size_t m) const { return stages_[s].stashes[m]; }
+    constexpr memory_size limit(rank r) const { return step_.limit(r); }
 
-    constexpr void touch(rank r) {
-        if (ranks_[r].touched) return;
-        ranks_[r].touched = true;
-        touched_.push_back(r);
-    }
-    constexpr void push(event e) {
-        e.number = pushed_++;
-        events_.push_back(e);
-        std::push_heap(events_.begin(), events_.end());
-    }
-    constexpr event pop() {
-        std::pop_heap(events_.begin(), events_.end());
-        const auto e = events_.back();
-        events_.pop_back();
-        return e;
-    }
-    constexpr void wake(rank r, duration time) {
-        if (time <= now_)
-            touch(r);
-        else
-            push({time, 0, false, r, {}});
-    }
-
-    constexpr void serve() {
-        for (std::size_t i = 0; i < touched_.size(); ++i) {
-            const rank r = touched_[i];
-            ranks_[r].touched = false;
-            work_ += 4 * facts_->stages[r].size() + ranks_[r].offloaded.size();
-            start_transfers(r);
-            start_compute(r);
-        }
-        touched_.clear();
+    static constexpr auto limits_of(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
+                                    const dispatch_options& options) {
+        per_rank<memory_size, Graph::rank_extent> limits(p.graph.ranks(), memory_size::unlimited());
+        for (const rank r : p.graph.all_ranks())
+            if (const auto least = facts.least[r]; !p.memory_limit[r].is_unlimited())
+                limits[r] = least + options.memory_share * (p.memory_limit[r] - least) + facts.slack;
+        return limits;
     }
 
     // Ends of operations.
 
-    constexpr void apply(const event& e) {
-        now_ = std::max(now_, e.time);
-        touch(e.where);
-        if (!e.is_end) return;
-        const auto& op = e.op;
-        auto& r = ranks_[e.where];
-        r.used -= memory_effect_of(*p_, with_implied_storage(*p_, op)).released_at_end;
-        if (is_transfer(op.kind)) {
-            end_transfer(op, e.where);
-            return;
-        }
-        r.computing = false;
-        if (op.kind == operation_kind::forward) {
-            if (at(op).where == stash::leaving) r.leaving.push_back(offload_of(op.stage, op.microbatch));
-        } else if (is_gradient(op.kind)) {
-            if (op.kind == operation_kind::backward_input) want_weight(r, backward_weight(op.stage, op.microbatch));
-            move(op, stash::gone);
-        }
-        if (const auto next = consumer_of(*p_, op)) wake(p_->rank_of(*next), now_ + p_->hop(op.stage, *next));
-    }
     constexpr std::size_t hint_of(stage s, std::size_t m) const { return cell_numbering{p_->graph}(s, microbatch{m}); }
     constexpr void want_weight(rank_state& r, const operation& op) {
         switch (hints_->weights[hint_of(op.stage, op.microbatch.position())]) {
@@ -199,10 +133,8 @@ private:
 
     constexpr void end_transfer(const operation& op, rank where) {
         auto& r = ranks_[where];
-        r.engine_busy[engine_of(op)] = false;
-        link_busy_[link_of(op, where)] = 0;
         for (const rank mate : facts_->link_mates[where])
-            touch(mate);
+            step_.touch(mate);
         if (op.kind == operation_kind::offload) {
             move(op, stash::on_host);
             r.offloaded.push_back(reload_of(op.stage, op.microbatch));
@@ -214,20 +146,10 @@ private:
 
     // Starts of operations.
 
-    constexpr void start(const operation& op, rank where) {
-        started_.push_back(op);
-        const auto stored = with_implied_storage(*p_, op);
-        ranks_[where].used += memory_effect_of(*p_, stored).acquired_at_start;
-        const auto end = now_ + duration_of(*p_, stored);
-        if (op.kind == operation_kind::forward) at(op).forward_end = end;
-        if (is_gradient(op.kind)) at(op).gradient_end = end;
-        push({end, 0, true, where, op});
-    }
-
-    constexpr bool fits(rank r, memory_size amount) const { return ranks_[r].used + amount <= ranks_[r].limit; }
+    constexpr bool fits(rank r, memory_size amount) const { return step_.fits(r, amount); }
 
     constexpr void start_compute(rank r) {
-        if (ranks_[r].computing) return;
+        if (!step_.is_free(operation_kind::forward, r)) return;
         duration next_arrival = duration::unlimited();
         operation op;
         bool memory_blocks = false;
@@ -242,16 +164,7 @@ private:
             found = choose_weight(r, op, next_arrival, memory_blocks);
         }
         if (!found) return;
-        ranks_[r].computing = true;
-        start(op, r);
-    }
-
-    /// When the inputs of `op` arrive, by the known ends, wherever the stash is.
-    constexpr duration arrival(const operation& op) const {
-        return input_time(*p_, op, [this](const operation& before) {
-            const auto& own = at(before.stage, before.microbatch.position());
-            return before.kind == operation_kind::forward ? own.forward_end : own.gradient_end;
-        });
+        step_.start(op, r);
     }
 
     constexpr bool choose_gradient(rank r, operation& best, duration& next_arrival, bool& memory_blocks) {
@@ -259,12 +172,12 @@ private:
         for (const stage s : facts_->stages[r]) {
             const auto m = stages_[s].next_gradient;
             if (m >= stages_[s].next_forward) continue;
-            const auto ready = arrival(backward_input(s, microbatch{m}));
-            if (ready > now_) {
+            const auto ready = step_.arrival(backward_input(s, microbatch{m}));
+            if (ready > now()) {
                 next_arrival = std::min(next_arrival, ready);
                 continue;
             }
-            const auto where = at(s, m).where;
+            const auto where = at(s, m);
             if (where != stash::on_device && where != stash::leaving) continue;
             if (found && best.microbatch.position() < m) continue;
             if (!fits(r, growth(s))) {
@@ -275,7 +188,7 @@ private:
             found = true;
         }
         if (!found) return false;
-        if (at(best).where == stash::leaving) keep(r, best);
+        if (at(best) == stash::leaving) keep(r, best);
         ++stages_[best.stage].next_gradient;
         gradient_front_[best.microbatch.position()] = best.stage.position();
         return true;
@@ -305,8 +218,8 @@ private:
         for (const stage s : facts_->stages[r]) {
             const auto m = stages_[s].next_forward;
             if (m >= count_ || m - stages_[s].next_gradient >= stages_[s].cap) continue;
-            const auto ready = arrival(forward(s, microbatch{m}));
-            if (ready > now_) {
+            const auto ready = step_.arrival(forward(s, microbatch{m}));
+            if (ready > now()) {
                 if (fits(r, costs(s).activation)) next_arrival = std::min(next_arrival, ready);
                 continue;
             }
@@ -320,7 +233,7 @@ private:
             best_leaves = leaves;
             found = true;
         }
-        if (!found || next_gradient < now_ + options_.forward_wait * costs(best.stage).forward) return false;
+        if (!found || next_gradient < now() + options_.forward_wait * costs(best.stage).forward) return false;
         move(best, best_leaves ? stash::leaving : stash::on_device);
         if (best_leaves) ranks_[r].host_reserved += costs(best.stage).activation;
         return true;
@@ -343,7 +256,7 @@ private:
         auto& state = ranks_[r];
         const auto fits_before = [&](const typename rank_state::queue& q) {
             const auto length = costs(q.waiting[q.next].stage).backward_weight;
-            return memory_blocks || next_arrival >= now_ + options_.weight_fit * length;
+            return memory_blocks || next_arrival >= now() + options_.weight_fit * length;
         };
         if (!state.weights.empty()) return fits_before(state.weights) && take(state.weights, op);
         return !state.weights_last.empty() && fits_before(state.weights_last) && take(state.weights_last, op);
@@ -376,13 +289,12 @@ private:
             return static_cast<std::size_t>(share * static_cast<double>(k) + time_share);
         };
         bool wants = share >= 1.0 || (share > 0.0 && truncated(m + 1) > truncated(m));
-        if (!wants && options_.staging >= 0.0 && !ranks_[r].limit.is_unlimited())
-            wants =
-                ranks_[r].held_in_all + c.activation > ranks_[r].limit - options_.staging * facts_->largest_stash[r];
+        if (!wants && options_.staging >= 0.0 && !limit(r).is_unlimited())
+            wants = ranks_[r].held_in_all + c.activation > limit(r) - options_.staging * facts_->largest_stash[r];
         if (!wants) return false;
         const auto transfer = stash_transfer(*p_, s);
         const auto queue = static_cast<double>(ranks_[r].leaving.size()) * transfer->offload;
-        return expected_gradient(s, m) - now_ > queue + c.forward + transfer->offload + transfer->reload;
+        return expected_gradient(s, m) - now() > queue + c.forward + transfer->offload + transfer->reload;
     }
     constexpr bool host_has_room(rank r, stage s, std::size_t m) const {
         auto reserve = facts_->host_for_must[r];
@@ -396,19 +308,20 @@ private:
     }
     /// Estimates when a gradient starts, from the gradients of its stage that come before it.
     constexpr duration queued_gradient(stage s, std::size_t m) const {
-        return now_ + static_cast<double>(m - std::min(m, stages_[s].next_gradient)) * facts_->cycle;
+        return now() + static_cast<double>(m - std::min(m, stages_[s].next_gradient)) * facts_->cycle;
     }
     /// A lower bound from the progress of the microbatch.
     constexpr duration reachable_gradient(stage s, std::size_t m) const {
         const auto& paths = facts_->paths;
-        duration chain = now_ + paths.lifespan[s] - p_->gradient_time(s);
+        duration chain = now() + paths.lifespan[s] - p_->gradient_time(s);
         if (const auto front = gradient_front_[m]; front < p_->graph.stages()) {
             const stage reached{front};
-            chain = at(reached, m).gradient_end + paths.gradient_start[s] - paths.gradient_start[reached] -
-                    p_->gradient_time(reached);
-        } else if (const stage reached{forward_front_[m]}; !at(reached, m).forward_end.is_unlimited()) {
-            chain = at(reached, m).forward_end + paths.gradient_start[s] - paths.forward_start[reached] -
-                    costs(reached).forward;
+            chain = step_.end_of(backward_input(reached, microbatch{m})) + paths.gradient_start[s] -
+                    paths.gradient_start[reached] - p_->gradient_time(reached);
+        } else if (const auto end = step_.end_of(forward(stage{forward_front_[m]}, microbatch{m}));
+                   !end.is_unlimited()) {
+            const stage reached{forward_front_[m]};
+            chain = end + paths.gradient_start[s] - paths.forward_start[reached] - costs(reached).forward;
         }
         return chain;
     }
@@ -422,7 +335,7 @@ private:
     static constexpr bool stays(stash where) { return where == stash::on_device || where == stash::coming; }
 
     constexpr void move(const operation& op, stash to) {
-        auto& where = at(op).where;
+        auto& where = at(op);
         const bool settles = stays(where) != stays(to) || where == stash::none || to == stash::gone;
         where = to;
         if (!careful_ || !settles) return;
@@ -438,7 +351,7 @@ private:
     constexpr memory_size held_by(rank r, std::size_t m) const {
         memory_size total{};
         for (const stage s : facts_->stages[r])
-            if (stays(at(s, m).where)) total += costs(s).activation;
+            if (stays(at(s, m))) total += costs(s).activation;
         return total;
     }
     /// The further memory that the microbatch needs, in the worst case, until it is finished on this rank.
@@ -447,13 +360,13 @@ private:
         memory_size level{};
         memory_size peak{};
         for (const stage s : stages)
-            if (at(s, m).where == stash::none) {
+            if (at(s, m) == stash::none) {
                 peak = std::max(peak, level + costs(s).activation);
                 if (!facts_->must_leave[s]) level += costs(s).activation;
             }
         for (std::size_t i = stages.size(); i-- > 0;) {
             const stage s = stages[i];
-            const auto where = at(s, m).where;
+            const auto where = at(s, m);
             if (where == stash::gone) continue;
             const bool absent = where == stash::none ? facts_->must_leave[s] != 0 : !stays(where);
             peak = std::max(peak, level + growth(s) + (absent ? costs(s).activation : memory_size{}));
@@ -464,14 +377,14 @@ private:
     /// Whether all microbatches in flight can still be finished, one after the other, after this stash is added.
     constexpr bool safe_with(rank r, stage s, std::size_t m, stash then) {
         const auto& state = ranks_[r];
-        if (state.limit.is_unlimited()) return true;
-        auto& where = stages_[s].cells[m].where;
+        if (limit(r).is_unlimited()) return true;
+        auto& where = stages_[s].stashes[m];
         const auto before = where;
         where = then;
         const auto held = held_by(r, m);
         const auto lacking = lacking_for(r, m);
         where = before;
-        auto room = state.limit - state.held_in_all + state.held[m] - held;
+        auto room = limit(r) - state.held_in_all + state.held[m] - held;
         const auto last = std::max(m + 1, stages_[facts_->stages[r][0]].next_forward);
         for (auto k = oldest(r); k < last; ++k) {
             ++work_;
@@ -483,20 +396,10 @@ private:
 
     // Transfers.
 
-    constexpr std::size_t engine_of(const operation& op) const {
-        return copy_engine_of(p_->transfer, is_inward(op.kind));
-    }
-    constexpr std::size_t link_of(const operation& op, rank r) const {
-        return host_channel_of(p_->transfer, r, is_inward(op.kind));
-    }
-    constexpr bool can_start_transfer(const operation& op, rank r) const {
-        return !ranks_[r].engine_busy[engine_of(op)] && link_busy_[link_of(op, r)] == 0;
-    }
+    constexpr bool can_start_transfer(const operation& op, rank r) const { return step_.is_free(op.kind, r); }
     constexpr void start_transfer(const operation& op, rank r, stash then) {
-        ranks_[r].engine_busy[engine_of(op)] = true;
-        link_busy_[link_of(op, r)] = 1;
         move(op, then);
-        start(op, r);
+        step_.start(op, r);
     }
 
     constexpr void start_transfers(rank r) {
@@ -534,10 +437,11 @@ private:
         const auto op = offloaded[i];
         const auto m = op.microbatch.position();
         const auto ahead = (1.0 + options_.lead) * stash_transfer(*p_, op.stage)->reload;
-        if (expected_gradient(op.stage, m) - ahead > now_ + time_share * now_) {
+        if (expected_gradient(op.stage, m) - ahead > now() + step_.slack()) {
             // Reloads that wait for other gradients are reconsidered when these end.
             const auto gate = reachable_gradient(op.stage, m) - ahead;
-            if (gate > now_ && (ranks_[r].gate <= now_ || gate < ranks_[r].gate)) wake(r, ranks_[r].gate = gate);
+            if (gate > now() && (ranks_[r].gate <= now() || gate < ranks_[r].gate))
+                step_.wake(r, ranks_[r].gate = gate);
             return false;
         }
         if (!fits(r, costs(op.stage).activation) || !safe_with(r, op.stage, m, stash::coming)) return false;
@@ -554,18 +458,13 @@ private:
     dispatch_options options_;
     const hints* hints_;
     std::size_t count_;
+    detail::running_step<Graph> step_;
     per_rank<rank_state, Graph::rank_extent> ranks_;
     per_stage<stage_state, Graph::stage_extent> stages_;
     std::vector<std::size_t> forward_front_;
     std::vector<std::size_t> gradient_front_;
-    std::vector<unsigned char> link_busy_;
     bool careful_;
-    duration now_{};
-    std::size_t pushed_ = 0;
     std::size_t work_ = 0;
-    std::vector<event> events_{};
-    std::vector<rank> touched_{};
-    operation_list<Graph> started_{};
 };
 
 } // namespace optpipe

@@ -3,8 +3,8 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/dispatch/known_ends.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
@@ -45,28 +45,6 @@ struct lane_builder {
         held -= effect.released_at_end;
         if (op.kind == operation_kind::backward_input) weights.push_back(sibling(op, operation_kind::backward_weight));
     }
-};
-
-/// The ends of the forwards and gradients placed until now, by cell.
-class known_ends {
-public:
-    template <pipeline_graph Graph>
-    constexpr explicit known_ends(const Graph& g)
-        : cell_{g}, forward_(cell_.size(), duration::unlimited()), gradient_(forward_) {}
-
-    OPTPIPE_CONSTEXPR void set(const operation& op, duration end) {
-        if (op.kind == operation_kind::forward) forward_[cell_(op)] = end;
-        if (is_gradient(op.kind)) gradient_[cell_(op)] = end;
-    }
-    /// The end of a forward, or of a gradient (I or B alike); unlimited while unknown.
-    [[nodiscard]] OPTPIPE_CONSTEXPR duration operator()(const operation& op) const {
-        return (op.kind == operation_kind::forward ? forward_ : gradient_)[cell_(op)];
-    }
-
-private:
-    cell_numbering cell_;
-    std::vector<duration> forward_;
-    std::vector<duration> gradient_;
 };
 
 /// The compute lanes of all ranks while an order is made, within a budget of memory. `Lane` is a `lane_builder` with

@@ -1,0 +1,218 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/paths.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/dispatch/dispatch_options.hpp"
+#include "optpipe/schedule/dispatch/list_schedule.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace optpipe {
+
+/// The parameters of a `graph_dispatcher`. Any values give orders, of different quality; defaults are not tuned.
+struct graph_dispatch_options {
+    /// Number of microbatches in flight on a stage, in units of its lifespan over the cycle time.
+    double depth = 1.0;
+    /// Microbatches in flight beyond that, by stage; the same for all stages if it has one entry.
+    std::vector<int> further{0};
+    forward_preference forwards = forward_preference::deepest_stage;
+    /// Whether W runs right after its I; otherwise, W fills the time in which nothing else can run.
+    bool weights_at_once = false;
+    /// The largest number of W that wait on a rank.
+    std::size_t most_weights = std::numeric_limits<std::size_t>::max();
+    /// The storage option of each stage.
+    std::vector<storage_index> storage{};
+    /// The microbatches in the order in which they enter: slices of one sequence follow one another.
+    std::vector<microbatch> sequence{};
+
+    friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
+};
+
+/// Simulates a step of any graph, with any microbatches, and lets every rank start the best operation that is ready:
+/// gradients, then forwards that the memory and the number of microbatches in flight allow, then weight gradients. Every
+/// stage runs the microbatches in one order, and gradients of a sequence's slices in reverse.
+///
+/// Ranks may wait for each other's memory; the result then lacks operations. Contract: no storage option of `options`
+/// offloads.
+template <pipeline_graph Graph> class graph_dispatcher {
+public:
+    graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
+        : p_{&p}, options_{&options}, cell_{p.graph}, stages_of_{stages_by_rank(p.graph)}, step_{p, limits_of(p)},
+          stages_(p.graph.stages()), weights_(p.graph.ranks()), restored_(cell_.size(), 0) {
+        set_gradient_order();
+        set_caps();
+    }
+
+    /// All operations in the order in which they started.
+    [[nodiscard]] operation_list<Graph> run(stop_check stop = {}) {
+        detail::list_schedule(step_, *this, stop);
+        return step_.take_started();
+    }
+
+    // Called by `list_schedule`.
+
+    void serve(rank r) {
+        if (!step_.is_free(operation_kind::forward, r)) return;
+        if (start_waiting_weight(r, options_->weights_at_once ? 0 : options_->most_weights)) return;
+        if (start_gradient(r) || start_forward(r)) return;
+        start_waiting_weight(r, 0);
+    }
+    void end(const operation& op, rank r) {
+        auto& s = stages_[op.stage];
+        if (op.kind == operation_kind::recompute) restored_[cell_(op)] = 1;
+        if (is_gradient(op.kind)) {
+            ++s.ended;
+            if (op.kind == operation_kind::backward_input && p_->costs[op.stage].gradients == gradient_kind::full)
+                weights_[r].waiting.push_back(sibling(op, operation_kind::backward_weight));
+        }
+    }
+
+private:
+    struct stage_state {
+        std::size_t next_forward = 0;
+        std::size_t next_gradient = 0;
+        std::size_t ended = 0; // gradients
+        std::size_t cap = 1;
+    };
+    struct queue {
+        std::vector<operation> waiting{};
+        std::size_t next = 0;
+        [[nodiscard]] std::size_t size() const { return waiting.size() - next; }
+    };
+
+    static auto limits_of(const basic_problem<Graph>& p) {
+        auto limits = p.memory_limit;
+        for (auto& limit : limits)
+            limit += tolerance{}.at(p.memory_scale());
+        return limits;
+    }
+    void set_gradient_order() {
+        const auto& forwards = options_->sequence;
+        for (std::size_t i = 0; i < forwards.size();) {
+            auto next = i + 1;
+            while (next < forwards.size() && p_->microbatches.slice_before(forwards[next]) == forwards[next - 1])
+                ++next;
+            for (auto k = next; k-- > i;)
+                gradients_.push_back(forwards[k]);
+            most_slices_ = std::max(most_slices_, next - i);
+            i = next;
+        }
+    }
+    void set_caps() {
+        const auto paths = paths_of(*p_);
+        const auto cycle = p_->busiest_work();
+        constexpr double nearly_one = 0.999; // rounds up, except for rounding errors of integral values
+        for (const stage s : p_->graph.all_stages()) {
+            const auto& further = options_->further;
+            const double more = further[further.size() == 1 ? 0 : s.position()];
+            const double depth = options_->depth * (paths.lifespan[s] / cycle) + nearly_one + more;
+            const double most = static_cast<double>(p_->graph.microbatches());
+            stages_[s].cap = static_cast<std::size_t>(std::clamp(depth, 1.0, most)) + most_slices_ - 1;
+        }
+    }
+
+    operation with_storage(operation op) const {
+        op.storage = options_->storage[op.stage.position()];
+        return op;
+    }
+    bool arrives_by_now(const operation& op) const { return step_.arrival(op) <= step_.now() + step_.slack(); }
+    bool fits(const operation& op, rank r) const {
+        return step_.fits(r, memory_effect_of(*p_, op).acquired_at_start);
+    }
+    bool try_start(const operation& op, rank r) {
+        if (!fits(op, r)) return false;
+        step_.start(op, r);
+        return true;
+    }
+
+    bool start_waiting_weight(rank r, std::size_t more_than) {
+        auto& own = weights_[r];
+        if (own.size() <= more_than) return false;
+        return try_start(own.waiting[own.next], r) && ++own.next > 0;
+    }
+
+    /// Of the stages whose next gradient has its inputs, the one whose microbatch comes first.
+    bool start_gradient(rank r) {
+        const stage* best = nullptr;
+        for (const stage& s : stages_of_[r]) {
+            const auto& own = stages_[s];
+            if (p_->costs[s].gradients == gradient_kind::none || own.next_gradient == gradients_.size()) continue;
+            const bool is_first = !best || own.next_gradient < stages_[*best].next_gradient;
+            if (is_first && arrives_by_now(backward_input(s, gradients_[own.next_gradient]))) best = &s;
+        }
+        if (!best) return false;
+        auto& own = stages_[*best];
+        const auto op = gradient_of(*best, gradients_[own.next_gradient]);
+        const auto again = sibling(op, operation_kind::recompute);
+        if (is_possible(*p_, again) && restored_[cell_(op)] == 0) return try_start(again, r) || make_room(r);
+        if (!try_start(op, r)) return make_room(r);
+        ++own.next_gradient;
+        return true;
+    }
+    operation gradient_of(stage s, microbatch m) const {
+        const bool splits = may_split(*p_, s) && (!options_->weights_at_once || !p_->full_backward ||
+                                                  p_->costs[s].gradients == gradient_kind::input);
+        return with_storage(splits ? backward_input(s, m) : backward(s, m));
+    }
+    /// Frees memory for a gradient: a weight gradient that waits.
+    bool make_room(rank r) { return start_waiting_weight(r, 0); }
+
+    bool start_forward(rank r) {
+        const stage* best = nullptr;
+        for (const stage& s : stages_of_[r])
+            if (may_run_forward(s, r) && (!best || comes_before(s, *best))) best = &s;
+        if (!best) return false;
+        auto& own = stages_[*best];
+        step_.start(with_storage(forward(*best, options_->sequence[own.next_forward])), r);
+        ++own.next_forward;
+        return true;
+    }
+    bool may_run_forward(stage s, rank r) const {
+        const auto& own = stages_[s];
+        if (own.next_forward == options_->sequence.size()) return false;
+        if (own.next_forward >= finished_for(s) + own.cap) return false;
+        const auto op = with_storage(forward(s, options_->sequence[own.next_forward]));
+        return arrives_by_now(op) && fits(op, r);
+    }
+    /// Number of microbatches that aren't in flight any more. Those of a stage without gradients are in flight until
+    /// the stages that it feeds have begun them.
+    std::size_t finished_for(stage s) const {
+        if (p_->costs[s].gradients != gradient_kind::none) return stages_[s].ended;
+        auto least = options_->sequence.size();
+        p_->graph.for_each_edge_out_of(s, [&](const edge& e) { least = std::min(least, stages_[e.to].next_forward); });
+        return least;
+    }
+    bool comes_before(stage a, stage b) const {
+        switch (options_->forwards) {
+        case forward_preference::deepest_stage: return a > b;
+        case forward_preference::shallowest_stage: return a < b;
+        case forward_preference::oldest_microbatch: break;
+        }
+        const auto& x = stages_[a];
+        const auto& y = stages_[b];
+        return x.next_forward != y.next_forward ? x.next_forward < y.next_forward : a > b;
+    }
+
+    const basic_problem<Graph>* p_;
+    const graph_dispatch_options* options_;
+    cell_numbering cell_;
+    per_rank<bounded_vector<stage, Graph::stage_extent>, Graph::rank_extent> stages_of_;
+    detail::running_step<Graph> step_;
+    per_stage<stage_state, Graph::stage_extent> stages_;
+    per_rank<queue, Graph::rank_extent> weights_;
+    /// Whether the recomputation of a cell has ended.
+    std::vector<unsigned char> restored_;
+    std::vector<microbatch> gradients_{};
+    std::size_t most_slices_ = 1;
+};
+
+} // namespace optpipe

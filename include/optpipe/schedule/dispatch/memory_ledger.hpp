@@ -1,0 +1,72 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/standard.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The memory of one rank while operations are placed in about the order of their starts: the memory held now, and all
+/// known releases.
+class memory_ledger {
+public:
+    OPTPIPE_CONSTEXPR memory_ledger() = default;
+    OPTPIPE_CONSTEXPR explicit memory_ledger(memory_size limit) : limit_{limit} {}
+
+    [[nodiscard]] constexpr memory_size limit() const { return limit_; }
+    /// The first time from `t` on, and not before the last call of `advance`, at which `amount` fits; unlimited if the
+    /// known releases never make enough room.
+    [[nodiscard]] constexpr duration first_fit(memory_size amount, duration t) const {
+        auto level = level_ + amount;
+        t = std::max(t, now_);
+        for (auto i = next_; i < releases_.size(); ++i) {
+            const auto& [when, released] = releases_[i];
+            if (when > t) {
+                if (level <= limit_) return t;
+                t = when;
+            }
+            level -= released;
+        }
+        return level <= limit_ ? t : duration::unlimited();
+    }
+    /// Whether `amount` fits at the time of the last call of `advance`.
+    [[nodiscard]] constexpr bool fits(memory_size amount) const { return level_ + amount <= limit_; }
+    /// Tells that nothing starts before `now` any more.
+    constexpr void advance(duration now) {
+        now_ = now;
+        for (; next_ < releases_.size() && releases_[next_].when <= now; ++next_)
+            level_ -= releases_[next_].amount;
+    }
+    constexpr void acquire(memory_size amount) { level_ += amount; }
+    constexpr void release(memory_size amount, duration when) {
+        auto at = releases_.size();
+        while (at > next_ && releases_[at - 1].when > when)
+            --at;
+        releases_.insert(releases_.begin() + static_cast<std::ptrdiff_t>(at), {when, amount});
+    }
+    /// Forgets everything but the limit.
+    constexpr void clear() {
+        level_ = memory_size{};
+        now_ = duration{};
+        next_ = 0;
+        releases_.clear();
+    }
+
+private:
+    struct release_at {
+        duration when{};
+        memory_size amount{};
+    };
+
+    memory_size limit_ = memory_size::unlimited();
+    memory_size level_{};
+    duration now_{};
+    /// Sorted by time; those before `next_` are part of `level_`.
+    std::vector<release_at> releases_{};
+    std::size_t next_ = 0;
+};
+
+} // namespace optpipe::detail
