@@ -30,6 +30,8 @@ struct strategy_options {
 struct strategy_traits {
     /// Whether the strategy is applicable to the problem.
     bool applicable = true;
+    /// Whether the strategy is applicable at all to problems that aren't plain (`is_plain`).
+    bool knows_graphs = false;
     /// Whether the strategy is applicable at all to problems whose stashes aren't only kept or offloaded as a whole.
     bool knows_storage_options = false;
     /// Whether, in addition, the strategy should search the problems with one storage option for all microbatches.
@@ -116,7 +118,8 @@ public:
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] strategy_traits traits(const problem& p) const {
         auto known = traits_ ? traits_(p) : strategy_traits{};
-        known.applicable = known.applicable && (known.knows_storage_options || is_described_by_costs(p));
+        known.applicable = known.applicable && (known.knows_graphs || is_plain(p)) &&
+                           (known.knows_storage_options || is_described_by_costs(p));
         return known;
     }
     void operator()(search_state& state, const strategy_options& options) const { search_(state, options); }

@@ -5,6 +5,7 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/bounds/graph_bound.hpp"
 #include "optpipe/schedule/bounds/memory_area.hpp"
 #include "optpipe/schedule/bounds/one_machine.hpp"
 #include "optpipe/schedule/bounds/propagation.hpp"
@@ -189,6 +190,7 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 /// `stop` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
+    if (!is_plain(p)) return {.device_load = graph_bound(p)};
     auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
     // Otherwise the two relaxations are the same, or the first is `p` itself.
     if (!is_described_by_costs(p) && offloads_anything(p) && !stop())
@@ -201,6 +203,7 @@ template <pipeline_graph Graph>
 /// Deterministic. For problems with storage options, `lower_bound` (in `optpipe/planner/bounds`) is higher.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
     auto bounds = bounds_of(p);
+    if (!is_plain(p)) return bounds;
     if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;
     return bounds;
 }

@@ -14,6 +14,7 @@
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
+#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
 
 #include <algorithm>
 #include <array>
@@ -38,6 +39,7 @@ namespace optpipe {
 /// `Policy` doesn't apply to other options: for that, use `restrict_storage`.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
+    static constexpr bool any_graph = true;
 
     Policy policy{};
     /// The limit of dispatcher work; the first few trials are always made. Not tuned.
@@ -53,6 +55,7 @@ template <storage_policy Policy = offload::solver_decides> struct adaptive_build
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
                                                                    stop_check stop = {}) const {
+        if (!is_plain(p)) return for_any_graph(p, stop);
         const auto decisions = decisions_of(p, policy);
         const auto allowed = without_forbidden(p, decisions);
         const auto least = least_memory(allowed);
@@ -75,6 +78,19 @@ template <storage_policy Policy = offload::solver_decides> struct adaptive_build
 private:
     static constexpr std::string_view infeasible = "no schedule exists, not even with one microbatch at a time";
     static constexpr std::string_view found_none = "found no schedule, though none is proven infeasible";
+
+    /// For graphs and microbatches that differ: the policy then applies to nothing.
+    template <pipeline_graph Graph>
+    outcome<basic_order<Graph>> for_any_graph(const basic_problem<Graph>& p, stop_check stop) const {
+        const auto known = (1.0 + 1e-9) * (bound > duration{} ? bound : graph_bound(p));
+        best_order<Graph> best{p};
+        const stop_when is_proven{[&] { return stop() || best.value() <= known; }};
+        const auto trials = effort / (dispatcher<Graph>::visits_per_start * 4 * p.graph.cells());
+        graph_dispatch_search<Graph>{p, best, stop_check{is_proven}, std::max<std::size_t>(trials, 8), seed}.run();
+        if (best.found()) return std::move(best).take();
+        const auto one = simulate(p, detail::one_sequence_at_a_time(p));
+        return one ? was_stopped() : one.why();
+    }
 
     /// Without offloads of whole stashes on stages for which they are forbidden.
     template <pipeline_graph Graph>

@@ -48,6 +48,10 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
     { build(p, stop) } -> std::same_as<outcome<basic_order<Graph>>>;
 };
 
+/// Whether the builder makes orders for problems that aren't plain (`is_plain`): it says so with `static constexpr bool
+/// any_graph = true`. Others are only called with plain problems.
+template <class B> inline constexpr bool plans_any_graph = requires { requires B::any_graph; };
+
 /// The refusal of a builder that was stopped before it had an order.
 [[nodiscard]] constexpr refusal was_stopped() { return does_not_apply("stopped before it had a schedule"); }
 

@@ -27,6 +27,8 @@ struct graph_dispatch_options {
     forward_preference forwards = forward_preference::deepest_stage;
     /// Whether W runs right after its I; otherwise, W fills the time in which nothing else can run.
     bool weights_at_once = false;
+    /// Whether memory is only taken if every sequence in flight can then still be finished.
+    bool careful = false;
     /// The largest number of W that wait on a rank.
     std::size_t most_weights = std::numeric_limits<std::size_t>::max();
     /// The storage option of each stage.
@@ -41,15 +43,19 @@ struct graph_dispatch_options {
 /// gradients, then forwards that the memory and the number of microbatches in flight allow, then weight gradients. Every
 /// stage runs the microbatches in one order, and gradients of a sequence's slices in reverse.
 ///
-/// Ranks may wait for each other's memory; the result then lacks operations. Contract: no storage option of `options`
-/// offloads.
+/// Ranks may wait for each other's memory; the result then lacks operations. A careful dispatcher checks before it takes
+/// memory, in the order of sequences, that each one in flight can still be finished with the memory that its
+/// predecessors release (the banker's algorithm); each needs what it needs alone, with full backwards. It hardly ever
+/// gets stuck, and often has fewer microbatches in flight. Contract: no storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
         : p_{&p}, options_{&options}, cell_{p.graph}, stages_of_{stages_by_rank(p.graph)}, step_{p, limits_of(p)},
-          stages_(p.graph.stages()), weights_(p.graph.ranks()), restored_(cell_.size(), 0) {
+          stages_(p.graph.stages()), weights_(p.graph.ranks()), restored_(cell_.size(), 0),
+          sequence_of_(p.graph.microbatches()) {
         set_gradient_order();
         set_caps();
+        if (options.careful) find_peaks();
     }
 
     /// All operations in the order in which they started.
@@ -68,6 +74,7 @@ public:
     }
     void end(const operation& op, rank r) {
         auto& s = stages_[op.stage];
+        if (options_->careful) note_end(op, r);
         if (op.kind == operation_kind::recompute) restored_[cell_(op)] = 1;
         if (is_gradient(op.kind)) {
             ++s.ended;
@@ -101,8 +108,11 @@ private:
             auto next = i + 1;
             while (next < forwards.size() && p_->microbatches.slice_before(forwards[next]) == forwards[next - 1])
                 ++next;
-            for (auto k = next; k-- > i;)
+            for (auto k = next; k-- > i;) {
                 gradients_.push_back(forwards[k]);
+                sequence_of_[forwards[k].position()] = unfinished_.size();
+            }
+            unfinished_.push_back((next - i) * p_->graph.stages());
             most_slices_ = std::max(most_slices_, next - i);
             i = next;
         }
@@ -120,18 +130,79 @@ private:
         }
     }
 
+    /// The peak of each sequence on each rank if it is alone: forwards, then backwards.
+    void find_peaks() {
+        const auto count = unfinished_.size();
+        held_ = per_rank<std::vector<memory_size>>(p_->graph.ranks(), std::vector<memory_size>(count));
+        peak_ = held_;
+        auto level = held_;
+        const auto run = [&](const operation& op) {
+            if (!is_possible(*p_, op)) return;
+            const auto own = sequence_of_[op.microbatch.position()];
+            const rank r = p_->rank_of(op.stage);
+            const auto effect = memory_effect_of(*p_, op);
+            level[r][own] += effect.acquired_at_start;
+            peak_[r][own] = std::max(peak_[r][own], level[r][own]);
+            level[r][own] -= effect.released_at_end;
+            for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) { level[of][own] -= amount; });
+        };
+        for (const microbatch m : options_->sequence)
+            for (const stage s : p_->graph.all_stages())
+                run(with_storage(forward(s, m)));
+        for (const microbatch m : gradients_)
+            for (std::size_t i = p_->graph.stages(); i-- > 0;) {
+                const auto back = with_storage(backward(stage{i}, m));
+                run(sibling(back, operation_kind::recompute));
+                const bool is_full = p_->full_backward && is_possible(*p_, back);
+                run(is_full ? back : sibling(back, operation_kind::backward_input));
+                if (!is_full) run(sibling(back, operation_kind::backward_weight));
+            }
+    }
+    /// One cell of a sequence is done.
+    void finish(std::size_t sequence) {
+        --unfinished_[sequence];
+        while (oldest_ < unfinished_.size() && unfinished_[oldest_] == 0)
+            ++oldest_;
+    }
+    /// Whether every sequence in flight can still be finished, one after the other, if `op` takes its memory.
+    bool is_safe(const operation& op, rank r, memory_size taken) const {
+        if (!options_->careful || step_.limit(r).is_unlimited()) return true;
+        const auto own = sequence_of_[op.microbatch.position()];
+        auto more = taken;
+        for (auto i = oldest_; i <= own; ++i) {
+            if (unfinished_[i] == 0) continue;
+            const auto has = held_[r][i] + (i == own ? taken : memory_size{});
+            const auto lacks = std::max(memory_size{}, peak_[r][i] - has);
+            if (!step_.fits(r, more + lacks)) return false;
+            more -= has;
+        }
+        return true;
+    }
+
     operation with_storage(operation op) const {
         op.storage = options_->storage[op.stage.position()];
         return op;
     }
     bool arrives_by_now(const operation& op) const { return step_.arrival(op) <= step_.now() + step_.slack(); }
     bool fits(const operation& op, rank r) const {
-        return step_.fits(r, memory_effect_of(*p_, op).acquired_at_start);
+        const auto taken = memory_effect_of(*p_, op).acquired_at_start;
+        return step_.fits(r, taken) && (taken <= memory_size{} || is_safe(op, r, taken));
     }
     bool try_start(const operation& op, rank r) {
         if (!fits(op, r)) return false;
-        step_.start(op, r);
+        start(op, r);
         return true;
+    }
+    void start(const operation& op, rank r) {
+        if (options_->careful)
+            held_[r][sequence_of_[op.microbatch.position()]] += memory_effect_of(*p_, op).acquired_at_start;
+        step_.start(op, r);
+    }
+    void note_end(const operation& op, rank r) {
+        const auto own = sequence_of_[op.microbatch.position()];
+        held_[r][own] -= memory_effect_of(*p_, op).released_at_end;
+        for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) { held_[of][own] -= amount; });
+        if (is_last_computation(*p_, op)) finish(own);
     }
 
     bool start_waiting_weight(rank r, std::size_t more_than) {
@@ -172,7 +243,7 @@ private:
             if (may_run_forward(s, r) && (!best || comes_before(s, *best))) best = &s;
         if (!best) return false;
         auto& own = stages_[*best];
-        step_.start(with_storage(forward(*best, options_->sequence[own.next_forward])), r);
+        start(with_storage(forward(*best, options_->sequence[own.next_forward])), r);
         ++own.next_forward;
         return true;
     }
@@ -212,6 +283,14 @@ private:
     /// Whether the recomputation of a cell has ended.
     std::vector<unsigned char> restored_;
     std::vector<microbatch> gradients_{};
+    /// The sequence of each microbatch, numbered in the order in which they enter.
+    std::vector<std::size_t> sequence_of_;
+    /// Cells of each sequence that aren't done, and the first sequence with some.
+    std::vector<std::size_t> unfinished_{};
+    std::size_t oldest_ = 0;
+    /// Memory of each sequence on each rank: now, and at most if it is alone.
+    per_rank<std::vector<memory_size>> held_{};
+    per_rank<std::vector<memory_size>> peak_{};
     std::size_t most_slices_ = 1;
 };
 

@@ -55,12 +55,13 @@ template <pipeline_graph Graph>
 }
 /// Calls `visit(before, delay)` for the inputs from other stages and microbatches: the operation starts no earlier than
 /// `delay` after the end of `before`. Where that is a backward_input, a full backward of the same stage and microbatch
-/// may take its place.
+/// may take its place. `is_simple` is `p.is_simple()`, for callers that ask often.
 template <pipeline_graph Graph, class Visit>
-constexpr void for_each_input_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
+constexpr void for_each_input_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit,
+                                        bool is_simple) {
     const stage s = op.stage;
     const microbatch m = op.microbatch;
-    if (p.is_simple()) { // the same as below, in fewer steps
+    if (is_simple) { // the same as below, in fewer steps
         if (op.kind == operation_kind::forward && !p.is_first(s))
             visit(forward(s.previous(), m), p.hop(s.previous(), s));
         if (is_gradient(op.kind) && !p.is_last(s)) visit(backward_input(s.next(), m), p.hop(s.next(), s));
@@ -77,6 +78,11 @@ constexpr void for_each_input_of_others(const basic_problem<Graph>& p, const ope
         p.groups.for_each_member(s, [&](stage member, duration delay) { visit(forward(member, m), delay); });
         if (const auto slice = p.microbatches.slice_after(m)) visit(backward_input(s, *slice), duration{});
     }
+}
+
+template <pipeline_graph Graph, class Visit>
+constexpr void for_each_input_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
+    for_each_input_of_others(p, op, visit, p.is_simple());
 }
 
 /// Calls `visit(before, delay)` for all inputs.
@@ -121,16 +127,22 @@ template <pipeline_graph Graph>
 /// call instead, ZB auto and ZB-V on 64 ranks take a tenth longer.
 template <pipeline_graph Graph, class EndOf>
 [[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
-                                                                const EndOf& end_of, stash_way way = {}) {
+                                                                const EndOf& end_of, stash_way way, bool is_simple) {
     duration ready{};
     if (const auto own = own_input_of(op, way)) ready = std::max(ready, end_of(*own));
-    for_each_input_of_others(p, op, [&](const operation& before, duration delay) {
+    const auto take = [&](const operation& before, duration delay) {
         auto end = end_of(before);
         if (before.kind == operation_kind::backward_input)
             end = std::min(end, end_of(backward(before.stage, before.microbatch)));
         ready = std::max(ready, end + delay);
-    });
+    };
+    for_each_input_of_others(p, op, take, is_simple);
     return ready;
+}
+template <pipeline_graph Graph, class EndOf>
+[[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
+                                                                const EndOf& end_of, stash_way way = {}) {
+    return input_time(p, op, end_of, way, p.is_simple());
 }
 
 } // namespace optpipe

@@ -48,6 +48,8 @@ template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {
     static_assert(check_schedule_builder<Builder, Graph>());
+    if constexpr (!plans_any_graph<Builder>)
+        if (!is_plain(p)) return does_not_apply("this schedule is for a chain of stages and equal microbatches");
     const auto built = [&] {
         if constexpr (has_stoppable_build<Builder, Graph>)
             return build(p, stop);

@@ -32,7 +32,7 @@ public:
     }
 
     /// The reason why the operation can't come next; `none` if it can.
-    enum class obstacle { none, unknown, twice, other_storage, input_missing, memory, host_memory };
+    enum class obstacle { none, unknown, twice, other_storage, group_order, input_missing, memory, host_memory };
 
     constexpr obstacle place(const operation& op) {
         const auto& p = *problem_;
@@ -45,16 +45,21 @@ public:
         if (op.kind != operation_kind::forward && op.storage != storage_used(op) &&
             done(forward(op.stage, op.microbatch)))
             return obstacle::other_storage;
+        if (!is_simple_ && op.kind == operation_kind::forward && !follows_group(op)) return obstacle::group_order;
         const auto ready = ready_time(op);
         if (ready.is_unlimited()) return obstacle::input_missing;
 
         const rank r = p.rank_of(op.stage);
-        const auto effect = memory_effect_of(p, op);
+        const auto effect = is_simple_ ? memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind)
+                                       : memory_effect_of(p, op);
         const auto lanes = resources_.lanes_of(op.kind, r);
         const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, ready);
         if (lacks) return *lacks == memory_kind::host ? obstacle::host_memory : obstacle::memory;
         const auto end = start + duration_of(p, op);
         resources_.occupy_in_order(lanes, r, effect, start, end);
+        if (!is_simple_)
+            for_each_release_of_others(p, op,
+                                       [&](rank of, memory_size amount) { resources_.release(of, amount, end); });
         commit(op, start, end);
         return obstacle::none;
     }
@@ -131,13 +136,29 @@ private:
         if (op.kind == operation_kind::backward_input && !may_split(*problem_, op.stage)) return duration::unlimited();
         return input_time(
             *problem_, op, [this](const operation& before) { return ends_[number_(before)]; },
-            waits_for_stash(op.kind) ? way_of(op) : stash_way{});
+            waits_for_stash(op.kind) ? way_of(op) : stash_way{}, is_simple_);
     }
 
     constexpr void commit(const operation& op, duration start, duration end) {
         ends_[number_(op)] = end;
         if (op.kind == operation_kind::forward) storage_[cell_(op)] = op.storage;
+        if (!is_simple_ && op.kind == operation_kind::forward && problem_->groups.has(op.stage))
+            forwards_[op.stage.position()].push_back(op.microbatch);
         result_.operations.push_back({op, start, end});
+    }
+
+    /// Whether all stages of the group, if the stage is in one, run their forwards in one order if this forward comes
+    /// next.
+    constexpr bool follows_group(const operation& op) {
+        if (!problem_->groups.has(op.stage)) return true;
+        forwards_.resize(problem_->graph.stages());
+        bool follows = true;
+        const auto done_until_now = forwards_[op.stage.position()].size();
+        problem_->groups.for_each_member(op.stage, [&](stage member, duration) {
+            const auto& there = forwards_[member.position()];
+            follows = follows && (there.size() <= done_until_now || there[done_until_now] == op.microbatch);
+        });
+        return follows;
     }
 
     const basic_problem<Graph>* problem_;
@@ -147,6 +168,8 @@ private:
     cell_numbering cell_;
     /// The storage option of each cell whose forward has been placed.
     std::vector<storage_index> storage_;
+    /// The microbatches whose forwards have been placed, by stage; only of stages in groups.
+    std::vector<std::vector<microbatch>> forwards_{};
     detail::rank_resources<Graph> resources_;
     basic_schedule<Graph> result_{};
 };
@@ -289,6 +312,7 @@ template <pipeline_graph Graph>
     placer<Graph> place{p};
     std::size_t begun = 0;
     std::size_t finished = 0; // pairs of a stage and a microbatch
+    const bool is_full = is_plain(p);
     for (std::size_t i = 0; i < sequence.operations.size(); ++i) {
         const auto& op = sequence.operations[i];
         switch (place.place(op)) {
@@ -298,6 +322,10 @@ template <pipeline_graph Graph>
             return detail::not_executable(
                 {spelling(op), " (rank ", p.rank_of(op.stage).value(), ") has another storage option than its forward"},
                 i, p.rank_of(op.stage));
+        case obstacle::group_order:
+            return detail::not_executable(
+                {spelling(op), " (rank ", p.rank_of(op.stage).value(), ") comes in another order than in its group"}, i,
+                p.rank_of(op.stage));
         case obstacle::twice:
             return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(), ") appears twice"}, i,
                                           p.rank_of(op.stage));
@@ -306,7 +334,7 @@ template <pipeline_graph Graph>
         case obstacle::host_memory: return detail::memory_refusal(p, sequence, memory_kind::host);
         }
         begun += op.kind == operation_kind::forward ? 1 : 0;
-        if (is_last_computation(p, op)) ++finished;
+        finished += (is_full ? is_weight_gradient(op.kind) : is_last_computation(p, op)) ? 1 : 0;
     }
     const auto all = p.graph.cells();
     if (begun != all || finished != all) return detail::incomplete(p, place, sequence.operations.size());

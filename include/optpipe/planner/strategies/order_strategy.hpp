@@ -1,0 +1,32 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/order_search.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe {
+
+/// `order_search` as a strategy, for problems that aren't plain.
+struct order_strategy {
+    static constexpr std::string_view name = "order-search";
+    /// Some tenths of a second at hundreds of operations.
+    static constexpr std::size_t first_effort = 5'000;
+
+    [[nodiscard]] static strategy_traits traits(const problem& p) {
+        return {.applicable = !is_plain(p),
+                .knows_graphs = true,
+                .knows_storage_options = true,
+                .randomized = true,
+                .first_effort = first_effort};
+    }
+    void operator()(search_state& state, const strategy_options& options) const {
+        order_search(state, {.seed = options.seed, .moves = options.effort}, name);
+    }
+};
+static_assert(check_search_strategy<order_strategy>());
+
+} // namespace optpipe

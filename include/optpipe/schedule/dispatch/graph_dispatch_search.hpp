@@ -1,0 +1,242 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/dispatch/dispatch_search.hpp"
+#include "optpipe/schedule/dispatch/graph_dispatcher.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// The values that `graph_dispatch_search` tries. Set by hand, the same for every problem; not tuned.
+struct graph_dispatch_search_parameters {
+    std::array<double, 7> depths{1.0, 2.0, 0.7, 1.4, 3.0, 0.5, 1e9};
+    std::array<int, 3> further{0, 1, -1};
+    std::array<forward_preference, 3> preferences{forward_preference::deepest_stage,
+                                                  forward_preference::oldest_microbatch,
+                                                  forward_preference::shallowest_stage};
+    /// The largest number of W that wait on a rank; 0: each W comes right after its I.
+    std::array<std::size_t, 4> most_weights{std::numeric_limits<std::size_t>::max(), 3, 1, 0};
+};
+
+namespace detail {
+
+/// The microbatches by sequence, in the order of the list.
+template <pipeline_graph Graph>
+[[nodiscard]] std::vector<std::vector<microbatch>> sequences_of(const basic_problem<Graph>& p) {
+    std::vector<std::vector<microbatch>> found;
+    for (const microbatch m : p.graph.all_microbatches()) {
+        if (!p.microbatches.slice_before(m)) found.emplace_back();
+        found.back().push_back(m);
+    }
+    return found;
+}
+
+/// All work on the microbatches of each sequence.
+template <pipeline_graph Graph>
+[[nodiscard]] std::vector<duration> work_of(const basic_problem<Graph>& p,
+                                            const std::vector<std::vector<microbatch>>& sequences) {
+    std::vector<duration> work;
+    for (const auto& slices : sequences) {
+        work.emplace_back();
+        for (const microbatch m : slices)
+            for (const stage s : p.graph.all_stages())
+                work.back() += p.cost(s, m).work();
+    }
+    return work;
+}
+
+/// An order that runs one sequence after the other, with the storage option that leaves least on the device: it fits
+/// wherever one sequence does.
+template <pipeline_graph Graph> [[nodiscard]] basic_order<Graph> one_sequence_at_a_time(const basic_problem<Graph>& p) {
+    basic_order<Graph> all{p.graph, {}};
+    const auto option_of = [&](stage s) {
+        const auto& list = p.storage[s];
+        const auto least = std::min_element(list.begin(), list.end(), [&](const auto& a, const auto& b) {
+            return std::pair{a.left_on_device(), a.extra_time()} < std::pair{b.left_on_device(), b.extra_time()};
+        });
+        return static_cast<storage_index>(least - list.begin());
+    };
+    const auto add = [&](operation op) {
+        op.storage = option_of(op.stage);
+        if (is_possible(p, op)) all.operations.push_back(op);
+    };
+    for (const auto& slices : sequences_of(p)) {
+        for (const microbatch m : slices)
+            for (const stage s : p.graph.all_stages()) {
+                add(forward(s, m));
+                add(offload_of(s, m));
+            }
+        for (auto k = slices.size(); k-- > 0;)
+            for (std::size_t i = p.graph.stages(); i-- > 0;) {
+                const stage s{i};
+                const microbatch m = slices[k];
+                if (p.costs[s].gradients == gradient_kind::none) continue;
+                const bool is_full = p.costs[s].gradients == gradient_kind::full && p.full_backward;
+                add(reload_of(s, m));
+                add(recompute_of(s, m));
+                add(is_full ? backward(s, m) : backward_input(s, m));
+                if (!is_full) add(backward_weight(s, m));
+            }
+    }
+    return all;
+}
+
+} // namespace detail
+
+/// Searches for the run of a `graph_dispatcher` that gives the shortest step: first its parameters, in all
+/// combinations, then random changes of one of them, of the order of sequences, of a stage's storage option and of its
+/// microbatches in flight, kept unless they are worse.
+template <pipeline_graph Graph> class graph_dispatch_search {
+public:
+    /// `trials` counts runs of the dispatcher.
+    graph_dispatch_search(const basic_problem<Graph>& p, best_order<Graph>& best, stop_check stop, std::size_t trials,
+                          std::uint64_t seed)
+        : p_{&p}, best_{&best}, stop_{stop}, left_{trials}, random_{seed}, sequences_{detail::sequences_of(p)} {
+        for (const stage s : p.graph.all_stages()) {
+            std::vector<storage_index> kept;
+            for (std::size_t i = 0; i < p.storage_options(s); ++i)
+                if (!p.storage_of(s, i).offloads()) kept.push_back(static_cast<storage_index>(i));
+            can_run_ = can_run_ && !kept.empty();
+            options_.push_back(std::move(kept));
+        }
+    }
+
+    void run() {
+        best_->offer(detail::one_sequence_at_a_time(*p_));
+        if (!can_run_) return;
+        auto now = first_options();
+        auto value = search_grid(now);
+        while (left_ > 0 && !stop_()) {
+            auto next = now;
+            change(next);
+            const auto reached = try_out(next);
+            if (reached > value || reached.is_unlimited()) continue;
+            value = reached;
+            now = std::move(next);
+        }
+    }
+
+private:
+    graph_dispatch_options first_options() const {
+        graph_dispatch_options first;
+        for (const auto& kept : options_)
+            first.storage.push_back(kept.front());
+        first.further.assign(p_->graph.stages(), 0);
+        for (const microbatch m : p_->graph.all_microbatches())
+            first.sequence.push_back(m);
+        return first;
+    }
+    /// Tries all combinations, on the sequences as given and the longest and shortest first, and with each position in
+    /// the stages' lists of storage options. Returns the value of the best, which `best` becomes.
+    duration search_grid(graph_dispatch_options& best) {
+        auto value = duration::unlimited();
+        std::size_t most_options = 1;
+        for (const auto& kept : options_)
+            most_options = std::max(most_options, kept.size());
+        const auto orders = first_sequences();
+        auto base = first_options();
+        for (std::size_t option = 0; option < most_options; ++option)
+            for (const auto& sequence : orders)
+                for (const bool careful : {false, true}) {
+                    for (std::size_t s = 0; s < options_.size(); ++s)
+                        base.storage[s] = options_[s][std::min(option, options_[s].size() - 1)];
+                    base.sequence = sequence;
+                    base.careful = careful;
+                    search_parameters(base, best, value);
+                }
+        return value;
+    }
+    void search_parameters(graph_dispatch_options now, graph_dispatch_options& best, duration& value) {
+        for (const double depth : with_.depths)
+            for (const int more : with_.further)
+                for (const auto preference : with_.preferences)
+                    for (const auto weights : with_.most_weights) {
+                        if (left_ == 0 || (stop_() && !value.is_unlimited())) return;
+                        now.depth = depth;
+                        now.further.assign(p_->graph.stages(), more);
+                        now.forwards = preference;
+                        now.weights_at_once = weights == 0;
+                        now.most_weights = weights;
+                        const auto reached = try_out(now);
+                        if (reached >= value) continue;
+                        value = reached;
+                        best = now;
+                    }
+    }
+    std::vector<std::vector<microbatch>> first_sequences() const {
+        std::vector<std::size_t> places(sequences_.size());
+        std::iota(places.begin(), places.end(), std::size_t{0});
+        std::vector<std::vector<microbatch>> all{in_order(places)};
+        const auto work = detail::work_of(*p_, sequences_);
+        std::stable_sort(places.begin(), places.end(), [&](auto a, auto b) { return work[a] < work[b]; });
+        all.push_back(in_order(places));
+        std::reverse(places.begin(), places.end());
+        all.push_back(in_order(places));
+        if (all[1] == all[0]) all.resize(1);
+        return all;
+    }
+    std::vector<microbatch> in_order(const std::vector<std::size_t>& places) const {
+        std::vector<microbatch> all;
+        for (const auto i : places)
+            all.insert(all.end(), sequences_[i].begin(), sequences_[i].end());
+        return all;
+    }
+
+    void change(graph_dispatch_options& options) {
+        const auto s = random_.below(p_->graph.stages());
+        switch (random_.below(6)) {
+        case 0: options.further[s] += random_.chance(50) ? 1 : -1; break;
+        case 1: options.storage[s] = options_[s][random_.below(options_[s].size())]; break;
+        case 2: options.most_weights = random_.below(6); break;
+        case 3: options.depth *= 0.8 + 0.5 * random_.share(); break;
+        case 4: options.careful = !options.careful; break;
+        default: exchange_sequences(options.sequence); break;
+        }
+        options.weights_at_once = options.most_weights == 0;
+    }
+    /// Moves one sequence to the place of another.
+    void exchange_sequences(std::vector<microbatch>& all) {
+        std::vector<std::size_t> places;
+        for (const microbatch m : all)
+            for (std::size_t i = 0; i < sequences_.size(); ++i)
+                if (sequences_[i].front() == m) places.push_back(i);
+        const auto from = places.begin() + static_cast<std::ptrdiff_t>(random_.below(places.size()));
+        const auto to = places.begin() + static_cast<std::ptrdiff_t>(random_.below(places.size()));
+        if (from < to)
+            std::rotate(from, from + 1, to + 1);
+        else
+            std::rotate(to, from, from + 1);
+        all = in_order(places);
+    }
+
+    duration try_out(const graph_dispatch_options& options) {
+        if (left_ > 0) --left_;
+        return best_->offer({p_->graph, graph_dispatcher<Graph>{*p_, options}.run(stop_)});
+    }
+
+    graph_dispatch_search_parameters with_{};
+    const basic_problem<Graph>* p_;
+    best_order<Graph>* best_;
+    stop_check stop_;
+    std::size_t left_;
+    random_numbers random_;
+    std::vector<std::vector<microbatch>> sequences_;
+    /// The storage options of each stage that don't offload.
+    std::vector<std::vector<storage_index>> options_{};
+    bool can_run_ = true;
+};
+
+} // namespace optpipe
