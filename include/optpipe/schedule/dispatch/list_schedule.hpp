@@ -132,7 +132,8 @@ private:
         if (!e.is_end) return;
         occupy(e.op.kind, e.where, 0);
         policy.end(e.op, e.where);
-        if (const auto next = consumer_of(*p_, e.op)) wake(p_->rank_of(*next), now_ + p_->hop(e.op.stage, *next));
+        if (const auto next = consumer_of(p_->graph.stages(), e.op))
+            wake(p_->rank_of(next->stage), now_ + p_->hop(e.op.stage, next->stage));
     }
 
     static constexpr double time_share = 1e-9;

@@ -78,12 +78,13 @@ constexpr void for_each_dependency(const basic_problem<Graph>& p, const operatio
     if (const auto other = input_from_other_stage(p.graph.stages(), op)) visit(*other, p.hop(other->stage, op.stage));
 }
 
-/// The other stage that waits for the output of an operation, if there is one: the next stage after a forward, the
-/// previous one after a gradient. The reverse of `for_each_dependency` between stages.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr std::optional<stage> consumer_of(const basic_problem<Graph>& p, const operation& op) {
-    if (op.kind == operation_kind::forward && !p.is_last(op.stage)) return op.stage.next();
-    if (is_gradient(op.kind) && !p.is_first(op.stage)) return op.stage.previous();
+/// The operation of another stage that waits for the output of an operation, if there is one: the reverse of
+/// `input_from_other_stage`. If it is a backward_input, a full backward of the same stage and microbatch may take its
+/// place.
+[[nodiscard]] constexpr std::optional<operation> consumer_of(std::size_t stages, const operation& op) {
+    if (op.kind == operation_kind::forward && op.stage.position() + 1 < stages)
+        return forward(op.stage.next(), op.microbatch);
+    if (is_gradient(op.kind) && op.stage.position() > 0) return backward_input(op.stage.previous(), op.microbatch);
     return std::nullopt;
 }
 

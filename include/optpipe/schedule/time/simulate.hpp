@@ -346,8 +346,8 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
         for (const auto after : {operation_kind::offload, operation_kind::recompute, operation_kind::backward_input,
                                  operation_kind::backward})
             latest_end = std::min(latest_end, start_of[number({at, after, m})]);
-        if (!p.is_last(at))
-            latest_end = std::min(latest_end, start_of[number(forward(at.next(), m))] - p.hop(at, at.next()));
+        if (const auto next = consumer_of(p.graph.stages(), timed.op))
+            latest_end = std::min(latest_end, start_of[number(*next)] - p.hop(at, next->stage));
         const auto length = timed.end - timed.start;
         if (latest_end > timed.end) {
             timed.start = latest_end - length;
