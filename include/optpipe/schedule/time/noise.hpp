@@ -223,7 +223,7 @@ OPTPIPE_INLINE schedule noisy_order::run(const step_noise& noise) const {
         const auto start = resources.earliest_start(lanes, r, effect, ready).start;
         OPTPIPE_EXPECT(!start.is_unlimited(), "noisy_order: the order doesn't fit into memory");
         const auto end = start + noise(p, op);
-        resources.occupy_in_order(lanes, r, effect, start, end);
+        resources.occupy(lanes, r, effect, start, end);
         ran.operations.push_back({op, start, end});
     }
     if (p.objective == objective_kind::span) postpone_warm_up(p, ran);

@@ -54,7 +54,7 @@ public:
         const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, ready);
         if (lacks) return *lacks == memory_kind::host ? obstacle::host_memory : obstacle::memory;
         const auto end = start + duration_of(p, op);
-        resources_.occupy_in_order(lanes, r, effect, start, end);
+        resources_.occupy(lanes, r, effect, start, end);
         commit(op, start, end);
         return obstacle::none;
     }
