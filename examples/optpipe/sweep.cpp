@@ -236,13 +236,12 @@ public:
 
     /// From any thread.
     void add(sweep_row row) {
-        constexpr std::chrono::seconds interval{1}; // at most this much is lost if the program is killed
         const std::scoped_lock lock{mutex_};
+        unwritten_ += row.seconds;
         rows_.push_back(std::move(row));
-        const auto now = std::chrono::steady_clock::now();
-        if (now - written_ < interval || files_.status(success) != success) return;
+        if (unwritten_ < most_unwritten || files_.status(success) != success) return;
         write();
-        written_ = now;
+        unwritten_ = 0.0;
     }
 
     void write() const {
@@ -255,7 +254,9 @@ private:
     nlohmann::ordered_json setting_;
     std::vector<sweep_row> rows_;
     std::mutex mutex_;
-    std::chrono::steady_clock::time_point written_{};
+    /// Seconds of planning that are lost at most if the program is killed. Many short rows are written together.
+    static constexpr double most_unwritten = 1.0;
+    double unwritten_ = most_unwritten;
 };
 
 /// A row to be planned.
@@ -292,8 +293,9 @@ void plan_all(const sweep_options& options, const std::string& field, const std:
         const auto& [at, way] = jobs[k];
         auto row =
             *way == search_name ? searched_row(options, *at, threads_each, stop) : built_row(options, *at, *way, stop);
-        if (row && options.search.progress) std::cerr << text_of(field, *row);
-        if (row) kept.add(*std::move(row));
+        if (!row) return;
+        kept.add(*row);
+        if (options.search.progress) std::cerr << text_of(field, *row);
     };
     optpipe::parallel::workers run{jobs.size(), plan_row};
     optpipe::parallel::arena{threads}.execute([&] { run.run(threads); });
@@ -344,7 +346,11 @@ int sweep(const sweep_options& options) {
     files.write("--csv", [&] { return rows_to_csv(field, rows); });
     files.write("--svg", [&] { return picture_of(field, unit->problem->time_unit, values, ways, rows); });
     if (!options.quiet) print_rows(files.text(), field, values, ways, rows);
-    const bool is_complete = rows.size() == values.size() * ways.size();
+    const auto all = values.size() * ways.size();
+    const bool is_complete = rows.size() == all;
+    if (!is_complete && !options.quiet)
+        files.text() << "stopped: " << rows.size() << " of " << all << " rows are planned"
+                     << (options.resume.empty() ? "" : "; the same command goes on from there") << '\n';
     return files.status(!is_complete ? stopped_by_signal : has_schedules(values, rows) ? success : no_schedule);
 }
 
