@@ -72,7 +72,7 @@ public:
             const auto is_it = [&](std::string_view other) { return name == other; };
             const bool is_known = std::any_of(used.begin(), used.end(), is_it) ||
                                   std::any_of(without_cost.begin(), without_cost.end(), is_it);
-            if (!is_known && !name.starts_with("_")) names.push_back(name);
+            if (!is_known && !each->is_null() && !name.starts_with("_")) names.push_back(name);
         }
         return names;
     }
