@@ -3,7 +3,6 @@
 #define OPTPIPE_TESTS_CHECK_H
 
 #include <optpipe_c.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 

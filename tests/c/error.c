@@ -8,7 +8,8 @@ static void check_error(optpipe_error* error, size_t count, const char* place, c
     REQUIRE(error != NULL);
     CHECK(optpipe_error_count(error) == count);
     if (strcmp(optpipe_error_place(error, 0), place) != 0 || strstr(optpipe_error_reason(error, 0), reason) == NULL) {
-        printf("%s: %s; expected %s: %s\n", optpipe_error_place(error, 0), optpipe_error_reason(error, 0), place, reason);
+        printf("%s: %s; expected %s: %s\n", optpipe_error_place(error, 0), optpipe_error_reason(error, 0), place,
+               reason);
         ++failures;
     }
     CHECK(strstr(optpipe_error_message(error), reason) != NULL);
@@ -32,15 +33,17 @@ static void check_refused(const char* problem, const optpipe_options* options, o
 static void check_problems(void) {
     check_refused("no JSON", NULL, OPTPIPE_INVALID_INPUT, 1, "line 1, column 2", "JSON");
     check_refused("", NULL, OPTPIPE_INVALID_INPUT, 1, "", "is empty, not JSON");
-    check_refused("{ \"format\": \"optpipe.problem/1\", \"ranks\": 1, \"microbatches\": 1, \"stages\": "
-                  "[ { \"rank\": 1, \"forward\": -1, \"backward_input\": 1, \"backward_weight\": 1, \"activation\": 1 } ] }",
-                  NULL, OPTPIPE_INVALID_INPUT, 2, "stages[0].rank", "there");
-    check_refused("{ \"format\": \"optpipe.problem/1\", \"ranks\": 1, \"microbatches\": 2, \"memory_limit\": 2.5,"
-                  "  \"host_memory_limit\": 1, \"stages\": ["
-                  "    { \"rank\": 0, \"forward\": 1, \"backward_input\": 1, \"backward_weight\": 1, \"activation\": 2,"
-                  "      \"offload\": 1, \"reload\": 1 },"
-                  "    { \"rank\": 0, \"forward\": 1, \"backward_input\": 1, \"backward_weight\": 1, \"activation\": 2 } ] }",
-                  NULL, OPTPIPE_NO_SCHEDULE, 1, "memory_limit[0]", "rank 0 needs 4 GB of memory, its limit is 2.5 GB");
+    check_refused(
+        "{ \"format\": \"optpipe.problem/1\", \"ranks\": 1, \"microbatches\": 1, \"stages\": "
+        "[ { \"rank\": 1, \"forward\": -1, \"backward_input\": 1, \"backward_weight\": 1, \"activation\": 1 } ] }",
+        NULL, OPTPIPE_INVALID_INPUT, 2, "stages[0].rank", "there");
+    check_refused(
+        "{ \"format\": \"optpipe.problem/1\", \"ranks\": 1, \"microbatches\": 2, \"memory_limit\": 2.5,"
+        "  \"host_memory_limit\": 1, \"stages\": ["
+        "    { \"rank\": 0, \"forward\": 1, \"backward_input\": 1, \"backward_weight\": 1, \"activation\": 2,"
+        "      \"offload\": 1, \"reload\": 1 },"
+        "    { \"rank\": 0, \"forward\": 1, \"backward_input\": 1, \"backward_weight\": 1, \"activation\": 2 } ] }",
+        NULL, OPTPIPE_NO_SCHEDULE, 1, "memory_limit[0]", "rank 0 needs 4 GB of memory, its limit is 2.5 GB");
 }
 
 static void check_options(void) {

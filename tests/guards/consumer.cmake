@@ -46,13 +46,10 @@ if(COMPILED)
     execute_process(COMMAND ${WORK_DIR}/build/consumer_of_compiled COMMAND_ERROR_IS_FATAL ANY)
 endif()
 
-# A project in C has the sanitizers of the library, and the compiler of the same make.
 if(WITH_C)
-    file(STRINGS ${BINARY_DIR}/CMakeCache.txt c_compiler REGEX "^CMAKE_C_COMPILER:")
-    string(REGEX REPLACE "^[^=]*=" "" c_compiler "${c_compiler}")
     execute_process(
         COMMAND ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/consumer/c -B ${WORK_DIR}/c -G ${GENERATOR}
-                -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix "-DCMAKE_C_FLAGS=${FLAGS}" -DCMAKE_C_COMPILER=${c_compiler}
+                -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix "-DCMAKE_C_FLAGS=${FLAGS}" -DCMAKE_C_COMPILER=${C_COMPILER}
         COMMAND_ERROR_IS_FATAL ANY
     )
     execute_process(COMMAND ${CMAKE_COMMAND} --build ${WORK_DIR}/c COMMAND_ERROR_IS_FATAL ANY)

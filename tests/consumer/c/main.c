@@ -1,5 +1,4 @@
 #include <optpipe_c.h>
-
 #include <stdio.h>
 
 static const char* const problem =
