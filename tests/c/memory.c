@@ -25,7 +25,7 @@ int main(void) {
     struct rlimit before;
     struct rlimit none;
     optpipe_error* error = NULL;
-    char* schedule = large_schedule(1000000);
+    char* schedule = large_schedule(200000);
     REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
     none = before;
     none.rlim_cur = 1; /* what the process has stays its own */

@@ -1,5 +1,5 @@
 # cmake -DBINARY_DIR=... -DWORK_DIR=... -DCOMPILER=... -DPKG_CONFIG=... -DSOURCE_DIR=... -DLIBRARY=optpipe[-compiled|-c]
-#       -DSOURCE=<file> -DOPTIONS=<option>... -P pkg_config.cmake
+#       -DSOURCE=<file> "-DOPTIONS=<option> ..." -P pkg_config.cmake
 # What pkg-config says of an installed package, moved somewhere else, compiles and links SOURCE, which runs.
 cmake_minimum_required(VERSION 3.25)
 
@@ -37,8 +37,9 @@ execute_process(
 )
 set(ENV{LD_LIBRARY_PATH} ${folder}:$ENV{LD_LIBRARY_PATH})
 separate_arguments(said UNIX_COMMAND "${said}")
+separate_arguments(OPTIONS UNIX_COMMAND "${OPTIONS}")
 execute_process(
-    COMMAND ${COMPILER} -std=c++20 ${OPTIONS} ${SOURCE_DIR}/tests/consumer/${SOURCE} ${said} -o ${WORK_DIR}/consumer
+    COMMAND ${COMPILER} ${OPTIONS} ${SOURCE_DIR}/tests/consumer/${SOURCE} ${said} -o ${WORK_DIR}/consumer
     COMMAND_ERROR_IS_FATAL ANY
 )
 execute_process(COMMAND ${WORK_DIR}/consumer COMMAND_ERROR_IS_FATAL ANY)
