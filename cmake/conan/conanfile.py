@@ -80,6 +80,7 @@ class OptPipe(ConanFile):
         for device in ("CUDA", "NCCL", "MPI"):
             toolchain.cache_variables[f"OPTPIPE_WITH_{device}"] = "OFF"
         toolchain.cache_variables["OPTPIPE_BUILD_COMPILED"] = "ON" if self.options.compiled else "OFF"
+        toolchain.cache_variables["OPTPIPE_BUILD_C"] = "OFF"  # the package is a static library, which has these functions
         toolchain.generate()
         CMakeDeps(self).generate()
 

@@ -51,6 +51,16 @@ if(COMPILED)
     execute_process(COMMAND ${WORK_DIR}/build/consumer_of_compiled COMMAND_ERROR_IS_FATAL ANY)
 endif()
 
+if(WITH_C)
+    execute_process(
+        COMMAND ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/consumer/c -B ${WORK_DIR}/c -G ${GENERATOR}
+                -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix "-DCMAKE_C_FLAGS=${FLAGS}" -DCMAKE_C_COMPILER=${C_COMPILER}
+        COMMAND_ERROR_IS_FATAL ANY
+    )
+    execute_process(COMMAND ${CMAKE_COMMAND} --build ${WORK_DIR}/c COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND ${WORK_DIR}/c/consumer_of_c COMMAND_ERROR_IS_FATAL ANY)
+endif()
+
 set(project ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/consumer/refused -G ${GENERATOR} ${options} -DCMAKE_CXX_COMPILER=${COMPILER})
 function(is_refused name layer sentence)
     execute_process(
