@@ -4,6 +4,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
@@ -77,8 +78,7 @@ private:
             end = std::max(start, message->second);
         }
         ends_[r].push_back(end);
-        // The engine only posts a message, so its lane goes on at once.
-        lane_free_[r][lane] = what.kind == task_kind::operation ? end : start;
+        lane_free_[r][lane] = end;
         return true;
     }
 
@@ -98,12 +98,24 @@ bool is_within(const problem& p, const measures& planned, const schedule& ran) {
     }
     return true;
 }
-/// Whether nothing but its own rank decides when a transfer can run.
-bool has_links_of_its_own(const problem& p) {
+/// Whether every operation starts when its inputs are there.
+bool has_inputs(const problem& p, const schedule& ran) {
+    const operation_numbering<any_graph> number{p.graph};
+    std::vector<duration> end_of(number.size(), duration::unlimited());
+    for (const auto& each : ran.operations)
+        end_of[number(each.op)] = each.end;
+    return std::all_of(ran.operations.begin(), ran.operations.end(), [&](const timed_operation& each) {
+        const auto end = [&](const operation& op) { return end_of[number(op)]; };
+        return input_time(p, each.op, end, stash_way_of(p, each.op)) <= each.start;
+    });
+}
+/// Whether only its own rank delays a transfer, and messages arrive in the order in which they are sent.
+bool has_no_shared_resources(const problem& p) {
     std::set<std::size_t> links;
     for (const rank r : p.graph.all_ranks())
         links.insert(p.transfer.link[r]);
-    return links.size() == p.graph.ranks() && (p.transfer.engines == 1 || p.transfer.duplex == duplex_kind::full);
+    return links.size() == p.graph.ranks() && (p.transfer.engines == 1 || p.transfer.duplex == duplex_kind::full) &&
+           p.p2p.is_uniform();
 }
 
 template <class Visit> void for_random_plans(std::size_t cases, const Visit& visit) {
@@ -121,14 +133,17 @@ template <class Visit> void for_random_plans(std::size_t cases, const Visit& vis
 
 TEST_CASE("a loop without clocks ends every operation by its time in the plan, within the plan's memory") {
     std::size_t transfers = 0;
+    std::size_t timed = 0;
     for_random_plans(300, [&](auto&, const problem& p, const schedule& plan, const auto& programs) {
         const auto ran = clockless_loop{p, programs}.run([&](const operation& op) { return duration_of(p, op); });
         REQUIRE(ran);
         REQUIRE(ran->operations.size() == plan.operations.size());
         const auto planned = measure(p, plan);
         CHECK(is_within(p, planned, *ran));
+        CHECK(has_inputs(p, *ran));
         transfers += planned.offloads;
-        if (!has_links_of_its_own(p)) return;
+        if (!has_no_shared_resources(p)) return;
+        ++timed;
         std::map<operation, duration> latest;
         for (const auto& each : plan.operations)
             latest[each.op] = each.end + time_slack(p, plan);
@@ -138,9 +153,11 @@ TEST_CASE("a loop without clocks ends every operation by its time in the plan, w
         }
     });
     CHECK(transfers > oracle::random_cases(300));
+    CHECK(timed > oracle::random_cases(80));
 }
 
-TEST_CASE("whatever the timing, the loop stays within the plan's memory; without waits for transfers it doesn't") {
+TEST_CASE("whatever the timing, the loop has its inputs and stays within the plan's memory; without waits for "
+          "transfers it doesn't") {
     std::size_t exceeded = 0;
     for_random_plans(300, [&](auto& random, const problem& p, const schedule& plan, const auto& programs) {
         const auto planned = measure(p, plan);
@@ -152,10 +169,12 @@ TEST_CASE("whatever the timing, the loop stays within the plan's memory; without
                 [&](const operation& op) { return 0.5 * static_cast<double>(random.below(9)) * duration_of(p, op); });
             REQUIRE(ran);
             const bool within = is_within(p, planned, *ran);
-            if (waits)
+            if (waits) {
                 CHECK(within);
-            else
+                CHECK(has_inputs(p, *ran));
+            } else {
                 exceeded += within ? 0 : 1;
+            }
         }
     });
     CHECK(exceeded > oracle::random_cases(30));
