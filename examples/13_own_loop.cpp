@@ -265,14 +265,12 @@ schedule run_step(const problem& p, const per_rank<rank_program>& programs, std:
 /// Whether a step had the gradients of the model in one piece, in the memory of the plan.
 bool is_right(const per_rank<rank_program>& programs, const std::deque<device>& devices,
               const std::vector<matrix>& gradients) {
-    bool right = true;
-    for (const auto& program : programs) {
+    return std::all_of(programs.begin(), programs.end(), [&](const rank_program& program) {
         const auto r = program.self.position();
-        right = right && devices[r].stashes.most_bytes() <= program.device_bytes &&
-                devices[r].host.most_bytes() <= program.host_bytes &&
-                devices[r].gradient().values == gradients[r].values;
-    }
-    return right;
+        return devices[r].stashes.most_bytes() <= program.device_bytes &&
+               devices[r].host.most_bytes() <= program.host_bytes &&
+               devices[r].gradient().values == gradients[r].values;
+    });
 }
 
 /// Trains steps by a plan, and measures them. False if one of them isn't right.
