@@ -43,8 +43,10 @@ struct lowering_options {
     /// Alignment in bytes of all buffers, at most 1 MiB; sizes are rounded up to multiples of it. The default is the
     /// alignment of CUDA's own allocations, with which kernels can read and write vectors.
     std::size_t alignment = 256;
-    /// Bytes of an activation between two stages, and of a gradient. 0: messages only signal that data is ready, for
-    /// models that pass on their tensors themselves; tasks then have no input and no output.
+    /// Bytes of an activation between two stages, and of a gradient. 0: the engine moves its own activations and
+    /// gradients, and the program only orders them: each message is a send and a receive without bytes, which name the
+    /// tensor by their label. Tasks then have no input and no output, no memory is reserved for messages, and nothing
+    /// waits for it. See examples 13 (a loop of your own) and 16 (a transport of your own).
     std::size_t message_bytes = 0;
     /// Message sizes of the boundaries, if they differ: entry s is for the boundary between stages s and s + 1. Missing
     /// entries default to `message_bytes`.
