@@ -63,7 +63,7 @@ struct decoder_layer {
     }
     /// Parameters of the layer, without norms and biases.
     [[nodiscard]] constexpr double parameters() const { return shared_parameters() + routed_parameters(); }
-    /// Parameters that one token meets.
+    /// Parameters that one token uses.
     [[nodiscard]] constexpr double active_parameters() const {
         return shared_parameters() + (is_routed() ? real(active_experts) * expert_parameters() : 0.0);
     }
@@ -119,8 +119,8 @@ private:
 
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
 /// (10^9 bytes): a first guess until there is a measured profile. It describes real models (`model_shapes.hpp`);
-/// `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus attention; I the same with
-/// twice the attention; W 2 FLOP per parameter and token. Embeddings take no time.
+/// `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus attention. I takes the
+/// same with twice the attention. W takes 2 FLOP per parameter and token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given; `model_shapes` has examples of
 /// shapes.
@@ -163,7 +163,7 @@ struct decoder {
     [[nodiscard]] constexpr double parameters() const {
         return each_layer(&decoder_layer::parameters) + 2.0 * embedding_parameters();
     }
-    /// Parameters that one token meets, embedding and output layer included.
+    /// Parameters that one token uses, embedding and output layer included.
     [[nodiscard]] constexpr double active_parameters() const {
         return each_layer(&decoder_layer::active_parameters) + 2.0 * embedding_parameters();
     }
