@@ -72,8 +72,8 @@ public:
     handover(const handover&) = delete;
     handover& operator=(const handover&) = delete;
 
-    /// On rank 0: makes all ranks run this plan as soon as all can. While another plan is under way, it waits, and
-    /// replaces the plan that was waiting.
+    /// On rank 0: makes all ranks run this plan as soon as all can. While another plan is under way, this plan waits,
+    /// and replaces any other plan that waits.
     void publish(std::string plan) {
         OPTPIPE_EXPECT(channel_.self() == rank{0}, "handover: rank 0 publishes plans");
         waiting_ = std::move(plan);

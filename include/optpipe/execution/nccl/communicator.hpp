@@ -197,7 +197,7 @@ template <class... Communicators> void abort_together(Communicators&... all) noe
 
 /// An open group: its sends and receives progress together, except those with the same peer and direction, which match
 /// in order. It may use several communicators. Without `close`, the destructor closes it, and errors appear only at the
-/// next call. If calls may block, the watchdog aborts the communicators; null: no call blocks.
+/// next call. The watchdog aborts the communicators if a call blocks for too long; it is null if no call can block.
 class batch {
 public:
     explicit batch(watchdog* watched_by = nullptr) : watched_by_{watched_by} {

@@ -69,7 +69,7 @@ struct borrowed_communicators {
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
     /// never end. Called after a failure, at most once for each, in an open group (`ncclGroupStart`), by the rank's
-    /// thread, or by another thread while NCCL holds up the first. It must not throw.
+    /// thread, or by another thread if NCCL holds up the rank's thread. It must not throw.
     communicator::abort_call abort{};
 };
 

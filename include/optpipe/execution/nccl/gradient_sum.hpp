@@ -32,8 +32,8 @@ public:
     [[nodiscard]] int replica() const { return by_.rank(); }
     [[nodiscard]] int replicas() const { return by_.ranks(); }
 
-    /// Puts the sum over all replicas into the lane's stream; it leaves the result in `gradients`, on the device, of
-    /// each. Called by work of the lane, as `reduce` is.
+    /// Puts the sum over all replicas into the lane's stream. The sum replaces `gradients`, on the device, on every
+    /// replica. Called by work of the lane, as `reduce` is.
     template <class Real> void operator()(cuda::lane& on, std::span<Real> gradients) {
         batch open;
         open.add_up(by_, gradients, on.stream().native());
