@@ -76,7 +76,8 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// Measured costs that differ from those used for planning, and from those measured when these were taken.
+    /// Measured costs that differ from the costs used for planning, and from the measurements that those were taken
+    /// from.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
