@@ -9,8 +9,8 @@
 namespace optpipe::milp {
 
 /// The definition of feasibility, for the checker, presolve, propagation, relaxations and conflict analysis alike:
-/// - A point may miss a bound of a variable or a side of a row by `slack` of it, and integers by `integrality`. The
-///   checker rounds the integers first, and asks for nothing else. A row of integers with integral coefficients has no
+/// - A point may miss a variable's bound or a row's side by its `slack`, and an integer by `integrality`. The checker
+///   rounds the integers first; it has no further conditions. A row of integers with integral coefficients has no
 ///   slack.
 /// - A model is infeasible if it has no point even with each bound and side moved by its slack.
 /// - No part of the search loses a point that violates nothing. Computed numbers may be off by `noise`: a smaller
@@ -26,8 +26,8 @@ struct feasibility {
         return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;
     }
     [[nodiscard]] double integrality() const { return granted.at(1.0); }
-    /// The distance by which an integer may lie beyond a bound that follows from a row, and still count: rounding the
-    /// bound to this integer breaks the row by no more than its slack.
+    /// The distance by which an integer may lie beyond a bound that follows from a row. Rounding the bound to this
+    /// integer breaks the row by no more than its slack.
     [[nodiscard]] double grace(double slack_of_row, double coefficient) const {
         return std::min(integrality(), slack_of_row / std::abs(coefficient));
     }
@@ -44,7 +44,7 @@ struct feasibility {
     [[nodiscard]] bool cross(double lower, double upper) const { return lower > upper + slack(lower); }
 };
 
-/// Doubles hold integers up to this magnitude, and their sums up to it, exactly.
+/// Doubles hold integers, and sums of integers, exactly up to this magnitude.
 inline constexpr double largest_exact_integer = 0x1p53;
 
 [[nodiscard]] inline bool is_integral(double value) { return value == std::round(value); }

@@ -140,7 +140,7 @@ struct lp_token {
     bool begins_line = false;
 };
 
-/// Splits a text into tokens. The keyword of a section counts as one only at the start of a line and without a colon
+/// Splits a text into tokens. The keyword of a section is a keyword only at the start of a line and without a colon
 /// after it.
 class lp_tokens {
 public:

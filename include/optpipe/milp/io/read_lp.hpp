@@ -67,7 +67,7 @@ private:
     }
     [[noreturn]] void refuse(std::string reason) const { place().refuse(std::move(reason)); }
 
-    /// Refuses the current token: for being nonlinear if it is, else for `reason`.
+    /// Refuses the current token. The reason is that it is nonlinear, or else `reason`.
     [[noreturn]] void refuse_token(const std::string& reason) const {
         if (is(kind::arrow)) refuse("indicator constraints can't be solved");
         if (is(kind::bracket) || is(kind::times) || is(kind::other))

@@ -40,7 +40,7 @@ public:
         finish_forward(x, history.second(), true);
         history.note_second(x.density());
     }
-    /// The same for a result of which only single values will be read, so that it may stay unlisted.
+    /// Does the same for a result whose values will be read one by one, so that its nonzeros needn't be listed.
     void forward_values(work_vector& x, density_history& history) {
         solve_triangular(lower_columns_, nullptr, lower_order_.begin(), lower_order_.end(), x, reach_, history.first());
         apply_updates(x);
@@ -209,7 +209,7 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
     reach_.resize(m);
 }
 
-/// Finds the pivots of a basis: slacks and singletons first, which are nearly all of it, then the rest by Markowitz.
+/// Finds the pivots of a basis: first slacks and singletons, which are nearly all pivots, then the rest by Markowitz.
 class basis_elimination {
 public:
     basis_elimination(const compressed& a, const std::vector<int>& head, const pivot_rules& rules)
@@ -259,7 +259,7 @@ private:
         }
         slacks_ = out_.rows.size();
     }
-    /// Lists the rows that the slacks leave, and moves the entries of structural columns in the slacks' rows to U.
+    /// Lists the rows whose pivot isn't a slack, and moves the entries of structural columns in the other rows to U.
     void list_rows() {
         row_start_.assign(at(size_) + 1, 0);
         column_count_.assign(at(size_), 0);

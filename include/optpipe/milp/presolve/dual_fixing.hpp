@@ -10,7 +10,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// The number of rows that keep a column from growing (`up`) and from shrinking (`down`), whatever the rest of the row.
+/// The number of rows that can keep a column from growing (`up`) and from shrinking (`down`).
 struct lock_counts {
     std::size_t up = 0;
     std::size_t down = 0;

@@ -17,8 +17,8 @@ struct margins {
 
     [[nodiscard]] static double scale(double a) { return milp::feasibility::scale(a); }
     [[nodiscard]] double excess_at(double a) const { return feasible.slack(a); }
-    /// Rounding error of a bound that has just been computed. It must not be larger: an error in a column, times a
-    /// coefficient, becomes an error in its rows.
+    /// Rounding error of a bound that has just been computed. The estimate must not be larger: an error in a column,
+    /// times a coefficient, becomes an error in its rows.
     [[nodiscard]] static double noise_at(double a) {
         constexpr double operations = 4.0; // rounded operations per bound
         return operations * std::numeric_limits<double>::epsilon() * scale(a);

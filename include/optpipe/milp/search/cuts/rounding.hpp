@@ -288,7 +288,8 @@ private:
         return rest >= with_.least_fraction ||
                (rest >= with_.least_fraction * std::abs(right) && is_demand(divisor, rest));
     }
-    /// Whether the rest of the side is a demand next to capacities, and not just within the tolerance of rows.
+    /// Whether the rest of the side is a demand that is small beside capacities, and not just within the tolerance of
+    /// rows.
     [[nodiscard]] bool is_demand(double divisor, double rest) const {
         return has_capacity_ && rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }

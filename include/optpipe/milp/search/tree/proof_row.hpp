@@ -25,16 +25,17 @@ using extra_rows = std::vector<sparse_row>;
     return sum;
 }
 
-/// A combination of a relaxation's rows with multipliers, and of the objective with its cutoff: one row that holds
-/// wherever those do. If the bounds contradict it, the relaxation has no point worth searching for, however inexact the
-/// linear solver's arithmetic was.
+/// A combination of a relaxation's rows with multipliers, and of the objective with its cutoff: one row that every
+/// point of them satisfies. If the bounds contradict the row, the relaxation has no point worth searching for, however
+/// inexact the linear solver's arithmetic was.
 class proof_row {
 public:
     proof_row(const problem& p, const extra_rows& extra)
         : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
-    /// `multipliers` has one value per row, positive for lower sides; `share` is the multiplier of the objective. If it
-    /// is 0, the row proves that there is no point at all, which must hold whatever the noise in the rows' sides.
+    /// `multipliers` has one value per row, positive for lower sides; `share` is the multiplier of the objective. If
+    /// `share` is 0, the row proves that there is no point at all; that proof must hold for any noise in the rows'
+    /// sides.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
         std::fill(sums_.begin(), sums_.end(), 0.0);
