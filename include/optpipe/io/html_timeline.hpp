@@ -100,7 +100,7 @@ function tipText(schedule, op) {
 
 // The state, and the positions of elements.
 const pad = 5, peakFont = "10.5px system-ui, sans-serif", peakLeft = 22;
-// As wide as the peaks that stand there, within reason.
+// As wide as the widest peak, within limits.
 const gutter = (() => {
   const c = document.createElement("canvas").getContext("2d");
   c.font = peakFont;
