@@ -71,7 +71,7 @@ template <pipeline_graph Graph, class Policy>
 }
 
 /// Makes a problem from three descriptions: its shape, the costs of a microbatch, and a policy for storing stashes. The
-/// policy chooses from the options of a model that has them; otherwise from those that the costs describe. By default,
+/// policy chooses from the model's options, or, if the model has none, from those that the costs describe. By default,
 /// stashes are kept or offloaded as a whole, as the planner decides. Every rank gets `limit`: the device memory left
 /// for stashes, without weights, gradients and optimizer state. The members `p2p()` (between all ranks), `time_unit`
 /// and `memory_unit` of the model are used if it has them. All other fields keep their defaults and are public.

@@ -24,7 +24,7 @@ struct always {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return offloads_all(c.option); }
 };
 
-/// Offloads, on each rank, the stages with the longest lifespans, up to `share` of its stages (PipeOffload, section on
+/// On each rank, offloads up to `share` of the stages, those with the longest lifespans (PipeOffload, section on
 /// selective offload: half of the stages for PO-H, all stages for PO-F).
 struct longest_lifespan_first {
     double share = 0.5;
