@@ -162,7 +162,7 @@ private:
     std::vector<std::uint32_t> order_;
 };
 
-/// Prints the instructions of a cycle rank by rank, each with its lane's previous instruction and the waiting one.
+/// Prints a cycle rank by rank. Each of its instructions follows the instruction before it on the lane.
 [[nodiscard]] inline std::string describe_cycle(std::span<const rank_program> programs,
                                                 std::span<const instruction_place> cycle) {
     std::string text = "each of these waits for another, none can go on";
