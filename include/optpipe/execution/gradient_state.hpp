@@ -13,7 +13,7 @@ namespace optpipe::execution {
 
 /// The optimizer's decision on the gradients of a step.
 struct update_decision {
-    /// Factor, at most 1, by which every gradient is multiplied first; 0: the step is skipped because a gradient
+    /// Factor for every gradient, at most 1, applied before the update. If 0, the step is skipped because a gradient
     /// overflowed.
     double scale = 1.0;
     [[nodiscard]] bool is_skip() const { return scale == 0.0; }

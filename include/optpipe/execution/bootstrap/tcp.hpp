@@ -58,7 +58,8 @@ class patience_left {
 public:
     explicit patience_left(std::chrono::milliseconds patience)
         : deadline_{std::chrono::steady_clock::now() + patience} {}
-    /// Polls: whether one of the handles becomes ready before the deadline, and within `most`.
+    /// Polls until one of the handles is ready, the deadline is over, or `most` has passed. Returns whether one is
+    /// ready.
     [[nodiscard]] bool any_ready(std::span<pollfd> handles,
                                  std::chrono::milliseconds most = std::chrono::hours{24}) const {
         for (;;) {

@@ -31,7 +31,7 @@ struct options {
     /// Streams of an existing engine, or of green contexts. They are borrowed: their owner keeps them until the lanes
     /// are destroyed. Without it each lane creates its own stream; those for messages have the highest priority.
     stream_source streams{};
-    /// Whether to record times with events around every task. Excludes graphs.
+    /// Whether to record times with events around every task. Graphs can't be captured then.
     bool record_times = false;
     /// Bytes of host memory pinned by one call at most, rounded up to pages: drivers refuse very large ones. In
     /// programs with another `lowering_options::host_part`, data across two parts is copied in two pieces.

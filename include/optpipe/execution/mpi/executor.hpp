@@ -14,8 +14,8 @@
 
 namespace optpipe::mpi {
 
-/// One rank that is a process: its lanes are threads, its buffers in memory of the CPU, its messages carried by MPI. To
-/// be used by one thread, the one that issues.
+/// One rank that is a process. Its lanes are threads, its buffers are in memory of the CPU, and MPI carries its
+/// messages. To be used by one thread, the one that issues.
 class executor : private threads::executor {
 public:
     executor(threads::world& of, post_office& by, rank self) : threads::executor{of, self}, by_{by} {}

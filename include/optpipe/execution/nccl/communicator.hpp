@@ -133,8 +133,8 @@ public:
         if (asked != ncclSuccess) status = asked;
         if (status != ncclSuccess && status != ncclInProgress) settle(status, what);
     }
-    /// Aborts the running work on this rank; outside of a group it returns when that has ended. If there are several
-    /// communicators, each may wait for the abort of another: see `abort_together`.
+    /// Aborts the running work on this rank. Outside of a group, it returns when that work has ended. Several
+    /// communicators may wait for each other's abort: see `abort_together`.
     void abort() noexcept {
         healthy_ = false;
         if (!communicator_) return;
