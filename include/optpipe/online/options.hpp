@@ -48,7 +48,7 @@ struct online_options {
     /// training is then bitwise the same as without switches. If stashes are offloaded, this often excludes the best
     /// plans, in which microbatches overtake each other. This option replaces `background_options::adapt`.
     bool keep_accumulation_order = false;
-    /// Total number of training steps, if known: near the end, no switch pays back the cost of the slowest earlier one.
+    /// Total number of training steps, if known. Near the end, a switch would save less than it costs, and is declined.
     std::optional<std::uint64_t> steps{};
 };
 
