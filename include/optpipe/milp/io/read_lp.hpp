@@ -157,7 +157,7 @@ private:
         }
     }
 
-    /// Refuses a name that is a keyword at the start of a line: it would be read in one place and not in another.
+    /// Refuses a name that is a keyword at the start of a line: such a name could be read only in some places.
     variable take_variable() {
         const auto name = token_.text;
         if (const auto keyword = lp_keyword_of(name); keyword && keyword->length == name.size())

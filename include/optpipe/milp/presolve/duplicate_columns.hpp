@@ -11,8 +11,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Columns that are multiples of each other, in all rows and in cost, are merged into one that stands for their sum, if
-/// the two can represent every value of that sum.
+/// Merges two columns that are multiples of each other, in all rows and in cost, into one column for their sum. The two
+/// columns must be able to represent every value of the merged one.
 struct duplicate_columns {
     static constexpr std::string_view name = "duplicate columns";
 

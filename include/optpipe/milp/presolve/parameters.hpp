@@ -21,9 +21,9 @@ struct presolve_parameters {
     double least_change = 1e-6;
     double least_change_behind_binary = 1e-3;
 
-    /// Eliminated columns: least ratio (0 to 1) of a pivot to the largest coefficient if its row stays (a singleton),
-    /// and if the row is added to others; and the largest ratio of two coefficients (or of its inverse) in an equation
-    /// of two.
+    /// Limits for eliminating columns. The first two are the least ratio (0 to 1) of a pivot to the largest
+    /// coefficient: if its row stays (a singleton), and if its row is added to others. The third is the largest ratio
+    /// of the two coefficients of an equation.
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;

@@ -29,7 +29,8 @@ struct rounding_parameters {
     double least_efficacy = 1e-3;
     /// Coefficients after rounding that are smaller count as 0.
     double zero = 1e-10;
-    /// Number of coefficients that the sum is divided by; and divisors of the best one, as in the paper.
+    /// Number of coefficients by which the sum is divided, one at a time. The best one is then divided by each of the
+    /// shares, as in the paper.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
     /// Number of integers that are also tried from their other bound.

@@ -36,7 +36,8 @@ struct tree_search_parameters {
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;
-    /// Conflicts without progress after which the prover gets half of the tree's effort; before, it gets the same.
+    /// Conflicts without progress after which the prover gets half of the tree's effort. Before, it gets as much as the
+    /// tree.
     std::size_t stall_limit = 2'000;
     /// Most global bounds that are kept for workers that haven't applied them yet; later ones are dropped.
     std::size_t most_global_bounds = 100'000;
