@@ -162,12 +162,11 @@ private:
 /// The least device memory with which `r` can run the microbatches one after the other.
 ///
 /// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; the
-/// same holds in the backward. So the need is max over the rank's stages i of Σ_{j<i} l_j + a_i, where l_j is the
-/// memory that the storage option of stage j leaves on the device, and a_i is the larger of two amounts: the memory
-/// that the forward leaves, and the restored memory. The sizes of all transfers together must fit the host. `needed` is
-/// the best over all options (up to `most_states` different combinations per stage; beyond that the best of them are
-/// kept). The lower bound may choose other options for every i. Without full backwards a_i is at least the weight
-/// stash.
+/// same holds in the backward. So the need is max over the rank's stages i of Σ_{j<i} l_j + a_i. Here l_j is the memory
+/// that the storage option of stage j leaves on the device, and a_i is the memory that the forward of i leaves, or the
+/// restored memory if that is larger. The sizes of all transfers together must fit the host. `needed` is the best over
+/// all options (up to `most_states` different combinations per stage; beyond that the best of them are kept). The lower
+/// bound may choose other options for every i. Without full backwards a_i is at least the weight stash.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

@@ -30,8 +30,8 @@ enum class duplex_kind {
     half, ///< a link carries one transfer at a time
 };
 
-/// The time from the end of an operation on one rank until a dependent one on another rank may start: one number for
-/// all ranks, or one per ordered pair of ranks.
+/// The time from the end of an operation until a dependent operation on another rank may start: one number for all
+/// ranks, or one per ordered pair of ranks.
 template <auto Ranks> class basic_hop_times {
 public:
     constexpr basic_hop_times() = default;
