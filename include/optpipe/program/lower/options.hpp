@@ -43,8 +43,8 @@ struct lowering_options {
     /// Alignment in bytes of all buffers, at most 1 MiB; sizes are rounded up to multiples of it. The default is the
     /// alignment of CUDA's own allocations, with which kernels can read and write vectors.
     std::size_t alignment = 256;
-    /// Bytes of an activation between two stages, and of a gradient. 0: messages only signal that data is ready, for
-    /// models that pass on their tensors themselves; tasks then have no input and no output.
+    /// Bytes of an activation between two stages, and of a gradient. If 0, messages only signal that data is ready, and
+    /// tasks have no input and no output: for models that pass on their tensors themselves.
     std::size_t message_bytes = 0;
     /// Message sizes of the boundaries, if they differ: entry s is for the boundary between stages s and s + 1. Missing
     /// entries default to `message_bytes`.
@@ -53,8 +53,8 @@ struct lowering_options {
     receive_issue receives = receive_issue::early;
     part_placement placement = part_placement::exact;
     /// Size in bytes of the parts of host memory, a multiple of `alignment`; 0 if host memory is one block. No copy may
-    /// cross from one part into the next. So each stash on the host is contiguous within one part, and the host needs
-    /// unused space at the ends of parts beyond the plan's peak.
+    /// cross from one part into the next. So each stash on the host is contiguous within one part. Unused space at the
+    /// ends of parts adds to the plan's peak.
     std::size_t host_part = 0;
     /// Whether each stage has an optimizer step at the end.
     bool update = false;
