@@ -53,15 +53,15 @@ private:
 /// The stages that a rank updates, in the order of its program. Throws `error` if there are none.
 [[nodiscard]] std::vector<stage> updated_stages(const rank_program& p);
 
-/// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4): a wrapper around a reversible model,
-/// which `runner` and `handover` run in its place, with programs that have updates.
+/// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4): a wrapper around a reversible model.
+/// `runner` and `handover` run the wrapper in place of the model, with programs that have updates.
 ///
 /// Whether a step is skipped, and the factor that its gradients are scaled by, depend on the gradients of all ranks.
-/// Waiting for them before the update would be a barrier in the middle of training. Instead, a rank makes its updates
-/// with the state it receives from the ranks before it in the order, adds its own gradients, and passes the state on.
-/// The last rank knows everything and tells all ranks. Each rank reads that decision before its first backward of the
-/// next step; the forwards of its warm-up run meanwhile. If the decision differs from the one its updates were made
-/// with, the rank revises them (`revise`), so that parameters are those of the barrier, bit for bit.
+/// Waiting for them before the update would be a barrier in the middle of training. Instead, a rank adds its own
+/// gradients to the state that it receives from the ranks before it, makes its updates with this state, and passes the
+/// state on. The last rank knows everything and tells all ranks. Each rank reads that decision before its first
+/// backward of the next step; the forwards of its warm-up run meanwhile. If the rank made its updates with another
+/// decision, it revises them (`revise`). Parameters then equal those with a barrier, bit for bit.
 ///
 /// If any rank had to revise its updates, all ranks know it. The step in which they learn it is void, because some
 /// forwards used wrong parameters. The remaining computations of a void step do nothing, while its messages and copies

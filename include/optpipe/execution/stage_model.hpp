@@ -131,9 +131,10 @@ template <class M, class L> concept has_recompute = requires(M& model, L& on, co
     { model.recompute(on, task) } -> std::same_as<void>;
 };
 
-/// A model whose engine owns the buffers of messages (`buffer_owners`), for transports that need addresses: the memory
-/// from which the named message is sent, or into which it is received. Called when the exchange is issued; the memory
-/// stays valid until the exchange ends. Without it, the transport gets no bytes and relies on the labels.
+/// A model whose engine owns the buffers of messages (`buffer_owners`), for transports that need addresses.
+/// `message(label)` is the memory from which this message is sent, or into which it is received. Called when the
+/// exchange is issued; the memory stays valid until the exchange ends. Without it, the transport gets no bytes and
+/// relies on the labels.
 template <class M> concept has_message = requires(M& model, const task_label& what) {
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };

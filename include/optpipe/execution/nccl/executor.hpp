@@ -35,7 +35,7 @@
 
 namespace optpipe::nccl {
 
-/// The number of communicators per direction. NCCL runs the work of one communicator in a single order, whatever the
+/// The number of communicators per direction. NCCL runs the work of one communicator in a single order, even on several
 /// streams.
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one: for `message_lanes::per_direction` and `single`
@@ -170,8 +170,8 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums first. Streams continue after messages are aborted: a sum that still ran would read data that never
-    /// arrived, and the other replicas would take the result for their gradients.
+    /// Aborts sums first. Streams continue after messages are aborted. A sum that still ran would read data that never
+    /// arrived, and the other replicas would use this wrong sum.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// A communicator for work other than the pipeline's messages. The communicator ends with the others, and its
