@@ -22,7 +22,7 @@ struct replacement {
 };
 
 /// A basis matrix as L · R · U, with the update of Forrest and Tomlin (1972). The columns of the basis are variables of
-/// [A | I]: an index below the number of columns of A is a column of A, larger ones are slacks of rows.
+/// [A | I]: an index below the number of columns of A is a column of A, and a larger index is the slack of a row.
 ///
 /// After `build`, `head[i]` is the variable that was eliminated with row i.
 class factorization {

@@ -11,7 +11,7 @@ namespace optpipe::milp::lp {
 struct simplex_parameters {
     // Pivots.
 
-    /// The dual method's least pivot after few, some, and many updates of the factors, each of which adds to their
+    /// The dual method's least pivot after few, some, and many updates of the factors. Each update adds to the factors'
     /// error.
     int few_updates = 10;
     int many_updates = 20;
@@ -79,8 +79,8 @@ struct simplex_parameters {
     double by_columns = 0.4;
     double by_sweep = 0.05;
 
-    // Attempts. If a result fails its check, the next attempt factorizes more often, the one after it has looser
-    // tolerances and firmer pivots, and the last one has no scaling.
+    // Attempts. If a result fails its check, the second attempt factorizes more often, the third attempt has looser
+    // tolerances and firmer pivots, and the last attempt has no scaling.
 
     int attempts = 4;
     int updates_when_careful = 20;

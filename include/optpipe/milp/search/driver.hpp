@@ -104,9 +104,9 @@ private:
         limits_.count_iterations(stats.lp_iterations);
         limits_.count_conflicts(stats.conflicts);
     }
-    /// The model with each side wider by its slack, and each bound by its slack over the column's largest coefficient
-    /// (at least 1), so that no row moves by more than that slack. Bounds of integers and sides of integral rows stay.
-    /// Empty if nothing is wider.
+    /// The model with wider sides and bounds. Each side moves by its slack. Each bound moves by its slack, divided by
+    /// the column's largest coefficient (at least 1), so that no row moves by more than that slack. Bounds of integers
+    /// and sides of integral rows stay. Empty if nothing is wider.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {

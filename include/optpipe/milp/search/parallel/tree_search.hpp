@@ -26,7 +26,7 @@ namespace optpipe::milp::search {
 
 /// Division of the work in `parallel_tree_search`. Not tuned.
 struct tree_search_parameters {
-    /// Workers in deterministic mode, whatever the number of threads: more keep more threads busy, but choose worse
+    /// Workers in deterministic mode, for any number of threads: more workers keep more threads busy, but choose worse
     /// nodes.
     std::size_t workers_of_rounds = 4;
     /// Nodes per dive: few follow the best bound, many solve their relaxations warm.
@@ -129,8 +129,8 @@ private:
         }
         wake_.notify_all();
     }
-    /// Whether thread `t` should run the prover. The first thread runs it while that pays, with the share of the total
-    /// effort that it would take alone; other threads run it if the tree has no nodes for them.
+    /// Whether thread `t` should run the prover. The first thread runs the prover while that pays, with the share of
+    /// the effort that it would get on one thread. Other threads run the prover if the tree has no nodes for them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;
