@@ -127,7 +127,7 @@ private:
         }
         return true;
     }
-    /// Numbers the transfers that are present first, whatever their microbatch.
+    /// Numbers the transfers of a stage: first those that are present, without regard to their microbatches.
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
         std::iota(from.begin(), from.end(), std::size_t{0});

@@ -15,7 +15,8 @@ namespace optpipe::formulation {
 /// are linear in x (`amount`), so the other families hold for any list of options.
 ///
 /// Every cell that may have a recomputation has one as a computation. If it doesn't take place, it has no duration and
-/// comes just before its gradient: so the orders of a rank's computations remain total, and rows on them valid.
+/// comes just before its gradient. So the orders of a rank's computations remain total, and rows about these orders
+/// remain valid.
 ///
 /// Adds the variables for a cell's choice: none for a single option, one for two options.
 inline void add_choices(model_builder& d, cell c) {
