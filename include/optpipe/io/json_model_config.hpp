@@ -45,7 +45,7 @@ struct model_config {
 namespace optpipe {
 namespace detail {
 
-/// Fields of a config.json, some of which have other names in other families of models.
+/// Fields of a config.json. Some fields have different names in different families of models.
 class config_reader {
 public:
     config_reader(const json& object, violation_list& found)

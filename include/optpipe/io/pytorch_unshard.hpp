@@ -27,9 +27,9 @@ namespace optpipe::detail {
     return next;
 }
 
-/// Adds UNSHARD and RESHARD for stages under FSDP: only the parameters of the `count` stages that the row computes on
-/// next are gathered, so that the next ones are gathered while one computes. A stage's parameters are released after
-/// the reduction of its gradients. Contract: a row without overlaps.
+/// Adds UNSHARD and RESHARD for stages under FSDP: only the `count` stages that the row computes on next have gathered
+/// parameters. So parameters are gathered while another stage computes. A stage's parameters are released after the
+/// reduction of its gradients. Contract: a row without overlaps.
 [[nodiscard]] inline pytorch_schedule::row with_unshards(const pytorch_schedule::row& row, std::size_t count) {
     OPTPIPE_EXPECT(count > 0, "with_unshards: a stage that computes needs its parameters");
     const auto reduces = [&](std::size_t i) {

@@ -13,8 +13,8 @@ namespace optpipe {
 struct grid_options {
     /// Columns per line.
     std::size_t width = 100;
-    /// A schedule that needs more lines per rank than this is folded: its start and its end are shown in full, the time
-    /// between them on one line.
+    /// A schedule that needs more lines per rank than this is folded: its start and its end are shown in full, and the
+    /// time between them is on one line.
     std::size_t most_bands = 8;
     /// Lines per rank for the start, and for the end, of a folded schedule.
     std::size_t end_bands = 2;
