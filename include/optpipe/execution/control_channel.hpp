@@ -44,9 +44,9 @@ template <class C> concept has_minimum = requires(C& by) {
 /// text to rank 0; `next_report()` on rank 0 returns these texts, in order for each rank.
 ///
 /// `begin_minimum(value)` joins an all-reduce and returns at once; `minimum()` waits for its result, the least value of
-/// all ranks. A rank begins the next minimum after it has read the last. Reports that a rank sends before it begins a
-/// minimum reach rank 0 no later than the minimum's result. Texts and minima arrive at any time, and are kept until the
-/// rank asks for them.
+/// all ranks. A rank begins the next minimum after it has read the last. When rank 0 gets the result of a minimum, it
+/// has all reports that ranks sent before they began this minimum. Texts and minima arrive at any time, and are kept
+/// until the rank asks for them.
 ///
 /// `cancel(what_it_did, reason)` tells all ranks at once that this one has failed. The channel also fails if a rank is
 /// gone, or doesn't join a minimum within the channel's time limit (`patience`). From then on every call on every rank,

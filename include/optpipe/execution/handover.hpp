@@ -229,8 +229,8 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// The plan under way, once it is loaded; otherwise the last one replaced or dropped, which the preparer destroys
-    /// when the next plan arrives.
+    /// The plan under way, once it is loaded. Before that, the last plan that was replaced or dropped; the preparer
+    /// destroys that plan when the next one arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;

@@ -58,9 +58,9 @@ public:
     }
 
 private:
-    /// Searches again with the sides moved by a part of their tolerance, after a search that found no point: a model is
-    /// infeasible only if it stays infeasible. Points must be within the rest of the tolerance. The search may use one
-    /// node more than the first one did, and has no conflict search, which has no such limit.
+    /// Searches again after a search that found no point, now with the sides moved by a part of their tolerance. A
+    /// model is infeasible only if this search finds no point either. Points must be within the rest of the tolerance.
+    /// The search may use one node more than the first one did, and has no conflict search, which has no such limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.1; // share of the tolerance; other solvers allow as much in their relaxations
         constexpr double rest = 0.899;
