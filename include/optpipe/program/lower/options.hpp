@@ -30,7 +30,7 @@ enum class part_placement : std::uint8_t {
     contiguous, ///< no; fragmentation comes on top of the plan's peak. For GPUs, see `cuda::lowering_defaults`
 };
 
-/// For one storage option: the part of the memory held by the forward that the weight gradient needs.
+/// For one storage option: how much of the forward's held memory the weight gradient needs.
 struct held_for_weight {
     optpipe::stage stage{};
     storage_index storage = 0;
