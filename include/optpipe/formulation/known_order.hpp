@@ -24,9 +24,9 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
                 [&](const operation& before, duration delay) { known.depend(t.id_of(before), a, delay.value()); });
 }
 
-/// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. That
-/// holds for a span because the predecessor of a rank's first F runs on a rank that can't finish before that microbatch
-/// returns.
+/// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For a
+/// span, the latest ends hold for this reason: a rank's first F has its predecessor on another rank, which can't finish
+/// before that microbatch returns to it.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);

@@ -11,7 +11,7 @@
 
 namespace optpipe::detail {
 
-/// The stages that a row computes on next, from each of its cells on: at most `count` each, the next one first. The
+/// For each cell of a row, the stages that the row computes on from there: at most `count`, in the order of use. The
 /// result has one entry more than there are cells.
 [[nodiscard]] inline std::vector<std::vector<stage>> next_stages(const pytorch_schedule::row& row, std::size_t count) {
     std::vector<std::vector<stage>> next(row.size() + 1);

@@ -124,7 +124,8 @@ private:
         states.resize(most_states_);
         return true;
     }
-    /// Drops the states that another state dominates: it has no more of anything. Takes O(n log n) comparisons.
+    /// Drops each state that another state dominates, that is, equals or beats in everything. Takes O(n log n)
+    /// comparisons.
     static constexpr void keep_frontier(std::vector<state>& states) {
         std::sort(states.begin(), states.end(), [](const state& a, const state& b) {
             if (a.on_host != b.on_host) return a.on_host < b.on_host;

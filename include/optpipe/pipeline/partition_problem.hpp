@@ -18,8 +18,8 @@ namespace optpipe {
 /// different placements of the stages.
 struct partition_problem {
     std::vector<layer_costs> layers{};
-    /// Costs and storage options of the pipelines are ignored in favour of those of the layers; memory limits are those
-    /// of the devices.
+    /// Memory limits are those of the devices. Costs and storage options of the pipelines are ignored, as the layers
+    /// have their own.
     std::vector<problem> pipelines{};
 };
 

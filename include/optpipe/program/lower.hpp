@@ -18,9 +18,9 @@ namespace optpipe {
 /// `part_placement::contiguous`, up to gaps between stashes. The buffers of messages take further memory. Neighbouring
 /// stages on one rank pass data on without a message. `check_programs` accepts the programs.
 ///
-/// Refuses four kinds of schedules. `validate` rejects the first (with `forward_only`: `validate_forward_only`). The
-/// memory of the second has no order: two stashes are swapped at one instant in a full memory. The third exceeds the
-/// limit with the requested placement. The fourth offloads a stash larger than a part of host memory. O(n log n) for n
+/// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
+/// swaps two stashes at one instant in a full memory, as neither can be first. Refuses a schedule that exceeds the
+/// limit with the requested placement, or that offloads a stash larger than a part of host memory. O(n log n) for n
 /// operations, times the number of buffers that a rank holds at once.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});

@@ -237,8 +237,8 @@ private:
         }
     }
 
-    /// Work of rank 0 throws, or rank 0 cancels: nothing behind it runs, and `finish` reports it on every rank, with
-    /// the label.
+    /// Work of rank 0 throws, or rank 0 cancels. Then no later command runs, and `finish` reports the failure on every
+    /// rank, with the label.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);

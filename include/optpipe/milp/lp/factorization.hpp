@@ -47,7 +47,8 @@ public:
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // Without a list the density isn't known. Assuming a little less makes a later solve list its result again.
+        // Without a list, the density isn't known. It is assumed a little lower each time, so that a later solve lists
+        // its result again.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.

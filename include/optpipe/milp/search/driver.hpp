@@ -304,8 +304,8 @@ private:
         return false;
     }
     /// Concludes from an unbounded relaxation. The model is then unbounded too if it has any solution (because its
-    /// numbers are rational). The presolved model is searched first. It may have no solution although the given one
-    /// has, because some reductions assume that an optimum exists.
+    /// numbers are rational). The presolved model is searched first. The presolved model may have no solution although
+    /// the given model has one, because some reductions assume that an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())
             if (auto found = any_solution(reduction_.model()).incumbent)
