@@ -17,12 +17,11 @@ plans with all strategies, and as `better` in the opposite case. Another run had
 each-alone without-each)
 
 answer("What do other solvers reach?"
-"The first table has the installed ones of CBC, GLPK, HiGHS, SCIP and CP-SAT, on the same models and on the problems
+"The first table has CBC, GLPK, HiGHS, SCIP and CP-SAT, as far as they are installed, on the same models and on the problems
 themselves. The other tables have our solver on 34 linear programs of netlib, on 9 small mixed-integer programs of MIPLIB, and
 on 26 plain big-M models of pipelines ([where they are from](../../tests/data/milp/README.md)): first beside CBC and GLPK, then
-beside HiGHS and SCIP. The next table has sixty models made from seeds, and the last
-one has the gain from a second thread. An earlier run had all 59 problems:
-[others](others.md)."
+beside HiGHS and SCIP. The next table has sixty models made from seeds, and the last one has the gain from a second thread. An
+earlier run had all 59 problems: [others](others.md)."
 others linear integer pipeline beside-lp beside-mip beside-pipeline seeded second-thread)
 
 answer("What does a first program cost?"
@@ -30,8 +29,8 @@ answer("What does a first program cost?"
 compare first-program)
 
 answer("What do others publish for their models?"
-"Others profiled the layers in `bench/published`: AdaPtis' authors those of Nemotron-H, and AMD those of DeepSeek-V4, in
-Primus. All times are simulated, except the one that is marked as measured. 1F1B runs in the layout of the source. `optpipe
+"AdaPtis' authors profiled the layers of Nemotron-H. AMD profiled the layers of DeepSeek-V4, in Primus. Both are in
+`bench/published`. All times are simulated, except the one that is marked as measured. 1F1B runs in the layout of the source. `optpipe
 partition` divides the same layers anew, in the memory that 1F1B needs in that layout and, for DeepSeek-V4, also in a third
 more. A unit of memory is the stash of one layer. DeepSeek-V4 recomputes every forward, and every backward is one operation.
 AdaPtis' memory isn't published."
@@ -92,8 +91,8 @@ answer("Sequences of varying length?"
 "They can't be planned yet: a stage takes the same time for every microbatch.")
 
 answer("What is new over Zero Bubble's ILP?"
-"New are transfers with links and duplex, memory on the host, storage options per microbatch, unequal limits and placements,
-and a proven bound on all schedules. Without offloading, the model is equivalent to theirs. `bench_formulation` measures the
+"The model adds transfers with links and duplex, memory on the host, storage options per microbatch, unequal limits and
+placements, and a proven bound on all schedules. Without offloading, the model is equivalent to theirs. `bench_formulation` measures the
 worth of each strengthening.")
 
 answer("Does the constructive start help where memory isn't tight?"
@@ -101,7 +100,7 @@ answer("Does the constructive start help where memory isn't tight?"
 planner)
 
 answer("How much memory does each rank hold?"
-"A plan uses all memory that the limit allows on more ranks than published schedules do."
+"Plans use all memory of the limit on more ranks than published schedules do."
 memory)
 
 answer("Which is the largest model in fixed memory, and what does the microbatch size do?"
