@@ -82,7 +82,7 @@ problem guess() {
         p.memory_limit[p.rank_of(s)] = 2.0 * p.costs[s].activation;
     return p;
 }
-/// The real costs: on rank 2 `rank_factor` times as long, transfers of rank 1 `link_factor` times.
+/// The real costs: rank 2 takes `rank_factor` times as long, and transfers of rank 1 take `link_factor` times as long.
 phase real_costs(std::string name, std::size_t from, double link_factor = 1.0, double rank_factor = 1.0) {
     phase made{std::move(name), from, guess(), {}};
     auto& p = made.costs;

@@ -64,9 +64,9 @@ problem measured_problem(std::size_t microbatches) {
     return p;
 }
 
-/// Stands for your framework. Each call would launch kernels on a stream, or start a copy on another one; events
-/// express the waits that the comments name, or `lower` (example 8) computes them for you. Sends must not block,
-/// because neighbours may both send first.
+/// Stands for your framework. Each call would launch kernels on one stream, or start a copy on another. Events express
+/// the waits that the comments name; `lower` (example 8) can compute these waits for you. Sends must not block, because
+/// neighbours may both send first.
 struct your_engine {
     void forward(std::uint32_t, std::uint32_t) { ++calls; }         // receive, compute, send on
     void backward_input(std::uint32_t, std::uint32_t) { ++calls; }  // the same, in the other direction

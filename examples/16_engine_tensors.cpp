@@ -1,9 +1,9 @@
 // Example 16: an engine that allocates its tensors itself.
 //
 // ggml, libtorch and most engines can't write activations into memory of another library. They needn't: a program tells
-// when the life of a stash begins and ends, and the engine allocates and frees its own tensors then. It finds them by
-// stage and microbatch, which are in every task and label; the library allocates no memory for them and passes no
-// addresses. The order and the waits of the program keep the engine within the planned memory.
+// when the life of a stash begins and ends, and the engine allocates and frees its own tensors then. It finds its
+// tensors by stage and microbatch, which every task and label has. The library allocates no memory for these tensors,
+// and passes no addresses. The order and the waits of the program keep the engine within the planned memory.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>

@@ -62,8 +62,8 @@ struct plan_options {
     bool quiet = false;
 };
 int plan(const plan_options& options);
-/// Plans `problem` once for each value of the field that has several in its changes. Only with the MILP solver
-/// (OPTPIPE_HAS_MILP).
+/// Plans `problem` several times. One of its changes lists several values of a field; each plan uses one of them. Only
+/// with the MILP solver (OPTPIPE_HAS_MILP).
 int sweep(const plan_options& options);
 
 struct partition_options {

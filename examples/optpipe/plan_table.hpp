@@ -41,7 +41,7 @@ int plan_table(const plan_options& options, const std::string& heading, const st
 
 /// A line of a CSV file.
 std::string csv_line(const std::vector<std::string>& cells);
-/// The number as precisely as it is.
+/// The number with all of its digits.
 std::string csv_number(double value);
 
 } // namespace program
