@@ -45,8 +45,8 @@ namespace optpipe::formulation {
     return wanted == overtaking::allowed || !t.any_stage(differ);
 }
 
-/// Adds the order of microbatches to the relation. If a backward may be full, only the W of split backwards are in
-/// order, which isn't a fixed order.
+/// Adds the order of microbatches to the relation. If backwards may be full, W get no fixed order, as only those of
+/// split backwards are in order.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m + 1 < t.microbatches(); ++m) {

@@ -69,7 +69,7 @@ public:
     /// Throws `std::bad_alloc`.
     page_range(std::size_t bytes, std::size_t part) : bytes_{bytes} {
         if (bytes == 0) return;
-        // Reserves addresses only, which costs nothing; the unused ones are returned at once.
+        // Reserves addresses only, which costs nothing. Addresses that aren't used are returned at once.
         const auto reserved = bytes + std::min(bytes, part);
         void* const all = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (all == MAP_FAILED) throw std::bad_alloc{};
