@@ -25,7 +25,7 @@ struct layer_costs {
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.
     memory_size static_memory{};
     /// If empty, the layer has the options that its costs describe. A stage has each option, by name, that all of its
-    /// layers have. It lacks an option that some layers recompute ahead of the backward and others inside it.
+    /// layers have. It lacks an option that recomputes ahead of the backward in some layers and inside it in others.
     storage_list<false> storage{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };

@@ -42,8 +42,8 @@ constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, cons
 
 } // namespace detail
 
-/// Whether the policy forbids, permits or requires to offload the stashes of each stage as a whole. Stages that can't
-/// be offloaded are forbidden.
+/// For each stage, whether the policy forbids, permits or requires that stashes are offloaded as a whole. Stages that
+/// can't be offloaded are forbidden.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr per_stage<offload_decision, Graph::stage_extent> decisions_of(const basic_problem<Graph>& p,
                                                                                       const Policy& policy) {

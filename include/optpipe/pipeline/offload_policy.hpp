@@ -5,7 +5,7 @@
 
 namespace optpipe {
 
-/// Whether a policy forbids, permits or requires to offload the stashes of one stage as a whole.
+/// Whether a policy forbids, permits or requires that the stashes of a stage are offloaded as a whole.
 enum class offload_decision {
     forbid,  ///< stashes stay on the device
     permit,  ///< the planner decides

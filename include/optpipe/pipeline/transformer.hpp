@@ -37,8 +37,8 @@ template <class S> consteval bool check_layer_split() {
 /// The same number of layers on each stage; the remaining layers go to the first stages, one each.
 struct even_layers {
     std::size_t total = 0;
-    /// Number of layers that the first and the last stage have fewer than others. The papers use 1, for the embedding
-    /// and the output layer.
+    /// The first and the last stage each have this number of layers less than other stages. The papers use 1, for the
+    /// embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
