@@ -83,8 +83,8 @@ private:
 ///
 /// Contract: all ranks run equally many steps with the same options; ranks of one process run on threads of their own.
 /// The program that runs has the same stages as the program given to the constructor. Model and channel outlive the
-/// wrapper. The lanes of one rank make the calls that run tasks; the thread that issues makes the others, between two
-/// steps.
+/// wrapper. The lanes of one rank make the calls that run tasks; the thread that issues makes the other calls, between
+/// two steps.
 template <class Model, peer_channel Channel> class post_validated {
 public:
     /// Throws `error` if the program has no updates, or the order isn't a permutation of all ranks.

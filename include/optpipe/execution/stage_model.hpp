@@ -107,7 +107,7 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
-/// A model that does both halves of a backward better at once. Without `backward`, B is `backward_input`, then
+/// A model that gains from doing both halves of a backward at once. Without `backward`, B is `backward_input`, then
 /// `backward_weight`. If a weight stash is larger than the activation, the problem then needs `full_backward = false`.
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;

@@ -50,9 +50,9 @@ static_assert(execution::check_executor<executor>());
 ///
 /// `finish` throws on all ranks if any rank fails: an exception, a failed allocation, a message that is missing or
 /// wrong, a process that hangs or is gone. The error has the rank, operation and reason that rank 0 heard of first, and
-/// names the ranks that don't answer any more. Only if rank 0 itself is gone, ranks may give different reasons. A
-/// launcher that ends the job with the first process that dies leaves no process to report: see `--enable-recovery` of
-/// Open MPI.
+/// names the ranks that don't answer any more. Only if rank 0 itself is gone, ranks may give different reasons. If a
+/// launcher ends the job as soon as one process dies, no process is left to report: see `--enable-recovery` of Open
+/// MPI.
 class member {
 public:
     explicit member(MPI_Comm among, const options& how = {}) : control_{among, how} {}

@@ -68,8 +68,8 @@ struct borrowed_communicators {
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
-    /// never end. Called after a failure, at most once for each, in an open group (`ncclGroupStart`), by the rank's
-    /// thread, or by another thread if NCCL holds up the rank's thread. It must not throw.
+    /// never end. Called after a failure, at most once for each communicator, in an open group (`ncclGroupStart`). The
+    /// rank's thread calls it, or another thread if NCCL holds up the rank's thread. It must not throw.
     communicator::abort_call abort{};
 };
 
