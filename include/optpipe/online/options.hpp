@@ -31,8 +31,9 @@ struct online_options {
     /// comparison.
     drift_options drift{.confidence = 0.99};
     /// Share of the training time, from 0 to 1, for measuring transfers that the plan doesn't have (`probe_rounds`); 0:
-    /// none. A larger share finds a faster link that the plan avoids sooner. With 0.005, and a step that takes seven
-    /// times as long as the longest transfer to the host and back, a rank probes before every 29th step.
+    /// none. With a larger share, ranks notice sooner that a link avoided by the plan became faster. With 0.005, and a
+    /// step that takes seven times as long as the longest transfer to the host and back, a rank probes before every
+    /// 29th step.
     double probe_share = 0.005;
     /// The least change of a probed transfer, relative to the planned time, that counts if it occurs twice in a row. A
     /// smaller value follows smaller changes. If durations vary by 10 % (standard deviation), one probe in eighty is

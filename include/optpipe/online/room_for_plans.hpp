@@ -56,8 +56,8 @@ OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self
     }
     // Each part of a stash is rounded separately.
     const auto rounding = stashes * buffer_roles * how.alignment;
-    // Contiguous stashes leave gaps. They never take more than they would if every allocation of a step, reloads
-    // included, had a place of its own.
+    // Contiguous stashes leave gaps. Stashes with gaps never take more memory than if each allocation of a step,
+    // reloads included, had its own place.
     const auto bytes = [&](memory_size limit, bool has_gaps) {
         const auto most = std::min(limit, (has_gaps ? 2.0 : 1.0) * all);
         return static_cast<std::size_t>(std::ceil(most.value() * how.bytes_per_unit)) + rounding;
