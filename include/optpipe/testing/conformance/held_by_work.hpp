@@ -18,7 +18,7 @@ namespace optpipe::testing::detail {
 class work_gate {
 public:
     /// `host_waits` tells whether the check itself is waiting. That wait has a limit of its own, so its time doesn't
-    /// count. At other times, a call may hold up the host, or the scheduler of a busy machine.
+    /// count. At other times, a call or the scheduler of a busy machine may hold up the host.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
@@ -69,7 +69,7 @@ struct opens_gate_late {
 };
 
 /// Checks in which work holds a lane back, for lanes that call work when its turn comes. Only the check ends the work
-/// that holds a lane. So a command that doesn't wait for this work runs while the work still does.
+/// that holds a lane. So a command that doesn't wait for this work runs before the work ends.
 template <class Context> class held_by_work {
     using lane_type = typename Context::lane_type;
     using marker_type = typename Context::marker_type;
