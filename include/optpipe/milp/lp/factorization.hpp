@@ -62,8 +62,8 @@ public:
         history.note_second(x.density());
     }
 
-    /// Exchanges the variable at `row` of the head. `spike` comes from the forward solve with the new column, `partial`
-    /// from the backward solve with the unit vector of `row`, and `pivot` is the forward solve's entry at `row`.
+    /// Exchanges the variable at `row` of the head. `spike` comes from the forward solve with the new column. `partial`
+    /// comes from the backward solve with the unit vector of `row`. `pivot` is the forward solve's entry at `row`.
     /// Returns false if the new factors can't be trusted; then call `build`.
     [[nodiscard]] bool update(int row, const work_vector& spike, const work_vector& partial, double pivot);
 

@@ -70,9 +70,9 @@ private:
                                                  : bound_row{r, -now.side, infinity, now.noise});
         return std::move(now.steps);
     }
-    /// Shrinks a coefficient if possible, and returns it. `others` is the most that the rest of the row can reach.
-    /// While the column is at its end, the row stays the same; one step away from there, `others` can just reach the
-    /// side.
+    /// Shrinks a coefficient if possible, and returns it. `others` is the most that the rest of the row can reach. With
+    /// the column at the bound where the term is largest, the row stays the same. One step away from that bound,
+    /// `others` can just reach the side.
     static double tighten(const reducible& m, row r, const term& t, double others, double noise, const margins& slack,
                           shrinking_row& now) {
         if (!m.is_integer(t.column)) return t.coefficient;

@@ -53,7 +53,7 @@ private:
         return is_same ? factor : 0.0;
     }
 
-    /// Whether every value that the kept column may have after merging splits into values of both columns.
+    /// Whether each value that the kept column may have after merging is a sum of values of both columns.
     static bool covers(const reducible& m, variable kept, variable merged, double factor, const margins& slack) {
         const double range = m.upper(kept) - m.lower(kept);
         if (!m.is_integer(merged)) return !m.is_integer(kept);

@@ -28,8 +28,8 @@ struct margins {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
-    /// Whether a number is integral up to rounding. The distance must also be within the tolerance of integers, which
-    /// decides for numbers so large that their rounding exceeds it.
+    /// Whether a number is integral up to rounding. The distance must also be within the tolerance of integers. That
+    /// matters for numbers so large that their rounding exceeds this tolerance.
     [[nodiscard]] bool is_integral(double a) const {
         return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
     }

@@ -60,7 +60,7 @@ public:
 private:
     /// Searches again after a search that found no point, now with the sides moved by a part of their tolerance. A
     /// model is infeasible only if this search finds no point either. Points must be within the rest of the tolerance.
-    /// The search may use one node more than the first one did, and has no conflict search, which has no such limit.
+    /// The search may use one node more than the first one did. It has no conflict search, as that has no such limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.1; // share of the tolerance; other solvers allow as much in their relaxations
         constexpr double rest = 0.899;
@@ -80,8 +80,8 @@ private:
         return found;
     }
     /// Searches the given model again without presolve, if the first search couldn't settle presolve's model within the
-    /// tolerances. The search has at most `least_nodes` more nodes than the first one, and no conflict search, which
-    /// has no such limit. Empty if it doesn't settle the model either; a better point is kept.
+    /// tolerances. The search has at most `least_nodes` more nodes than the first one. It has no conflict search, as
+    /// that has no such limit. Empty if it doesn't settle the model either; a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;

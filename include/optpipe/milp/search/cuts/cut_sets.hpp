@@ -81,7 +81,7 @@ private:
         }
         return all;
     }
-    /// Scales the rows so that columns in two rows cancel if both are added up, as far as possible.
+    /// Scales the rows so that, as far as possible, a column in two rows cancels if both rows are added up.
     void scale_rows(const std::vector<std::vector<occurrence>>& occurrences) {
         std::vector<std::vector<std::uint32_t>> columns_of(problem_.rows());
         for (std::uint32_t j = 0; j < occurrences.size(); ++j)

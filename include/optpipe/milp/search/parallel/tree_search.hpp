@@ -29,7 +29,7 @@ struct tree_search_parameters {
     /// Workers in deterministic mode, for any number of threads: more workers keep more threads busy, but choose worse
     /// nodes.
     std::size_t workers_of_rounds = 4;
-    /// Nodes per dive: few follow the best bound, many solve their relaxations warm.
+    /// Nodes per dive. With few, the search follows the best bound; with many, relaxations start from a similar basis.
     std::size_t nodes_per_dive = 60;
     /// Limits of a slice of the prover. The first slice is shorter by the divisor, so that easy trees don't wait for
     /// it.
@@ -342,8 +342,8 @@ private:
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
     std::size_t slice_divisor_ = with_.first_slice_divisor;
-    /// The number of threads without a node; whether one of them runs the prover meanwhile; and the flag that calls it
-    /// back.
+    /// The number of threads without a node; whether one of them runs the prover meanwhile; and the flag that calls
+    /// this thread back.
     std::atomic<std::size_t> waiting_{0};
     bool waits_in_prover_ = false;
     std::atomic<bool> leave_prover_{false};
