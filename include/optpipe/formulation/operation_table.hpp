@@ -30,7 +30,7 @@ inline constexpr std::size_t roles = 6;
 /// earlier. If `weight_stash` is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`). In
 /// a problem without full backwards a constraint rules that B out.
 ///
-/// The model has only the storage options that no other option of their stage makes superfluous (`is_no_worse`). For
+/// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
 /// example, if a rank's memory holds all stashes at once, they are just kept: a schedule without the rank's transfers
 /// and recomputations is still valid, and no longer.
 class operation_table {
