@@ -273,7 +273,7 @@ private:
         return moved;
     }
 
-    /// Ends the first pending message of a rank, if its other end is the first pending one of that rank.
+    /// Ends the first pending message of a rank, if the message's other end is the first pending one on its rank.
     bool meets_partner(std::size_t r) {
         if (issued_[r].empty()) return false;
         const auto message = issued_[r].front();
