@@ -24,8 +24,8 @@ namespace optpipe::formulation {
 /// - the W of a stage follow the order of its gradients, because all weight stashes that wait for W are alike. (If a
 ///   backward may be full, this holds for the split ones.)
 ///
-/// *With a choice of storage options it may, too*: F and I of one microbatch have the same option. The statements that
-/// hold with transfers hold then.
+/// *With a choice of storage options it may, too*: F and I of one microbatch have the same option. The two statements
+/// about transfers hold here, too.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);
