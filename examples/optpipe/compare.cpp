@@ -52,7 +52,7 @@ std::string to_json(const optpipe::problem& p, optpipe::duration bound,
     return table.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-/// A problem, and what each method reaches.
+/// A problem, and the result of each method.
 struct compared_problem {
     std::string path;
     optpipe::problem problem;

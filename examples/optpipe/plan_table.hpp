@@ -33,7 +33,7 @@ int plan_table(const plan_options& options);
 
 /// A line of a CSV file.
 std::string csv_line(const std::vector<std::string>& cells);
-/// The number as precisely as it is.
+/// The number with all of its digits.
 std::string csv_number(double value);
 /// For example "2.34 %".
 std::string percent_text(double share);

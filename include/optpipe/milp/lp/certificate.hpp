@@ -43,9 +43,9 @@ namespace lp {
 } // namespace lp
 
 /// A lower bound on the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
-/// error of its computation on the safe side. One case isn't safe: if a column has no bound, its reduced cost counts as
-/// 0 if it is tiny compared with the costs; excluding that would need exact arithmetic. `with_costs` false leaves the
-/// costs out.
+/// error of its computation on the safe side. One case isn't safe: the reduced cost of a column without a bound counts
+/// as 0 if it is tiny compared with the costs. Excluding that case would need exact arithmetic. `with_costs` false
+/// leaves the costs out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
                                             bool with_costs = true) {
     const auto multipliers = lp::without_infinite_terms(program, proposed);

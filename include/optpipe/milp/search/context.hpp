@@ -68,7 +68,7 @@ struct context {
     }
     [[nodiscard]] double incumbent_objective() const { return best->objective() - shift; }
 
-    /// The objective that a point must reach to be worth searching for, given an incumbent of `objective`.
+    /// The worst objective of points that are worth searching for, if the incumbent has `objective`.
     [[nodiscard]] double cutoff_below(double objective) const {
         if (objective == infinity) return ceiling - shift;
         return std::min(ceiling - shift, objective - std::max(least_gain(objective), wanted_gap(objective)));

@@ -108,7 +108,8 @@ public:
         return all;
     }
 
-    /// A rank whose arena exceeds both the peak of its plan and its limit, if there is one.
+    /// The refusal for an arena that exceeds both its plan's peak and its rank's limit; empty if there is no such
+    /// arena.
     [[nodiscard]] std::optional<refusal> over_limit() const {
         std::optional<refusal> why;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -252,7 +253,7 @@ private:
         if (!is_transfer(op.kind)) computed_[p_.rank_of(op.stage)].emplace_back(node.end, written(op));
         if (is_weight_gradient(op.kind) && --weights_left_[op.stage] == 0 && options_.reduce) write_reduction(op);
     }
-    /// The last computation of rank `r`, among those written, that ends by `instant`.
+    /// The last computation of rank `r` that has been written and ends by `instant`.
     [[nodiscard]] std::uint32_t computed_by(rank r, std::size_t instant) const {
         const auto& own = computed_[r];
         const auto last = std::find_if(own.rbegin(), own.rend(), [&](const auto& c) { return c.first <= instant; });

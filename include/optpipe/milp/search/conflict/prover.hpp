@@ -149,7 +149,7 @@ private:
 
     /// Looks for a first point if there is none yet: dispatching rules decide the binaries that order columns, a few
     /// rules at first, then one more in each later slice. Their cost doesn't count as stalled. A rule visits every row
-    /// several times, so it may take longer than the slice, within a factor.
+    /// several times, so it may take a few times as long as the slice.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();

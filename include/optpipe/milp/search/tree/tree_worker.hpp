@@ -42,7 +42,7 @@ struct tree_worker_parameters {
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// Most nodes in succession at which the user's cuts aren't requested, after there were none.
+    /// Most nodes in succession at which the user's cuts aren't requested, after a request gave none.
     std::size_t longest_pause = 31;
 };
 
