@@ -217,3 +217,35 @@ TEST_CASE("a large side excuses no small coefficient, on any number of threads")
         check_optimum(m, solve_on(m, threads), -24.4832521);
     }
 }
+
+TEST_CASE("a large constant doesn't make the objective less precise") {
+    for (const double constant : {0.0, 1e6, 1e8, 1e10})
+        for (const bool trees : {true, false}) {
+            CAPTURE(constant);
+            CAPTURE(trees);
+            model m;
+            const auto x = m.add_variable(0.0, 11.0, domain::integer);
+            const auto level = m.add_variable(0.0, infinity);
+            m.add_row(1000.0 * level - 10.0 * x >= constant);
+            m.set_objective(1000.0 * level - 17.0 * x - constant);
+            solve_options options;
+            options.tree_search = trees;
+            options.presolve = false;
+            check_optimum(m, solve(m, options), -77.0);
+        }
+}
+
+TEST_CASE("an optimum whose bound doesn't prove it isn't called one") {
+    for (const bool presolve : {true, false}) {
+        CAPTURE(presolve);
+        model m;
+        const auto add = [&] { return m.add_variable(0.0, infinity); };
+        const auto x = add(), far = add(), idle = add();
+        m.set_objective(17.117 * x + 5.0 * far, sense::maximize);
+        m.add_row(6865600.0 * x + 1.7e-05 * far + 1e7 * idle <= 1955689364.5129337);
+        m.add_row(1e-05 * x - 550000000.0 * far <= -201358475155.03583);
+        const auto found = solve_on(m, 1, presolve);
+        if (status_of(found.why) == "optimal") CHECK(found.objective == doctest::Approx(575202754268510.0));
+        CHECK(found.bound >= 575202754268000.0);
+    }
+}

@@ -330,11 +330,13 @@ private:
         return false;
     }
 
-    /// Handles an integral point of the relaxation. It is a solution, unless rounding it breaks a row. In that case,
-    /// branches on the integer that is farthest from its rounded value.
+    /// Handles an integral point of the relaxation, which is a solution unless rounding it breaks a row. The node is
+    /// closed if its bound says that nothing better is left. In other cases, branches on the integer that is farthest
+    /// from its rounded value.
     void settle(node& n, std::vector<node>& open) {
         const auto farthest = farthest_from_integral();
-        if (offer_rounded()) return;
+        static_cast<void>(offer_rounded());
+        if (std::isfinite(n.bound) && n.bound + context_->objective_slack(n.bound) > results_.cutoff) return;
         if (!farthest) return branch_without_point(n, open);
         n.start.reset();
         split(n, *farthest, open);
