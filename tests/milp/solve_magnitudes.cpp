@@ -275,3 +275,17 @@ TEST_CASE("large domains: an optimum isn't approached in thousands of tiny steps
     check_optimum(m, found, 68570.0);
     CHECK(found.stats.solutions < 2000);
 }
+
+TEST_CASE("rounding times a large bound needs no search") {
+    for (const double upper : {1e8, 1e10, 1e12}) {
+        CAPTURE(upper);
+        model m;
+        const auto a = m.add_variable(0.0, upper, domain::integer), b = m.add_variable(0.0, upper, domain::integer);
+        const auto c = m.add_variable(0.0, 1e3), d = m.add_variable(0.0, 1e3);
+        m.set_objective(c + 5.0 * d);
+        m.add_row(1.5 * a - 100.0 * b + 3.0 * c + 1.5 * d == -80.5);
+        solve_options options;
+        options.node_limit = 1000;
+        check_optimum(m, solve(m, options), 0.0);
+    }
+}

@@ -64,6 +64,11 @@ public:
     /// A lower bound that is valid whatever the outcome of the last solve, computed from its multipliers with rounding
     /// on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
+    /// The same, but reduced costs that are only rounding count as 0. Close to the optimum unless other reduced costs
+    /// have the wrong sign, within the tolerance.
+    [[nodiscard]] double nearly_dual_bound() const {
+        return safe_dual_bound(program_, found_.point.duals, true, lp::rounding_errors::count_as_zero);
+    }
     [[nodiscard]] std::span<const double> primal() const { return found_.point.primal; }
     [[nodiscard]] std::span<const double> row_activity() const { return found_.point.row_activity; }
     /// Multipliers of the rows; positive if the row's lower bound holds the objective up.
