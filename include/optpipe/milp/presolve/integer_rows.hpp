@@ -79,8 +79,8 @@ private:
             if (smallest == unreached) continue;
             for (auto step = modulus / cycles; step > 0; --step) {
                 auto& here = least[static_cast<std::size_t>(smallest % modulus)];
-                smallest = here = std::min(here, smallest);
-                smallest += weight;
+                here = std::min(here, smallest);
+                smallest = here + weight;
             }
         }
     }
