@@ -3,6 +3,7 @@
 #include "optpipe/core/standard.hpp"
 
 #include <cstddef>
+#include <cstdint>
 
 namespace optpipe::milp::presolving {
 
@@ -39,6 +40,8 @@ struct presolve_parameters {
 
     /// Rows of integers are skipped if a coefficient is a larger multiple of the unit.
     double largest_multiple = 1e6;
+    /// Most work, in residues times terms, for finding the sums that an equation of integers can have.
+    std::int64_t residue_work = 1'000'000;
     /// Share (0 to 1) of the row tolerance that may be lost by treating a row as a multiple of another.
     double parallel_share = 1e-3;
     /// A column is fixed at a bound near its value if that causes at most this error in each of its rows.

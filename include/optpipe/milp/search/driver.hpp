@@ -62,8 +62,8 @@ private:
     /// model is infeasible only if this search finds no point either. Points must be within the rest of the tolerance.
     /// The search may use one node more than the first one did. It has no conflict search, as that has no such limit.
     std::optional<result> search_relaxed() {
-        constexpr double part = 0.1; // share of the tolerance; other solvers allow as much in their relaxations
-        constexpr double rest = 0.899;
+        constexpr double part = 0.5; // share of the tolerance
+        constexpr double rest = 0.499;
         const auto m = relaxed_model(*given_, {{part * options_->tolerance.relative}});
         if (!m) return std::nullopt;
         auto options = remaining_options();
