@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What README's first program costs the compiler, headers alone and against the compiled library, and what it prints.
+"""What README's first program costs the compiler, headers alone and against the compiled library, and what it prints; and
+what a program costs that reads its problem from a file, and includes only what it needs.
 
     bench/first_program.py --build build/release [--work FOLDER]
 
-Installs the build into FOLDER, and builds the program there twice with CMake as a user does, -O2. Processor time and peak
-memory are those of the compiler's call for the one file.
+Installs the build into FOLDER, and builds the programs there with CMake as a user does, -O2. Processor time and peak memory
+are those of the compiler's call for the one file.
 """
 import argparse
 import json
@@ -17,12 +18,25 @@ import sys
 CMAKE_LISTS = """cmake_minimum_required(VERSION 3.25)
 project(first_program LANGUAGES CXX)
 find_package(optpipe REQUIRED COMPONENTS optpipe compiled)
-foreach(target optpipe compiled)
-    add_executable(with_${target} main.cpp)
-    target_link_libraries(with_${target} PRIVATE optpipe::${target})
-    set_target_properties(with_${target} PROPERTIES RULE_LAUNCH_COMPILE "${PYTHON} ${SCRIPT} --measure ${target}.json")
-endforeach()
+function(program name source target)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE optpipe::${target})
+    set_target_properties(${name} PROPERTIES RULE_LAUNCH_COMPILE "${PYTHON} ${SCRIPT} --measure ${name}.json")
+endfunction()
+program(headers main.cpp optpipe)
+program(linked main.cpp compiled)
+program(lean lean.cpp compiled)
 """
+LEAN = """#include <optpipe/io/json_problem.hpp>
+#include <optpipe/planner/plan.hpp>
+#include <iostream>
+
+int main(int, char** arguments) {
+    if (const auto planned = optpipe::plan(optpipe::read_problem(arguments[1]))) std::cout << planned->objective.value();
+}
+"""
+PROGRAMS = (("headers", "`optpipe::optpipe`"), ("linked", "`optpipe::compiled`"),
+            ("lean", "`optpipe::compiled`, with only `planner/plan.hpp` and `io/json_problem.hpp`"))
 
 
 def measured(out, command):
@@ -53,21 +67,22 @@ def main():
     os.makedirs(work, exist_ok=True)
     with open(os.path.join(source, "README.md")) as file:
         program = next(code for code in re.findall(r"```cpp\n(.*?)```", file.read(), re.DOTALL) if "int main" in code)
-    for name, text in (("main.cpp", program), ("CMakeLists.txt", CMAKE_LISTS)):
+    for name, text in (("main.cpp", program), ("lean.cpp", LEAN), ("CMakeLists.txt", CMAKE_LISTS)):
         with open(os.path.join(work, name), "w") as file:
             file.write(text)
     build = os.path.join(work, "build")
-    run("cmake", "--install", options.build, "--prefix", os.path.join(work, "installed"))
+    run("cmake", "--install", options.build, "--component", "optpipe_development",
+        "--prefix", os.path.join(work, "installed"))
     run("cmake", "-S", work, "-B", build, "-DCMAKE_CXX_FLAGS=-O2", "-DCMAKE_BUILD_TYPE=None",
         "-DCMAKE_CXX_COMPILER_LAUNCHER=",
         f"-DCMAKE_PREFIX_PATH={work}/installed", f"-DPYTHON={sys.executable}", f"-DSCRIPT={os.path.abspath(__file__)}")
     run("cmake", "--build", build, "--clean-first")
     print("| target | compiling takes | peak memory |\n| --- | --- | --- |")
-    for target in ("optpipe", "compiled"):
-        with open(os.path.join(build, f"{target}.json")) as file:
+    for name, text in PROGRAMS:
+        with open(os.path.join(build, f"{name}.json")) as file:
             used = json.load(file)
-        print(f"| `optpipe::{target}` | {used['seconds']:.1f} s | {used['gigabytes']:.2f} GB |")
-    print(f"\nIt prints: {run(os.path.join(build, 'with_compiled')).strip()}")
+        print(f"| {text} | {used['seconds']:.1f} s | {used['gigabytes']:.2f} GB |")
+    print(f"\nIt prints: {run(os.path.join(build, 'linked')).strip()}")
     return 0
 
 

@@ -3,8 +3,8 @@
 //
 //     bench_formulation [--time-limit SECONDS] [--threads N] [--sizes] [PROBLEM.json]...
 //
-// The horizon is the objective of the model in which microbatches keep their order, so the measured proof is that
-// nothing is shorter (for `pooled`: by a model whose bound holds for all schedules). Seconds are of the processor.
+// The horizon is the objective of the model in which microbatches keep their order, so the measured proof is that no
+// schedule of the model is shorter. (The bound of `pooled` holds for all schedules.) Seconds are of the processor.
 #include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/formulation/formulate.hpp>

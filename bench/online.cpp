@@ -82,7 +82,7 @@ problem guess() {
         p.memory_limit[p.rank_of(s)] = 2.0 * p.costs[s].activation;
     return p;
 }
-/// The real costs: on rank 2 `rank_factor` times as long, transfers of rank 1 `link_factor` times.
+/// The real costs: rank 2 takes `rank_factor` times as long, and transfers of rank 1 take `link_factor` times as long.
 phase real_costs(std::string name, std::size_t from, double link_factor = 1.0, double rank_factor = 1.0) {
     phase made{std::move(name), from, guess(), {}};
     auto& p = made.costs;
@@ -176,17 +176,20 @@ void describe_machine(page& to, const settings& s) {
         late.push_back(std::chrono::duration<double>{clock::now() - until}.count());
     }
     to.say("# Planning again while it trains\n");
+    to.say("For those who ask what planning while training goes on costs, and what it gains. [Planning while training "
+           "goes on](../../include/optpipe/online/README.md) has a summary.\n");
     to.say("`bench_online --unit ", format_number(s.unit_ms), "`, ", std::thread::hardware_concurrency(),
-           " processors, compiler ", __VERSION__, ". Before the runs a thread that slept for ",
-           format_number(s.unit_ms), " ms woke up ", us(median(late)), " late in the median, ",
-           us(step_picture::percentile(late, 0.99)), " at the 99th percentile: as busy was the machine.\n");
-    to.say("The language model of `examples/language_model` on 4 ranks that are threads, 8 microbatches, memory for "
-           "two stashes "
-           "of each stage. A forward takes 1 unit, an input gradient 1.1, a weight gradient 0.9, a stash on its host "
-           "link up "
-           "to 2. Operations sleep until their time is over. Planned with is what was measured. Rank 0 plans on one "
-           "thread with half of a processor. The offline plan is the best of ",
-           format_number(s.offline_seconds), " s with two threads, for the costs as they are.\n");
+           " processors, compiler ", __VERSION__,
+           ". To show how busy the machine was: before the runs, a thread that slept for ", format_number(s.unit_ms),
+           " ms woke up ", us(median(late)), " late in the median, and ", us(step_picture::percentile(late, 0.99)),
+           " late at the 99th percentile.\n");
+    to.say(
+        "The language model of `examples/language_model` trains on 4 ranks that are threads, with 8 microbatches. Each "
+        "rank has memory for two stashes of each of its stages. A forward takes 1 unit, an input gradient 1.1, a "
+        "weight gradient 0.9, and a transfer of a stash up to 2. Operations sleep until their time is over. Plans are "
+        "made for measured costs. Rank 0 plans on one thread with half of a processor. The offline plan is the best "
+        "of ",
+        format_number(s.offline_seconds), " s with two threads, for the true costs.\n");
 }
 
 /// The step time of a plan on these ranks without planning at the same time.
@@ -244,8 +247,8 @@ void say_switches(page& to, const record& seen) {
     for (std::size_t r = 0; r < seen.beside.size(); ++r)
         for (const auto& each : seen.beside[r])
             (r == 0 ? rank_0 : others).push_back(each.sum());
-    to.say("\nIn any step, beside the program: rank 0 ", us(median(rank_0)), " in the median, ",
-           us(step_picture::percentile(rank_0, 0.99)), " at the 99th percentile; other ranks ", us(median(others)),
+    to.say("\nThe time of a step outside of the program: on rank 0 ", us(median(rank_0)), " in the median, ",
+           us(step_picture::percentile(rank_0, 0.99)), " at the 99th percentile; on other ranks ", us(median(others)),
            " and ", us(step_picture::percentile(others, 0.99)), ".\n");
 }
 
@@ -257,22 +260,25 @@ void say_planner(page& to, const record& seen, const plan_result& offline) {
     const auto first = std::find_if(seen.planning.begin(), seen.planning.end(),
                                     [&](const planner_step& at) { return at.objective <= near; });
     to.say("The planner took ", percent(seen.planner_seconds / all),
-           " of one processor over the run. With the last measured costs it was within 1 % of the offline plan ",
+           " of one processor over the run. Planning with the last measured costs, it came within 1 % of the offline "
+           "plan ",
            first == seen.planning.end()
                ? "never (within " + percent(excess(seen.planning.back().objective.value(), offline.objective.value())) +
                      ")"
                : "after " + format_number(first->seconds, 3) + " s",
-           "; offline ", format_number(offline.objective, 4), ", bound ", format_number(offline.bound, 4), ".\n");
+           ". The offline plan has the objective ", format_number(offline.objective, 4), ", and the bound is ",
+           format_number(offline.bound, 4), ".\n");
 }
 
 void train_section(page& to, const settings& s) {
     const auto first = build_schedule(guess(), adaptive).value();
     training how{
         {real_costs("as they are", 0)}, s.steps(400), {}, std::chrono::duration<double, std::milli>{s.unit_ms}, s.text};
-    to.say("## A training run\n\n", how.steps,
-           " steps, begun with `adaptive` for a guess: all operations take 1 unit. Only plans are taken that add up "
-           "weight "
-           "gradients in the same order (`keep_accumulation_order`); the offline plan needn't.");
+    to.say(
+        "## A training run\n\n", how.steps,
+        " steps, begun with `adaptive` for guessed costs: all operations take 1 unit. The run only switches to "
+        "plans that add up weight gradients in the same order (`keep_accumulation_order`). The offline plan may have "
+        "another order.");
     auto options = online(how.steps);
     options.keep_accumulation_order = true;
     const auto seen = train_online(how, guess(), first, options);
@@ -298,9 +304,9 @@ void train_section(page& to, const settings& s) {
     auto unpaced = how;
     unpaced.unit = {};
     const auto same = train_fixed(unpaced, programs_of(guess(), first));
-    to.say("Loss ", format_number(seen.losses.front(), 6), " to ", format_number(seen.losses.back(), 6),
-           " nats per byte; ", seen.losses == same.losses ? "bit for bit" : "NOT",
-           " that of a run that never switches.\n");
+    to.say("The loss goes from ", format_number(seen.losses.front(), 6), " to ", format_number(seen.losses.back(), 6),
+           " nats per byte. The losses ", seen.losses == same.losses ? "equal bit for bit" : "DON'T equal",
+           " those of a run that never switches.\n");
     to.log(seen);
 }
 
@@ -363,8 +369,7 @@ void noise_section(page& to, const settings& s) {
                  std::chrono::duration<double, std::milli>{s.unit_ms},
                  s.text};
     to.say("## Noise without drift\n\n", how.steps,
-           " steps in which each operation and transfer varies by 10 % (standard deviation), begun with the offline "
-           "plan.");
+           " steps, begun with the offline plan. Each operation and transfer varies by 10 % (standard deviation).");
     const auto& costs = how.phases.front();
     const auto offline = offline_plan(costs.costs, s);
     const auto seen = train_online(how, costs.costs, offline.schedule, online(how.steps));
@@ -372,8 +377,8 @@ void noise_section(page& to, const settings& s) {
     std::map<online_event::kind_type, std::size_t> count;
     for (const auto& event : seen.log)
         ++count[event.kind];
-    to.say(count[online_event::kind_type::accepted], " switches, drift found ", count[online_event::kind_type::drift],
-           " times; median step ", ms(median(seen.seconds)), ".\n");
+    to.say(count[online_event::kind_type::accepted], " switches; drift was found ",
+           count[online_event::kind_type::drift], " times; the median step takes ", ms(median(seen.seconds)), ".\n");
     to.log(seen);
 }
 
@@ -406,10 +411,9 @@ profile_error error_of(const problem& p, const cost_profile& few, const cost_pro
 }
 
 void profile_section(page& to, const settings& s) {
-    to.say("## The profile\n\nMedians of the first steps against those of the 100 steps after the tenth, on threads: "
-           "largest and median "
-           "error over all operations and messages, of messages relative to a forward. The profile itself leaves out "
-           "steps in which something warms up.\n");
+    to.say("## The profile\n\nOn threads, medians of the first steps are compared with medians of 100 steps after the "
+           "tenth. The table has the largest and the median error over all operations and messages; errors of messages "
+           "are relative to a forward. The profile itself leaves out steps in which something warms up.\n");
     to.say("| steps | no noise: largest | of | median | 10 % noise: largest | of | median "
            "|\n|---|---|---|---|---|---|---|");
     const auto costs = real_costs("as they are", 0);

@@ -421,7 +421,7 @@ def print_summary(results):
                 print(f"| {'plan' if mine == 'problem' else 'solve'} | {solver} on the {theirs} | " +
                       " | ".join(map(str, counts.values())) + " |")
     found = list(contradictions(results))
-    print("\n" + ("\n".join(found) if found else "No bound of any is above an objective of another."))
+    print("\n" + ("\n".join(found) if found else "No solver's bound is above another solver's objective."))
 
 
 def print_table(results):

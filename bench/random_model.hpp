@@ -1,4 +1,4 @@
-// Problems of models as they are trained, with random ranks, memory and links; none was chosen for a file.
+// Problems of published models, with random ranks, memory and links. The problem files have no such problems.
 #pragma once
 
 #include <optpipe/core/random.hpp>

@@ -1,4 +1,4 @@
-// Random problems, of sizes and features that no problem file was chosen for.
+// Random problems, of sizes and features that the problem files don't cover.
 #pragma once
 
 #include <optpipe/core/random.hpp>

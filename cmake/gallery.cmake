@@ -49,9 +49,9 @@ optpipe_exhibit(gpipe linear gpipe "GPipe"
 optpipe_exhibit(1f1b linear one_forward_one_backward "1F1B"
                 "Take it where backwards can't be split. The first rank holds one stash per rank, for any number of microbatches.")
 optpipe_exhibit(zb-h1 linear zero_bubble_h1 "Zero Bubble H1"
-                "Take it in place of 1F1B wherever backwards can be split: the first rank needs no more memory, and ranks idle less.")
+                "Take it in place of 1F1B wherever backwards can be split: ranks idle less, and the first rank needs no more memory.")
 optpipe_exhibit(zb-h2 linear zero_bubble_h2 "Zero Bubble H2"
-                "Take it where nearly twice the stashes of 1F1B fit, and the optimizer's step needs no barrier, so that the span counts.")
+                "Take it if nearly twice the stashes of 1F1B fit, and the span counts, as the optimizer's step needs no barrier.")
 optpipe_exhibit(zb-auto linear zero_bubble_auto "Zero Bubble, automatic"
                 "Take it for measured costs, also unequal ones, and any limit: it fills the gap between H1 and H2, and goes beyond them.")
 optpipe_exhibit(interleaved loop interleaved "interleaved 1F1B"
@@ -59,23 +59,23 @@ optpipe_exhibit(interleaved loop interleaved "interleaved 1F1B"
 optpipe_exhibit(gis loop gis "generalized interleaved"
                 "Take it in place of interleaved 1F1B where backwards can be split: it needs less memory.")
 optpipe_exhibit(gis-h loop gis_half "generalized interleaved, half groups"
-                "Take it where memory is too short for `gis`: it has the smallest groups that still keep the ranks busy.")
+                "Take it if there is too little memory for `gis`: it has the smallest groups that still keep the ranks busy.")
 optpipe_exhibit(gis:g=1 loop gis "generalized interleaved, groups of one"
                 "Groups of one show the cost of the smallest group.")
 optpipe_exhibit(po-h loop pipe_offload_half "PipeOffload, half of the stages"
-                "Take it where stashes may go to the host. Half of the stages offload, as far as the copies fit between forward and backward.")
+                "Take it where stashes may be offloaded. Half of the stages offload their stashes, if the copies fit between forward and backward.")
 optpipe_exhibit(po-f loop pipe_offload_full "PipeOffload, all stages"
-                "Take it where memory is too short for `po-h`, and copies are short beside a pass.")
+                "Take it if there is too little memory for `po-h`, and a copy is much shorter than a pass.")
 optpipe_exhibit(zb-v v zero_bubble_v "ZB-V"
                 "It is the first choice where the placement may be a V: it needs the memory of 1F1B, and idles little if costs are equal.")
 optpipe_exhibit(v-half v v_half "V-Half"
-                "On many ranks, this V holds about half as many stashes as ZB-V, for some idle time.")
+                "On many ranks, it holds about half as many stashes as ZB-V, and idles somewhat more.")
 optpipe_exhibit(v-min v v_min "V-Min"
-                "It needs the least memory of these methods without offloading, for more idle time.")
+                "It needs the least memory of the methods without offloading, and idles more.")
 optpipe_exhibit(v-auto v v_auto "V, the best building block"
-                "It finds the best block of this family for the costs and the limit, and takes longer to plan.")
+                "It searches for the best block of this family for the costs and the limit, so planning takes longer.")
 optpipe_exhibit(dualpipe-v v dual_pipe_v "DualPipeV"
-                "It is here to compare: it is made for frameworks that run a forward and a backward at once, and here nothing overlaps.")
+                "It is made for frameworks that run a forward and a backward at once. Here nothing overlaps, so it only serves for comparison.")
 
 # As the papers have it, in the words of this library.
 set(published [=[

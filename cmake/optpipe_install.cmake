@@ -29,11 +29,29 @@ install(
     DESTINATION ${package_dir}
     COMPONENT optpipe_development
 )
+set(installs_c FALSE)
+set(c_header "")
+if(TARGET optpipe_c)
+    set(installs_c ${OPTPIPE_BUILD_C})
+    set(c_header FILE_SET HEADERS COMPONENT optpipe_development)
+endif()
 if(OPTPIPE_BUILD_COMPILED)
-    install(TARGETS optpipe_compiled EXPORT optpipe_targets ARCHIVE COMPONENT optpipe_development)
+    install(
+        TARGETS optpipe_compiled EXPORT optpipe_targets ARCHIVE COMPONENT optpipe_development ${c_header}
+    )
     get_target_property(packages optpipe_optpipe OPTPIPE_PACKAGES)
     list(APPEND layers compiled)
     string(APPEND packages_of_layers "set(_optpipe_packages_compiled ${packages})\n")
+endif()
+if(installs_c)
+    install(
+        TARGETS optpipe_c EXPORT optpipe_targets
+        LIBRARY COMPONENT optpipe_development
+        RUNTIME COMPONENT optpipe_development
+        ARCHIVE COMPONENT optpipe_development
+        ${c_header}
+    )
+    list(APPEND layers c) # it needs no package
 endif()
 include(${CMAKE_CURRENT_LIST_DIR}/optpipe_pkgconfig.cmake)
 configure_package_config_file(

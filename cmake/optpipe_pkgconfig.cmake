@@ -1,4 +1,5 @@
-# optpipe.pc and optpipe-compiled.pc: what optpipe::optpipe and optpipe::compiled say, for builds without CMake.
+# optpipe.pc, optpipe-compiled.pc and optpipe-c.pc: what optpipe::optpipe, optpipe::compiled and optpipe::c say, for builds
+# without CMake.
 set(requires "")
 set(definitions "")
 if(OPTPIPE_HAS_MILP)
@@ -41,4 +42,8 @@ if(OPTPIPE_BUILD_COMPILED)
     pkg_config_file(
         optpipe-compiled ${CMAKE_INSTALL_LIBDIR}/pkgconfig "${definitions} -DOPTPIPE_COMPILED=1" " -L\${libdir} -loptpipe"
     )
+endif()
+if(installs_c)
+    set(requires "") # the library has linked what it needs
+    pkg_config_file(optpipe-c ${CMAKE_INSTALL_LIBDIR}/pkgconfig "" " -L\${libdir} -loptpipe_c")
 endif()

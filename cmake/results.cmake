@@ -1,10 +1,10 @@
 # cmake [-DONLY=<step>;...] [-DOUT=<page.md>] [-DKEPT=<folder>] [-DPLAN_SECONDS=<s>] -P cmake/results.cmake
 #
-# Measures everything again and writes bench/results/README.md: what reviewers of such work ask, each with its tables.
-# Hours on two cores; nothing else should run. A step is a command whose output is kept in KEPT (build/results): broken off,
-# the script goes on where it was, and a file that is removed is measured again. ONLY: these steps (`-DONLY=page` writes the page
-# alone); what isn't measured stays as the page has it. PLAN_SECONDS: for a short run, in place of each step's time for a
-# plan.
+# Measures everything again and writes bench/results/README.md: reviewers' questions, each with its tables. This takes hours
+# on two cores; nothing else should run. A step is a command whose output is kept in KEPT (build/results). If interrupted,
+# the script resumes at the first step without a kept file; remove a file to measure its step again. ONLY measures these
+# steps (`-DONLY=page` only writes the page); the page keeps its other tables. PLAN_SECONDS replaces each step's time for a
+# plan, for a short run.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/bootstrap.cmake)
 
@@ -192,8 +192,8 @@ endforeach()
 file(
     WRITE ${OUT}
     "# What reviewers ask\n\n"
-    "For those who judge the plans and want every table.\n"
-    "Made by `cmake -P cmake/results.cmake`; each table stands below the command that gave it, with day and machine.\n"
+    "For those who judge the plans and want every table. `cmake -P cmake/results.cmake` makes the page.\n"
+    "Each table is below the command that printed it, with day and machine.\n"
     "Problems are files in `tests/data`. Times of plans and objectives are in the unit of their problem.\n${page}"
 )
 message(NOTICE "The page: ${OUT}")

@@ -1,8 +1,9 @@
 // Example 12: a backend of your own.
 //
 // Programs run on any engine that provides lanes, markers, copies, memory and a transport (`executor`). This is a
-// typical engine: jobs that name the jobs they come after, and a few threads that run any job that is ready. About 150
-// lines make executors of it, the conformance suite tests them against the concepts, and then a plan runs on them.
+// typical engine: its jobs name the jobs that they come after, and a few threads run any job that is ready. About 150
+// lines turn the engine into executors. The conformance suite tests the executors against the concepts, and then they
+// run a plan.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, on one machine with one, in one call of less than nine minutes: builds what it needs by
-# the preset `cuda`, runs each part under a time limit of its own, and writes what came out, failures too, to
+# Runs everything that needs a GPU, on one machine, in one call of less than nine minutes. It builds the benchmarks by the
+# preset `cuda`, runs each part under a time limit of its own, and writes all results, also failures, to
 #
 #     RESULTS/gpu-<name of the GPU>-<date>.json and .md, and the measured problems beside them
 #
@@ -8,12 +8,12 @@
 #
 #     bench/gpu/run.sh [--results DIR] [--parts NAME,...] [--seconds N] [--build-only | --built]
 #
-# RESULTS: bench/results; parts: all of them; N: 525, for everything. `--build-only` builds, on a machine that needs no
-# GPU, and `--built` runs what was built there: build/cuda/bin is all that it takes, and the shared libraries.
+# Defaults: RESULTS is bench/results, all parts are run, and N is 525, which is enough for all. `--build-only` builds on a
+# machine without a GPU. `--built` runs these programs: it needs only build/cuda/bin and the shared libraries.
 #
-# Needs no network, and no package but a C++ compiler, CMake and the CUDA Toolkit; with Eigen and oneTBB the planner takes
-# part, with NCCL two processes on the GPU. What is left out says so in the results. The exit status is 0 if all went
-# well, 1 if a part failed, 2 if something is missing.
+# The script needs no network, and no packages except a C++ compiler, CMake and the CUDA Toolkit. The planner is included if
+# Eigen and oneTBB are installed, and tests of two processes if NCCL is. The results list the parts that were left out. The
+# exit status is 0 if all went well, 1 if a part failed, and 2 if something is missing.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
@@ -49,7 +49,7 @@ while (($# > 0)); do
 done
 [[ $all_seconds =~ ^[1-9][0-9]*$ ]] || usage
 
-# What is missing, all of it at once.
+# Lists everything that is missing.
 export PATH=$PATH:/usr/local/cuda/bin
 missing=()
 if [[ $mode != build-only ]]; then
@@ -74,7 +74,7 @@ if ((${#missing[@]} > 0)); then
     exit 2
 fi
 
-# What was built, and of which commit.
+# The programs, and the commit that they were built from.
 readonly bin=build/cuda/bin
 build() {
     # Warnings of another compiler than the project's are no reason to measure nothing.
@@ -124,7 +124,7 @@ is_wanted() {
 parts_json=()
 parts_markdown=()
 failed=0
-# part NAME SECONDS COMMAND...: what the command leaves in $work/NAME.{jsonl,md} is its result.
+# part NAME SECONDS COMMAND...: runs the command, which leaves its result in $work/NAME.{jsonl,md}.
 part() {
     local name=$1 limit=$2 begin=$SECONDS status
     is_wanted "$name" || return 0
@@ -151,7 +151,7 @@ part() {
     write_results
     return $status
 }
-# left_out NAME REASON: what can't be measured here, which is no failure.
+# left_out NAME REASON: a part that can't be measured here. That isn't a failure.
 left_out() {
     is_wanted "$1" || return 0
     echo "$1: left out, $2"
@@ -175,7 +175,10 @@ write_results() {
         printf '\n  ]\n}\n'
     } >"$prefix.json"
     {
-        printf '# What a GPU does: %s\n\n%s, commit %s, `%s`\n' "$about" "$today" "$commit" "$command"
+        printf '# What a GPU does: %s\n\n' "$about"
+        printf 'For those who ask what runs on a GPU, and how fast. Each section is a program of `bench/gpu`: how it ended, '
+        printf 'its\ncommand, and its tables. [Running a plan](../../include/optpipe/execution/README.md#on-a-gpu) has a summary.\n\n'
+        printf '%s, commit %s, `%s`\n' "$today" "$commit" "$command"
         printf '\n%s\n' "${parts_markdown[@]}"
     } >"$prefix.md"
 }
@@ -196,8 +199,8 @@ part conformance 60 $bin/gpu_conformance --out "$work/conformance"
 part capture 40 $bin/gpu_capture --out "$work/capture"
 part overhead 30 $bin/gpu_overhead --out "$work/overhead"
 part arithmetic 40 $bin/gpu_arithmetic --out "$work/arithmetic"
-# With NCCL: what a group costs; a process that is killed, what receives take of the device, and sums of gradients, each
-# with two processes on the one GPU.
+# With NCCL: the cost of a group; then, with two processes on the GPU, a process that is killed, the multiprocessors that
+# receives take, and sums of gradients.
 nccl() { # NAME SECONDS
     if [[ -x $bin/gpu_$1 ]]; then
         part "$1" "$2" "$bin/gpu_$1" --out "$work/$1"
@@ -233,7 +236,7 @@ if [[ -x $bin/gpu_post_validation ]]; then
 else
     left_out post_validation "as Eigen or oneTBB isn't installed"
 fi
-# Eight layers, in four stages or in eight; products in tf32 are quick beside the link.
+# Eight layers, in four stages or in eight. With tf32, computations are fast compared with the link.
 four=(--ranks 4 --layers 2 --microbatches 8)
 eight=(--ranks 8 --layers 1 --microbatches 16)
 training storage-4-green-tf32 120 "${four[@]}" --on green-contexts --products tf32 --storage options --online 150

@@ -1,7 +1,7 @@
 # conan create cmake/conan
 #
 # Packages this checkout. Packages of the distribution instead of ConanCenter's (apt-get install libeigen3-dev libtbb-dev
-# zlib1g-dev nlohmann-json3-dev):
+# zlib1g-dev nlohmann-json3-dev libcli11-dev):
 #
 #     conan create cmake/conan --profile:host default --profile:host cmake/conan/system_packages
 import os
@@ -22,13 +22,18 @@ class OptPipe(ConanFile):
     topics = ("pipeline-parallelism", "scheduling", "mixed-integer-programming", "training")
     package_type = "static-library"
     settings = "os", "arch", "compiler", "build_type"
-    # False: headers alone, and whoever includes plan() compiles the solver.
-    options = {"compiled": [True, False], "fPIC": [True, False]}
-    default_options = {"compiled": True, "fPIC": True}
+    # compiled=False: headers alone, and whoever includes plan() compiles the solver. program: also the program optpipe,
+    # with its completions and manual page.
+    options = {"compiled": [True, False], "program": [True, False], "fPIC": [True, False]}
+    default_options = {"compiled": True, "program": True, "fPIC": True}
 
     @property
     def _checkout(self):
         return os.path.join(self.recipe_folder, "..", "..")
+
+    @property
+    def _has_program(self):
+        return bool(self.options.get_safe("program"))
 
     def set_version(self):
         text = load(self, os.path.join(self._checkout, "include", "optpipe", "version.hpp"))
@@ -36,7 +41,8 @@ class OptPipe(ConanFile):
         self.version = ".".join(part(name) for name in ("MAJOR", "MINOR", "PATCH"))
 
     def export_sources(self):
-        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "cmake/*"):
+        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "cmake/*", "schemas/*", "examples/CMakeLists.txt",
+                        "examples/optpipe/*"):
             copy(self, pattern, src=self._checkout, dst=self.export_sources_folder)
 
     def config_options(self):
@@ -47,6 +53,7 @@ class OptPipe(ConanFile):
         if not self.options.compiled:
             self.package_type = "header-library"
             self.options.rm_safe("fPIC")
+            self.options.rm_safe("program")
 
     def layout(self):
         cmake_layout(self)
@@ -54,6 +61,9 @@ class OptPipe(ConanFile):
     def requirements(self):
         for package in ("eigen/[>=3.4 <4]", "onetbb/[>=2021.8 <2023]", "zlib/[>=1.2.11 <2]", "nlohmann_json/[>=3.9 <4]"):
             self.requires(package, transitive_headers=True, transitive_libs=True)
+
+        if self._has_program:
+            self.requires("cli11/[>=2.1 <3]", visible=False)
 
     def package_id(self):
         if not self.info.options.compiled:
@@ -64,11 +74,13 @@ class OptPipe(ConanFile):
 
     def generate(self):
         toolchain = CMakeToolchain(self)
-        for part in ("TESTS", "EXAMPLES", "BENCH"):
+        for part in ("TESTS", "BENCH"):
             toolchain.cache_variables[f"OPTPIPE_BUILD_{part}"] = "OFF"
+        toolchain.cache_variables["OPTPIPE_BUILD_EXAMPLES"] = "PROGRAM" if self._has_program else "OFF"
         for device in ("CUDA", "NCCL", "MPI"):
             toolchain.cache_variables[f"OPTPIPE_WITH_{device}"] = "OFF"
         toolchain.cache_variables["OPTPIPE_BUILD_COMPILED"] = "ON" if self.options.compiled else "OFF"
+        toolchain.cache_variables["OPTPIPE_BUILD_C"] = "OFF"  # the package is a static library, which has these functions
         toolchain.generate()
         CMakeDeps(self).generate()
 
@@ -93,6 +105,6 @@ class OptPipe(ConanFile):
             self.cpp_info.defines.append("OPTPIPE_COMPILED=1")
         else:
             self.cpp_info.libdirs = []
-        self.cpp_info.bindirs = []
+        self.cpp_info.bindirs = ["bin"] if self._has_program else []
         if self.settings.get_safe("os") in ("Linux", "FreeBSD"):
             self.cpp_info.system_libs = ["pthread"]

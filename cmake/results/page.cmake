@@ -1,51 +1,57 @@
 # The page: answer(<title> <text> [<step>...]). Numbers stand in the tables of the steps alone.
 answer("How large are the models, and how does the gap fall?"
-"`optpipe plan` doesn't depend on one model of the whole problem: on small problems the mixed-integer model and constraint
-programming prove, on large ones local search improves, and bounds come from the structure. The first table is what
-a model of the whole problem would have. In the second each column is what is known after so many seconds.
+"`optpipe plan` doesn't depend on one model of the whole problem. On small problems, the mixed-integer model and constraint
+programming find proofs. On large problems, local search improves plans, and bounds come from the structure of the problem.
+The first tables have the size of a model of the whole problem. The others have objective and bound after some seconds.
 
 ![The mean gap of groups of problems over time](gap.svg)"
 sizes planner planner-long)
 
 answer("What does the constructive start reach alone, what does each part of the search add, and what is the MILP's share?"
-"The column `adaptive` of the tables of planning is the constructive start alone. The first table here has the published
-builders without a search, with each strategy beside them, and with all, over time: `milp` is branch and bound over LP
-relaxations, `cp` constraint programming. The second leaves out one strategy at a time, on problems drawn at random too. A
-problem counts as `worse` where the best of three plans without the strategy is longer than the worst of three with all, and as
-`better` where it is the other way round. 147 problems with 3 s each, in a run of their own: [strategies](strategies.md)."
+"In the tables of planning, the column `adaptive` is the constructive start alone. The first table here has the published
+builders over time: without a search, with one strategy added, and with all strategies. `milp` is branch and bound over LP
+relaxations, and `cp` is constraint programming. The second table leaves out one strategy at a time; some of its problems are
+drawn at random. A problem counts as `worse` if the best of three plans without the strategy is longer than the worst of three
+plans with all strategies, and as `better` in the opposite case. Another run had 147 problems with 3 s each:
+[strategies](strategies.md)."
 each-alone without-each)
 
 answer("What do other solvers reach?"
-"CBC, GLPK, HiGHS, SCIP and CP-SAT, as far as they are installed, on the same models and on the problems themselves. Then our
-solver on models that it is given as such: 34 linear programs of netlib, 9 small mixed-integer programs of MIPLIB, 26 plain big-M
-models of pipelines ([where they are from](../../tests/data/milp/README.md)), each beside CBC and GLPK and then beside HiGHS and SCIP,
-and sixty made from seeds. All 59 problems in an earlier run: [others](others.md)."
+"The first table has CBC, GLPK, HiGHS, SCIP and CP-SAT, as far as they are installed, on the same models and on the problems
+themselves. The other tables have our solver on 34 linear programs of netlib, on 9 small mixed-integer programs of MIPLIB, and
+on 26 plain big-M models of pipelines ([where they are from](../../tests/data/milp/README.md)): first beside CBC and GLPK, then
+beside HiGHS and SCIP. The next table has sixty models made from seeds, and the last one has the gain from a second thread. An
+earlier run had all 59 problems: [others](others.md)."
 others linear integer pipeline beside-lp beside-mip beside-pipeline seeded second-thread)
 
 answer("What does a first program cost?"
-"The methods on one problem, as the program shows them, and the compiler's time for README's first program."
+"The program's table of all methods on one problem, and the compiler's time for README's first program."
 compare first-program)
 
 answer("What do others publish for their models?"
-"Layers as others profiled them, in `bench/published`: Nemotron-H by AdaPtis' authors, DeepSeek-V4 in AMD's Primus. All times but
-the one that is marked are simulated. 1F1B runs in the layout of the source; `optpipe partition` divides the same layers anew, in the
-memory of that layout and, for DeepSeek-V4, in a third more. A unit of memory is the stash of one layer. DeepSeek-V4 recomputes every
-forward, and every backward is one operation. AdaPtis' memory isn't published."
+"AdaPtis' authors profiled the layers of Nemotron-H. AMD profiled the layers of DeepSeek-V4, in Primus. Both are in
+`bench/published`. All times are simulated, except the one that is marked as measured. 1F1B runs in the layout of the source. `optpipe
+partition` divides the same layers anew, in the memory that 1F1B needs in that layout and, for DeepSeek-V4, also in a third
+more. A unit of memory is the stash of one layer. DeepSeek-V4 recomputes every forward, and every backward is one operation.
+AdaPtis' memory isn't published."
 published)
 
 answer("Are the baselines fair where memory is tight?"
-"A published schedule that doesn't fit is also planned for more memory and then offloaded (`over-memory`), and with one storage
-option for all microbatches where stages may recompute: `uniform` in the second table, with the builders in the manner of AdaPipe
-and Mario beside the others. The first table has what each method reaches as published. SPPO and SSDTrain aren't among them.
+"A published schedule that doesn't fit is also planned for more memory and then offloaded (`over-memory`). If stages may
+recompute, it is also planned with one storage option for all microbatches: `uniform` in the second table, which includes
+builders in the manner of AdaPipe and Mario. The first table has each method as published. SPPO and SSDTrain aren't among the
+methods.
 
-The second table: each problem of `tests/data/storage` is planned without recomputation, without transfers, and with all its options;
-`idle` is the objective less the work, as a share of the better of `uniform` and `offload only`. Where a problem has no transfers,
-`recompute only` and `all` are the same question: they show how much two runs of ten seconds differ.
+For the second table, each problem of `tests/data/storage` is planned without recomputation, without transfers, and with all
+its options. `idle` is the objective minus the work, as a share of the same difference for the better of `uniform` and
+`offload only`. If a problem has no transfers, `recompute only` and `all` are the same search: the two columns show how much two
+runs of ten seconds differ.
 
 ![A plan that keeps, offloads and recomputes](../../examples/pictures/storage.svg)
 
-The third table asks the same for models, ranks, microbatches, memory and links that random numbers chose. The last tables ask it
-for other memory limits: every device gets the same share of the largest peak of 1F1B, and a dash is no schedule.
+The third table has the same columns for problems whose models, ranks, microbatches, memory and links are random. The last
+tables have other memory limits: every device gets the same share of the largest peak of 1F1B. A dash means that no schedule
+was found.
 
 ![llama2-7b on 4 devices](sweep_store-llama2-7b-4k-p4.svg)
 
@@ -55,62 +61,64 @@ for other memory limits: every device gets the same share of the largest peak of
 methods storage drawn sweep)
 
 answer("How robust are plans?"
-"Every duration varies by 10 % (standard deviation), a quarter of its variance in common on a rank. Each problem is planned without
-regard to noise, from that plan on for the 95th percentile of the step time, and both plans run in 2000 random steps that played no
-part in planning. `price`: what the robust plan loses without noise; `gain`: what its percentile is lower."
+"Every duration varies by 10 % (standard deviation); all operations of a rank share a quarter of the variance. Each problem
+is first planned without regard to noise (the nominal plan). From that plan on, it is planned for the 95th percentile of the
+step time (the robust plan). Both plans then run in 2000 random steps that weren't used for planning. `price` is by how much the
+robust plan is longer without noise, and `gain` is by how much its percentile is lower."
 robust)
 
 answer("Does switching plans disturb training?"
-"All ranks take a new plan between the same two steps, or none does. This is tested: random handovers and ranks that are killed in
-each state of one (`tests/mpi`), gradients over a switch (`tests/execution`), long runs with noise and no switch (`tests/online`).
-A training run on threads is measured, with links and ranks that change their speed on the way. Convergence over hundreds of steps of
-a large model on GPUs is not."
+"Either all ranks take a new plan after the same step, or no rank takes it. The tests have random handovers and ranks that are
+killed in each state of a handover (`tests/mpi`), gradients over a switch (`tests/execution`), and long runs with noise and no
+switch (`tests/online`). A training run on threads was measured, in which links and ranks change their speed. Convergence of a
+large model on GPUs over hundreds of steps wasn't measured."
 online)
 
 answer("How long does profiling take?"
-"Profiling is part of training: `online_run` measures some of the steps that run anyway. How long a 14B model on 16 GPUs takes is
-not measured: that needs the GPUs. Durations of F, I and W in the problem files come from published profiles (`zb-*`), from
-closed formulas (`transformer`), or are made up (`unit-*`). On a GPU only a small language model was profiled, on virtual ranks:
-its problems are the files `gpu-*-problem.json` beside this page.")
+"Profiling is part of training: `online_run` measures some of the steps that run anyway. Nobody has measured how long it takes
+for a 14B model on 16 GPUs, as we don't have these GPUs. In the problem files, durations of F, I and W come from published
+profiles (`zb-*`) or from closed formulas (`transformer`), or are made up (`unit-*`). On a GPU, only a small language model was
+profiled, on virtual ranks; its problems are the files `gpu-*-problem.json` beside this page.")
 
 answer("Tensor parallelism, ZeRO, MoE, real models?"
-"Tensor parallelism changes durations and sizes, and is in the problems with `tp8` in their names. Experts change them too: layers and
-widths of Llama 2 and 3, Qwen3, Mixtral and DeepSeek-V3 stand with their sources in `optpipe/pipeline/model_shapes.hpp`, and the
-last table below plans them. Of ZeRO a problem can express stage 1, which is memory alone; gathers of stages 2 and 3 only as time of
-the operations."
+"Tensor parallelism changes durations and sizes, as in the problems with `tp8` in their names. Experts change both as well.
+`optpipe/pipeline/model_shapes.hpp` has the layers and widths of Llama 2 and 3, Qwen3, Mixtral and DeepSeek-V3 with their sources;
+the last table below has plans for these models. A problem can express stage 1 of ZeRO, which only saves memory. It can express
+the gathers of stages 2 and 3 only as a part of the time of operations."
 models)
 
 answer("Sequences of varying length?"
-"Can't be done yet: microbatches of one stage cost the same.")
+"They can't be planned yet: a stage takes the same time for every microbatch.")
 
 answer("What is new over Zero Bubble's ILP?"
-"Transfers with links and duplex, memory on the host, storage options per microbatch, unequal limits and placements, and a bound
-on all schedules that is proven. The model without offloading is theirs in other words: what each strengthening is worth is
-measured by `bench_formulation`.")
+"The model adds transfers with links and duplex, memory on the host, storage options per microbatch, unequal limits and
+placements, and a proven bound on all schedules. Without offloading, the model is equivalent to theirs. `bench_formulation` measures the
+worth of each strengthening.")
 
 answer("Does the constructive start help where memory isn't tight?"
-"The rows `zb-*-mem200`, `unit-*-mem100` and `v-unit-*` of this table: `adaptive` beside `published` and the bound."
+"The rows `zb-*-mem200`, `unit-*-mem100` and `v-unit-*` of this table have `adaptive` beside `published` and the bound."
 planner)
 
 answer("How much memory does each rank hold?"
-"A plan uses what the limit allows on more ranks than the published schedules do."
+"Plans use all memory of the limit on more ranks than published schedules do."
 memory)
 
 answer("Which is the largest model in fixed memory, and what does the microbatch size do?"
-"Both by arithmetic: smaller microbatches leave more room and shorter bubbles, and here their kernels are as efficient as large
-ones, which on a device they aren't. `keep` is what schedules reach that neither offload nor recompute. In the last table layers
-are divided among the stages by `plan_partition`, in the time that the plan for layers divided evenly takes."
+"The tables answer both by arithmetic. Smaller microbatches leave more memory and make bubbles shorter. The arithmetic assumes
+that kernels are as efficient for small microbatches as for large ones, which isn't so on a device. `keep` is the best schedule
+that neither offloads nor recomputes. In the last table, `plan_partition` divides the layers among the stages; it has as much
+time as the plan for layers divided evenly."
 models)
 
 answer("A cold and a warm cache?"
-"A plan from the cache that is proven ends the search at once; from another the search goes on."
+"If the plan from the cache is proven optimal, the search ends at once. Otherwise, it goes on from that plan."
 caches)
 
 answer("How near are bounds, and how large can problems be?"
-"Bounds without a search, and 64 ranks × 1024 microbatches."
+"The first table has bounds without a search, and the second has problems of 64 ranks × 1024 microbatches."
 bounds large)
 
 answer("What do building and running a schedule cost?"
-"`x simulate` is against evaluating the schedule once; `planned` is a step on threads, as long as its links and operations of 1 ms
-make it, and what it takes longer than simulated."
+"`x simulate` is the time of building a schedule, relative to simulating it once. `planned` is a step on threads with links
+and operations of 1 ms, and by how much it takes longer than simulated."
 builders execution)

@@ -1,4 +1,4 @@
-# cmake -DBINARY_DIR=<of optpipe> -DWORK_DIR=... -DGENERATOR=... -DCOMPILER=... -DLAUNCHER=... -P test.cmake
+# cmake -DBINARY_DIR=<of optpipe> -DWORK_DIR=... -DGENERATOR=... -DCOMPILER=... -DC_COMPILER=... -DLAUNCHER=... -P test.cmake
 # Installs optpipe as a user would, and builds and runs this project against it.
 cmake_minimum_required(VERSION 3.25)
 
@@ -10,7 +10,8 @@ execute_process(
 execute_process(
     COMMAND ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK_DIR}/build -G ${GENERATOR}
             -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix -DCMAKE_CXX_COMPILER=${COMPILER}
-            "-DCMAKE_CXX_FLAGS=${FLAGS}" -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}
+            "-DCMAKE_CXX_FLAGS=${FLAGS}" "-DCMAKE_C_FLAGS=${FLAGS}" -DCMAKE_C_COMPILER=${C_COMPILER}
+            -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}
     COMMAND_ERROR_IS_FATAL ANY
 )
 execute_process(COMMAND ${CMAKE_COMMAND} --build ${WORK_DIR}/build COMMAND_ERROR_IS_FATAL ANY)

@@ -39,7 +39,10 @@ void print_measures(const optpipe::problem& p, const optpipe::measures& m) {
 }
 
 ordered_json to_json(const optpipe::problem& p, const std::vector<optpipe::violation>& violations) {
-    ordered_json result{{"problem", p.name}, {"valid", violations.empty()}, {"violations", ordered_json::array()}};
+    ordered_json result{{"format", "optpipe.check-result/1"},
+                        {"problem", p.name},
+                        {"valid", violations.empty()},
+                        {"violations", ordered_json::array()}};
     for (const auto& v : violations)
         result["violations"].push_back({{"place", v.place}, {"reason", v.reason}});
     return result;

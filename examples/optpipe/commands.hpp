@@ -62,9 +62,21 @@ struct plan_options {
     bool quiet = false;
 };
 int plan(const plan_options& options);
-/// Plans `problem` once for each value of the field that has several in its changes. Only with the MILP solver
-/// (OPTPIPE_HAS_MILP).
-int sweep(const plan_options& options);
+
+struct sweep_options {
+    /// One field has several values in its changes.
+    problem_file problem;
+    search_options search;
+    /// "plan" (the search), names of builders, or "all".
+    std::vector<std::string> methods{"plan"};
+    std::string csv;
+    std::string svg;
+    /// The file that keeps finished rows from one run to the next.
+    std::string resume;
+    bool quiet = false;
+};
+/// Plans `problem` for each value with each method. Only with the MILP solver (OPTPIPE_HAS_MILP).
+int sweep(const sweep_options& options);
 
 struct partition_options {
     problem_file layers;
@@ -126,6 +138,7 @@ struct diff_options {
     problem_file problem;
     std::string a;
     std::string b;
+    bool json = false;
 };
 int diff(const diff_options& options);
 

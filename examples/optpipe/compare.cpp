@@ -43,14 +43,16 @@ nlohmann::ordered_json to_json(const optpipe::comparison_row& row) {
 
 std::string to_json(const optpipe::problem& p, optpipe::duration bound,
                     const std::vector<optpipe::comparison_row>& rows) {
-    nlohmann::ordered_json table{
-        {"problem", p.name}, {"bound", bound.value()}, {"methods", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json table{{"format", "optpipe.compare-result/1"},
+                                 {"problem", p.name},
+                                 {"bound", bound.value()},
+                                 {"methods", nlohmann::ordered_json::array()}};
     for (const auto& row : rows)
         table["methods"].push_back(to_json(row));
     return table.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-/// A problem, and what each method reaches.
+/// A problem, and the result of each method.
 struct compared_problem {
     std::string path;
     optpipe::problem problem;

@@ -24,7 +24,7 @@ std::string escaped(std::string_view text, std::string_view characters) {
     return safe;
 }
 
-/// A word of bash and zsh, whatever the text holds.
+/// The text as one word of bash and zsh.
 std::string shell_quoted(std::string_view text) {
     std::string quoted = "'";
     for (const char c : text)
@@ -51,7 +51,7 @@ std::string bash_case(const std::string& pattern, const std::vector<std::string>
     return words.empty() ? "" : "    " + pattern + ") words=" + shell_quoted(joined(words)) + " ;;\n";
 }
 
-/// File names complete what has no words of its own.
+/// Values without words of their own are completed with file names.
 std::string bash_script(const command_table& table) {
     auto first = names_of(table.commands);
     for (const auto& name : names_of(table.options))
@@ -95,7 +95,7 @@ std::string bash_script(const command_table& table) {
            "complete -o bashdefault -o default -F _optpipe optpipe\n";
 }
 
-/// What completes a value in zsh: its choices, file names, or nothing.
+/// The completion of a value in zsh: its choices, file names, or nothing.
 std::string zsh_action(const option_entry& option) {
     if (!option.choices.empty()) return "(" + escaped(joined(option.choices), ":") + ")";
     return option.takes_file() ? "_files" : " ";

@@ -1,5 +1,6 @@
 #include "commands.hpp"
 #include "files.hpp"
+#include "plan_json.hpp"
 #include "schedule_file.hpp"
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/format.hpp>
@@ -10,12 +11,15 @@
 #include <optpipe/schedule/schedule.hpp>
 #include <optpipe/schedule/time/measure.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <functional>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -61,19 +65,32 @@ side read_side(const optpipe::problem& given, optpipe::schedule_document documen
     return read;
 }
 
-/// The first place where a lane differs, such as "3. offload: 0OFFLOAD2, 0OFFLOAD3"; empty if none does.
-std::string first_difference(const rank_lanes& a, const rank_lanes& b) {
-    const auto text = [](const std::vector<operation>& lane, std::size_t i) {
-        return i < lane.size() ? to_string(lane[i]) : std::string{"none"};
+/// The first place where a lane of the two schedules differs; a lane that is shorter has no operation there.
+struct lane_difference {
+    const char* lane = "";
+    std::size_t position = 0;
+    std::optional<operation> a{};
+    std::optional<operation> b{};
+};
+
+std::optional<lane_difference> first_difference(const rank_lanes& a, const rank_lanes& b) {
+    const auto operation_at = [](const std::vector<operation>& lane, std::size_t i) {
+        return i < lane.size() ? std::optional{lane[i]} : std::nullopt;
     };
     for (std::size_t kind = 0; kind < lane_names.size(); ++kind) {
         const auto [one, other] = std::mismatch(a[kind].begin(), a[kind].end(), b[kind].begin(), b[kind].end(),
                                                 [](const auto& x, const auto& y) { return is_same_work(x, y); });
         if (one == a[kind].end() && other == b[kind].end()) continue;
         const auto i = static_cast<std::size_t>(one - a[kind].begin());
-        return std::to_string(i + 1) + ". " + lane_names[kind] + ": " + text(a[kind], i) + ", " + text(b[kind], i);
+        return lane_difference{lane_names[kind], i, operation_at(a[kind], i), operation_at(b[kind], i)};
     }
-    return "";
+    return std::nullopt;
+}
+
+/// For example "3. offload: 0OFFLOAD2, 0OFFLOAD3".
+std::string text_of(const lane_difference& differs) {
+    const auto text = [](const std::optional<operation>& op) { return op ? to_string(*op) : std::string{"none"}; };
+    return std::to_string(differs.position + 1) + ". " + differs.lane + ": " + text(differs.a) + ", " + text(differs.b);
 }
 
 /// The number of forwards with another storage option in the other schedule.
@@ -138,7 +155,7 @@ void print_ranks(std::ostream& out, const optpipe::problem& p, const side& a, co
         const auto differs = first_difference(a.lanes[r], b.lanes[r]);
         lines.push_back({std::to_string(r.value()), number(a.measures.peak_memory[r]),
                          number(b.measures.peak_memory[r]), number(a.measures.peak_host_memory[r]),
-                         number(b.measures.peak_host_memory[r]), differs.empty() ? "none" : differs});
+                         number(b.measures.peak_host_memory[r]), differs ? text_of(*differs) : "none"});
     }
     out << '\n';
     optpipe::write_table(out, lines);
@@ -146,8 +163,77 @@ void print_ranks(std::ostream& out, const optpipe::problem& p, const side& a, co
 
 bool have_same_order(const optpipe::problem& p, const side& a, const side& b) {
     for (const rank r : p.graph.all_ranks())
-        if (!first_difference(a.lanes[r], b.lanes[r]).empty()) return false;
+        if (first_difference(a.lanes[r], b.lanes[r])) return false;
     return true;
+}
+
+using nlohmann::ordered_json;
+
+ordered_json to_json(const side& s) {
+    const auto& m = s.measures;
+    ordered_json entry{{"name", s.name},
+                       {"objective", m.objective.value()},
+                       {"bubble_rate", m.bubble_rate},
+                       {"offloads", m.offloads},
+                       {"recomputes", m.recomputes},
+                       {"storage", ordered_json::object()},
+                       {"peak_memory", ordered_json::array()},
+                       {"peak_host_memory", ordered_json::array()}};
+    for (const auto& use : s.storage)
+        entry["storage"][use.name] = use.count;
+    for (const auto peak : m.peak_memory)
+        entry["peak_memory"].push_back(peak.value());
+    for (const auto peak : m.peak_host_memory)
+        entry["peak_host_memory"].push_back(peak.value());
+    return entry;
+}
+
+/// Null if there is no difference.
+ordered_json to_json(const std::optional<lane_difference>& differs) {
+    if (!differs) return nullptr;
+    const auto spelled = [](const std::optional<operation>& op) {
+        return op ? ordered_json(to_string(*op)) : ordered_json(nullptr);
+    };
+    return {{"lane", differs->lane},
+            {"position", differs->position},
+            {"a", spelled(differs->a)},
+            {"b", spelled(differs->b)}};
+}
+
+/// How two schedules differ.
+struct difference {
+    bool is_same = false;
+    bool has_same_order = false;
+    std::size_t other_storage = 0;
+    optpipe::duration largest_shift{};
+};
+
+void print_json(const optpipe::problem& p, const side& a, const side& b, const difference& found) {
+    ordered_json result{{"format", "optpipe.diff-result/1"},
+                        {"problem", p.name},
+                        {"same", found.is_same},
+                        {"a", to_json(a)},
+                        {"b", to_json(b)},
+                        {"first_differences", ordered_json::array()},
+                        {"stored_otherwise", found.other_storage},
+                        {"largest_shift", found.largest_shift.value()}};
+    for (const rank r : p.graph.all_ranks())
+        result["first_differences"].push_back(to_json(first_difference(a.lanes[r], b.lanes[r])));
+    std::cout << json_text(result);
+}
+
+void print_text(const optpipe::problem& p, const side& a, const side& b, const difference& found) {
+    if (found.is_same) {
+        std::cout << "the same: every rank does the same at the same times\n";
+        return;
+    }
+    std::cout << "A is " << a.name << ", B is " << b.name << "\n\n";
+    print_measures(std::cout, a, b);
+    print_ranks(std::cout, p, a, b);
+    const auto storage = found.other_storage;
+    std::cout << '\n' << (found.has_same_order ? "the same order on every rank; " : "");
+    if (storage > 0) std::cout << storage << (storage == 1 ? " stash is" : " stashes are") << " stored otherwise; ";
+    std::cout << "starts differ by up to " << optpipe::format_number(found.largest_shift) << '\n';
 }
 
 } // namespace
@@ -162,21 +248,14 @@ int diff(const diff_options& options) {
                              name_of(one.forward_only ? options.b : options.a) + " a training step"};
     const auto a = read_side(p, std::move(one), options.a);
     const auto b = read_side(p, std::move(other), options.b);
-    const auto storage = other_storage(a, b);
-    const auto shift = largest_shift(a, b);
-    const bool same_times = shift <= optpipe::time_slack(p, a.schedule);
-    const bool same_order = have_same_order(p, a, b);
-    if (same_order && same_times && storage == 0) {
-        std::cout << "the same: every rank does the same at the same times\n";
-        return success;
-    }
-    std::cout << "A is " << a.name << ", B is " << b.name << "\n\n";
-    print_measures(std::cout, a, b);
-    print_ranks(std::cout, p, a, b);
-    std::cout << '\n' << (same_order ? "the same order on every rank; " : "");
-    if (storage > 0) std::cout << storage << (storage == 1 ? " stash is" : " stashes are") << " stored otherwise; ";
-    std::cout << "starts differ by up to " << optpipe::format_number(shift) << '\n';
-    return different;
+    difference found{false, have_same_order(p, a, b), other_storage(a, b), largest_shift(a, b)};
+    const bool same_times = found.largest_shift <= optpipe::time_slack(p, a.schedule);
+    found.is_same = found.has_same_order && same_times && found.other_storage == 0;
+    if (options.json)
+        print_json(p, a, b, found);
+    else
+        print_text(p, a, b, found);
+    return found.is_same ? success : different;
 }
 
 } // namespace program

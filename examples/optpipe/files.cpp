@@ -71,7 +71,7 @@ struct file_use {
     std::string_view use;
 };
 constexpr file_use file_uses[]{
-    {"optpipe.problem/", "a problem is named before its plan"},
+    {"optpipe.problem/", "a problem is named before its plan, which optpipe plan makes"},
     {"optpipe.schedule/", "a plan is named after its problem"},
     {"optpipe.layers/", "optpipe partition divides layers among stages and plans them"},
     {"optpipe.profile/", "optpipe profile reads profiles, after the problem"},

@@ -37,6 +37,7 @@ std::vector<std::string> words_of(const std::string& list) {
 
 command_table own_table(const CLI::App& app) {
     return table_of(app, {{"--method", words_of("best, " + method_names())},
+                          {"--methods", words_of("all, plan, " + method_names())},
                           {"--model", words_of(model_names())},
                           {"--placement", {"linear", "loop", "v"}},
                           {"COMMAND", names_of_commands(app)}});

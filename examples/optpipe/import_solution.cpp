@@ -5,6 +5,7 @@
 #include <optpipe/formulation/schedule_of.hpp>
 #include <optpipe/formulation/variable_names.hpp>
 #include <optpipe/io/escape.hpp>
+#include <optpipe/io/json_fields.hpp>
 #include <optpipe/io/json_tree.hpp>
 #include <optpipe/io/write_json.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
@@ -21,6 +22,9 @@ namespace {
 
 namespace formulation = optpipe::formulation;
 
+/// Files of earlier versions have no format.
+constexpr std::string_view solution_format = "optpipe.solve-result/1";
+
 /// Reads the output of `optpipe solve --out`.
 formulation::named_values values_in_json(std::string_view text, const std::string& source) {
     const auto tree = optpipe::detail::parse_json(text, source);
@@ -29,6 +33,8 @@ formulation::named_values values_in_json(std::string_view text, const std::strin
     };
     if (!tree.is_object() || !tree.contains("solution"))
         refuse("solution", "is missing: not what optpipe solve writes");
+    if (const auto format = tree.value("format", nlohmann::json{}); !format.is_null() && format != solution_format)
+        refuse("format", "must be \"" + std::string{solution_format} + "\", is " + optpipe::detail::shown(format));
     const auto& solution = tree["solution"];
     if (solution.is_null()) refuse("solution", "there is none");
     if (!solution.is_object()) refuse("solution", "must be an object of names and values");

@@ -161,14 +161,23 @@ void add_compare(CLI::App& app, program::compare_options& o, std::function<int()
 }
 
 #if defined(OPTPIPE_HAS_MILP)
-void add_sweep(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
+void add_sweep(CLI::App& app, program::sweep_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("sweep", "Plan a problem for several values of one field, and print a table");
     add_problem(*command, o.problem);
     command->get_option("--set")->required()->description("A field and its values: memory_limit=20:80:10 (from 20 to "
                                                           "80 in steps of 10) or memory_limit=20,40,80; further "
                                                           "ones have one value each, as in other commands");
+    command
+        ->add_option("--methods", o.methods,
+                     "What to plan with, separated by commas: plan (default), builders as in plan --method, or all")
+        ->allow_extra_args(false)
+        ->delimiter(',');
     add_search(*command, "deterministic work of a second or a few for each", o.search);
-    add_csv(*command, o.csv, "objective, bound, gap, method and seconds for each value");
+    add_csv(*command, o.csv, "objective, bound, gap, method and seconds for each value and method");
+    command->add_option("--svg", o.svg,
+                        "Write a picture of it: the objective over the values, a curve for each method");
+    command->add_option("--resume", o.resume,
+                        "Keep finished rows in this file (optpipe.sweep/1), and don't plan again what it has");
     command->add_flag("--quiet", o.quiet, "Print nothing but errors");
     command->callback([&] { chosen = [&] { return program::sweep(o); }; });
 }
@@ -180,6 +189,7 @@ void add_diff(CLI::App& app, program::diff_options& o, std::function<int()>& cho
     add_problem(*command, o.problem);
     command->add_option("A", o.a, "Schedule file (optpipe.schedule/1 or /2)")->required();
     command->add_option("B", o.b, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
     command->callback([&] { chosen = [&] { return program::diff(o); }; });
 }
 
@@ -493,7 +503,7 @@ int main(int count, char** arguments) {
     program::compare_options compare;
     program::check_options check;
     program::diff_options diff;
-    program::plan_options sweep;
+    program::sweep_options sweep;
     program::new_options new_problem;
     program::why_options why;
     program::run_options run_plan;

@@ -134,10 +134,15 @@ optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a) {
     return optpipe::make_comparison_row(optpipe::make_report(p, a.method, *a.result), a.seconds);
 }
 
+std::vector<std::string> all_methods() {
+    const auto names = optpipe::builder_names();
+    return {names.begin(), names.end()};
+}
+
 std::string method_names() {
     std::string names;
-    for (const auto name : optpipe::builder_names())
-        names += (names.empty() ? "" : ", ") + std::string{name};
+    for (const auto& name : all_methods())
+        names += (names.empty() ? "" : ", ") + name;
     return names;
 }
 

@@ -50,6 +50,9 @@ using wanted_method = std::function<bool(std::string_view name)>;
 std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method& wanted,
                                  const method_options& options = {});
 
+/// The names of all methods.
+std::vector<std::string> all_methods();
+
 /// Whether it is the planner that gives up only if nothing fits, which isn't a published method.
 bool is_constructive(std::string_view method);
 

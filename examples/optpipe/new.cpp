@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -74,13 +75,20 @@ void refuse_zeros(const new_options& options) {
     positive("--rank-link-rate", options.rank_link_rate);
 }
 
+/// The name of the model, or of the folder that its configuration is in.
+std::string name_of_model(const new_options& options) {
+    if (!options.model.empty()) return options.model;
+    const auto folder = std::filesystem::path{options.config}.parent_path().filename().string();
+    return folder.empty() || folder == "." || folder == ".." ? "model" : folder;
+}
+
 /// The problem of these devices, without any layers yet.
 optpipe::problem devices_of(const new_options& options, const optpipe::decoder& model) {
     const auto microbatches = options.microbatches > 0 ? options.microbatches : 4 * options.ranks;
     optpipe::problem p{
         optpipe::to_any_graph(optpipe::graph<optpipe::dynamic, optpipe::dynamic>{options.ranks, microbatches}),
         optpipe::per_stage<optpipe::stage_costs>(options.ranks)};
-    p.name = options.model.empty() ? "model" : options.model;
+    p.name = name_of_model(options);
     p.time_unit = optpipe::decoder::time_unit;
     p.memory_unit = optpipe::decoder::memory_unit;
     p.p2p = optpipe::hop_times<>{model.p2p()};

@@ -235,12 +235,7 @@ planned_row plan_row(const plan_options& options, const optpipe::problem& p) {
 
 int plan(const plan_options& options) {
     refuse_contradictions(options);
-    if (options.problems.size() > 1 || !options.csv.empty()) {
-        std::vector<table_entry> entries;
-        for (const auto& path : options.problems)
-            entries.push_back({path, {path, options.problem.changes}});
-        return plan_table(options, "problem", entries);
-    }
+    if (options.problems.size() > 1 || !options.csv.empty()) return plan_table(options);
     outputs files{{{"PROBLEM", options.problem.path}, {"--start", options.start}},
                   {{"--out", options.files.schedule},
                    {"--svg", options.files.svg},

@@ -13,6 +13,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+constexpr const char* plan_result_format = "optpipe.plan-result/1";
+
 template <class Value> json known(const std::optional<Value>& value) {
     return value ? json(value->value()) : json(nullptr);
 }
@@ -20,7 +22,8 @@ template <class Value> json known(const std::optional<Value>& value) {
 json base_of(const optpipe::problem& p, std::string_view status, const optpipe::schedule_report& report) {
     const auto& m = report.measures;
     const auto gap = report.gap();
-    json result{{"problem", p.name},
+    json result{{"format", plan_result_format},
+                {"problem", p.name},
                 {"status", status},
                 {"method", report.method},
                 {"time_unit", p.time_unit},
@@ -94,7 +97,8 @@ void add_storage_uses(nlohmann::ordered_json& result, const optpipe::problem& p,
 }
 
 std::string json_of_refusal(const optpipe::problem& p, const std::string& reason) {
-    return json_text({{"problem", p.name}, {"status", "no schedule"}, {"reason", reason}});
+    return json_text(
+        {{"format", plan_result_format}, {"problem", p.name}, {"status", "no schedule"}, {"reason", reason}});
 }
 
 std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-/// Plans of several problems, or of one with several values of a field, as a table with a row for each.
+/// Plans of several problems as a table with a row for each.
 namespace program {
 
 struct planned_row {
@@ -27,21 +27,15 @@ struct planned_row {
 /// Plans a problem as `plan` does, and keeps what a row of a table has.
 planned_row plan_row(const plan_options& options, const optpipe::problem& p);
 
-/// A problem, and its name in the table.
-struct table_entry {
-    std::string name;
-    problem_file file;
-    /// Whether the table has a row with the reason if the problem is invalid; else nothing is planned.
-    bool may_be_invalid = false;
-};
-
-/// Prints the table, and writes it as CSV (`plan_options::csv`). `heading` is that of the names. Returns the exit
+/// Plans all problems of the options. Prints the table, and writes it as CSV (`plan_options::csv`). Returns the exit
 /// status: that there is no schedule if some problem has none.
-int plan_table(const plan_options& options, const std::string& heading, const std::vector<table_entry>& entries);
+int plan_table(const plan_options& options);
 
 /// A line of a CSV file.
 std::string csv_line(const std::vector<std::string>& cells);
-/// The number as precisely as it is.
+/// The number with all of its digits.
 std::string csv_number(double value);
+/// For example "2.34 %".
+std::string percent_text(double share);
 
 } // namespace program

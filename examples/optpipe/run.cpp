@@ -170,8 +170,8 @@ void print_memory(std::ostream& out, const optpipe::problem& p, const optpipe::s
     optpipe::write_table(out, rows);
 }
 
-/// The file of a step. Of several steps, each has its own, such as "step-07.json" for "step.json", so that their names
-/// sort like the steps.
+/// The file of a step. If there are several steps, each has its own file, such as "step-07.json" for "step.json"; the
+/// names sort like the steps.
 std::string file_of_step(const run_options& options, std::size_t step) {
     if (options.out.empty() || options.steps == 1) return options.out;
     if (options.out == "-") throw optpipe::error{"--out: only one step fits on standard output; name a file"};

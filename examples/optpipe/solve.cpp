@@ -27,7 +27,8 @@ std::string json_number(double value) { return std::isfinite(value) ? optpipe::e
 bool is_solved(const milp::result& r) { return r.incumbent && !std::holds_alternative<milp::unbounded>(r.why); }
 
 std::string json_of(const milp::model& m, const milp::result& r, double gap) {
-    std::string text = "{\n  \"status\": " + optpipe::json_quoted(milp::status_of(r.why));
+    std::string text =
+        "{\n  \"format\": \"optpipe.solve-result/1\",\n  \"status\": " + optpipe::json_quoted(milp::status_of(r.why));
     if (const auto* why = std::get_if<milp::stopped>(&r.why))
         text += ",\n  \"stopped_by\": " + optpipe::json_quoted(milp::text_of(why->why));
     text += ",\n  \"objective\": " + (is_solved(r) ? json_number(r.objective) : "null") +

@@ -223,7 +223,8 @@ int why(const why_options& options) {
     const auto published = best_published_of(p);
     const auto remedies = try_remedies(p, file.schedule, options);
     if (options.json) {
-        nlohmann::ordered_json result{{"problem", p.name},
+        nlohmann::ordered_json result{{"format", "optpipe.why-result/1"},
+                                      {"problem", p.name},
                                       {"time_unit", p.time_unit},
                                       {"schedule", to_json(own)},
                                       {"bound", (bounds.*binding.value).value()},

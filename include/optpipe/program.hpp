@@ -2,5 +2,6 @@
 
 #include "optpipe/program/check.hpp"
 #include "optpipe/program/ir.hpp"
+#include "optpipe/program/issue_order.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/program/write_program.hpp"

@@ -6,6 +6,7 @@ TEST_CASE("not built: the program is missing") {}
 
 #include "cli/program.hpp"
 
+#include <cstddef>
 #include <cstdlib>
 #include <sstream>
 #include <string>
@@ -80,6 +81,32 @@ TEST_CASE("the manual and every completion have all commands, and options of the
         for (const auto* option : {"percentile", "unshard", "threads"})
             CHECK_MESSAGE(contains(text.out, option), arguments.back() << ": " << option);
     }
+}
+
+TEST_CASE("the manual and every completion have each option that the help of a command lists") {
+    std::vector<std::string> texts;
+    for (const auto& arguments : std::vector<std::vector<std::string>>{
+             {"man-page"}, {"completion", "bash"}, {"completion", "zsh"}, {"completion", "fish"}})
+        texts.push_back(run(arguments).out);
+    std::size_t options = 0;
+    for (const auto& command : commands()) {
+        std::istringstream words{run({"help", command}).out};
+        for (std::string word; words >> word;) {
+            const auto name = word.substr(0, word.find_first_of(",=[]"));
+            const bool is_option = word.starts_with("-h,--") || (name.starts_with("--") && name.size() > 2);
+            if (!is_option || name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") != std::string::npos)
+                continue;
+            ++options;
+            for (const auto& text : texts) {
+                auto spelled = name.substr(2); // fish writes options without dashes
+                if (&text == &texts.front())
+                    for (auto at = spelled.find('-'); at != std::string::npos; at = spelled.find('-', at + 2))
+                        spelled.insert(at, "\\");
+                CHECK_MESSAGE(contains(text, spelled), command << ": " << name << " in text " << &text - texts.data());
+            }
+        }
+    }
+    CHECK(options > 60);
 }
 
 TEST_CASE("the manual has a section for each command, and escapes what roff would read as its own") {

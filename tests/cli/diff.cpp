@@ -99,4 +99,23 @@ TEST_CASE("diff refuses what isn't a plan of the problem, and a training step ag
     CHECK(here.diff(forwards, forwards).status == 0);
 }
 
+TEST_CASE("diff as JSON has what the text says") {
+    const plans here{"problems/unit-p4-m8-mem100.json"};
+    const auto a = here.by("1f1b");
+    const auto b = here.by("gpipe");
+    const auto same = run({"diff", here.problem, a, a, "--json"});
+    REQUIRE_MESSAGE((same.status == 0 && same.err.empty()), same);
+    CHECK(json::parse(same.out)["same"] == true);
+    const auto result = run({"diff", here.problem, a, b, "--json"});
+    REQUIRE_MESSAGE((result.status == 1 && result.err.empty()), result);
+    const auto told = json::parse(result.out);
+    CHECK((told["format"] == "optpipe.diff-result/1" && told["same"] == false));
+    CHECK(told["a"]["objective"] == json::parse(here.place.read("1f1b.json"))["objective"]);
+    CHECK(told["b"]["peak_memory"] == json::parse(here.place.read("gpipe.json"))["peak_memory"]);
+    REQUIRE(told["first_differences"].size() == 4);
+    CHECK(told["first_differences"][3]["lane"] == "computation");
+    CHECK(told["first_differences"][3]["position"] == 1); // after 3F0
+    CHECK((told["first_differences"][3]["b"] == "3F1" && told["largest_shift"] > 0.0));
+}
+
 #endif

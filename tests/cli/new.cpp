@@ -65,7 +65,9 @@ TEST_CASE("new: a config.json, other placements, and layers") {
                              "--sequence", "8192", "--out", place / "p.json"});
     CHECK_MESSAGE(result.status == 0, result);
     CHECK(result.err.find("fields not used: strange") != std::string::npos);
-    CHECK(optpipe::read_problem(place / "p.json").graph.stages() == 8);
+    const auto p = optpipe::read_problem(place / "p.json");
+    CHECK(p.graph.stages() == 8);
+    CHECK(place / "config.json" == (fs::temp_directory_path() / p.name / "config.json").string()); // the folder's
     const auto layers = run({"new", "--model", "llama3-8b", "--ranks", "4", "--memory", "80", "--layers"});
     CHECK_MESSAGE(layers.status == 0, layers);
     CHECK(optpipe::parse_layers(layers.out, "l").layers.size() == 32);

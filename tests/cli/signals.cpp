@@ -207,6 +207,41 @@ TEST_CASE("a signal stops the solver, and what it knows is written and printed")
     const auto written = json::parse(place.read("out.json"));
     CHECK((written["status"] == "stopped" && written["stopped_by"] == "asked to stop"));
 }
+
+TEST_CASE("a sweep that is killed or stopped keeps the rows that were planned") {
+    for (const int signal : {SIGKILL, SIGTERM}) {
+        CAPTURE(signal);
+        const workplace place;
+        // One microbatch is proven at once, many aren't within the limit.
+        const auto arguments = [&](const std::string& microbatches) {
+            return std::vector<std::string>{"sweep",
+                                            data("problems/llama2-13b-4k-p8-tight.json"),
+                                            "--set",
+                                            "microbatches=" + microbatches,
+                                            "--time-limit",
+                                            long_time,
+                                            "--threads",
+                                            "1",
+                                            "--progress",
+                                            "--resume",
+                                            place / "rows.json",
+                                            "--csv",
+                                            place / "t.csv"};
+        };
+        running sweep{arguments("1,64"), place / "out"};
+        sweep.wait_for("microbatches 1, plan: ");
+        sweep.send(signal);
+        const auto ended = sweep.wait();
+        CHECK_MESSAGE(ended.status == (signal == SIGKILL ? 128 + SIGKILL : stopped), ended);
+        CHECK(place.has("t.csv") == (signal == SIGTERM));
+        if (signal == SIGTERM) CHECK_MESSAGE(contains(ended.out, "stopped: 1 of 2 rows are planned"), ended);
+        const auto kept = place.read("rows.json");
+        REQUIRE(json::parse(kept)["rows"].size() == 1);
+        const auto again = program::run(arguments("1,1"));
+        CHECK_MESSAGE((again.status == 0 && again.err.empty()), again); // nothing was planned
+        CHECK(place.read("rows.json") == kept);
+    }
+}
 #endif
 
 TEST_CASE("the help lists every exit status") {

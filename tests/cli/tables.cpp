@@ -8,6 +8,8 @@ TEST_CASE("not built: the program is missing, or can't search") {}
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -119,15 +121,93 @@ TEST_CASE("sweep has a row for each value of a field") {
     const auto listed = run({"sweep", tight, "--set", "memory_limit[0]=3,4", "--quiet", "--csv", "-"});
     const auto rows = rows_of(listed.out);
     REQUIRE_MESSAGE((listed.status == 0 && rows.size() == 3), listed);
-    CHECK((rows[0][0] == "memory_limit[0]" && rows[1][0] == "3" && rows[2][0] == "4"));
+    CHECK(rows[0] == csv_row{"memory_limit[0]", "by", "objective", "bound", "gap", "method", "seconds", "reason"});
+    CHECK((rows[1][0] == "3" && rows[2][0] == "4" && rows[1][1] == "plan"));
+}
+
+TEST_CASE("sweep with builders draws what its CSV file has") {
+    const workplace place;
+    const auto result = run({"sweep", tight, "--set", "memory_limit=2:4:1", "--methods", "gpipe,plan,zb-h1", "--csv",
+                             place / "t.csv", "--svg", place / "t.svg"});
+    REQUIRE_MESSAGE(result.status == 0, result);
+    CHECK_MESSAGE(contains(result.out, "no schedule for any value: gpipe"), result);
+    const auto rows = rows_of(place.read("t.csv"));
+    REQUIRE(rows.size() == 1 + 3 * 3);
+    const auto picture = place.read("t.svg");
+    std::size_t points = 0;
+    for (std::size_t i = 1; i < rows.size(); ++i) {
+        const auto title = "<title>memory_limit " + rows[i][0] + ", " + rows[i][1] + ": ";
+        if (rows[i][2].empty()) {
+            CHECK_FALSE_MESSAGE(contains(picture, title), title);
+            CHECK_FALSE(rows[i][7].empty());
+            continue;
+        }
+        ++points;
+        CHECK_MESSAGE(contains(picture, title + rows[i][2] + " unit<"), title << rows[i][2]);
+        const auto words = words_after(rows[i][0], result.out);
+        CHECK_MESSAGE(std::find(words.begin(), words.end(), rows[i][2]) != words.end(), result);
+    }
+    CHECK(points == 4); // zb-h1 needs 4
+    std::size_t titles = 0;
+    for (auto at = picture.find("<title>"); at != std::string::npos; at = picture.find("<title>", at + 1))
+        ++titles;
+    CHECK(titles == points + 3); // and the bound of each value
+}
+
+TEST_CASE("sweep goes on from the rows that a file keeps") {
+    const workplace place;
+    const auto sweep = [&](const std::string& values, std::vector<std::string> more = {}) {
+        std::vector<std::string> arguments{"sweep",     tight,          "--set",    "memory_limit=" + values,
+                                           "--methods", "zb-h1,1f1b",   "--resume", place / "rows.json",
+                                           "--csv",     place / "t.csv"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run(arguments);
+    };
+    REQUIRE(sweep("4,5").status == 0);
+    const auto first = place.read("t.csv");
+    auto kept = json::parse(place.read("rows.json"));
+    REQUIRE(kept["rows"].size() == 4);
+    // A kept row isn't planned again, a missing one is.
+    for (auto& row : kept["rows"])
+        if (row["value"] == "5" && row["by"] == "zb-h1") row["objective"] = 12345;
+    const auto lost = kept["rows"].front();
+    kept["rows"].erase(0);
+    place.write("rows.json", kept.dump());
+    REQUIRE(sweep("4,5,6").status == 0);
+    CHECK(contains(place.read("t.csv"), "5,zb-h1,12345,"));
+    CHECK(rows_of(place.read("t.csv")).size() == 1 + 3 * 2);
+    const auto again = json::parse(place.read("rows.json"));
+    CHECK(again["rows"].size() == 6);
+    CHECK(std::count_if(again["rows"].begin(), again["rows"].end(), [&](const json& row) {
+              return row["value"] == lost["value"] && row["by"] == lost["by"] && row["objective"] == lost["objective"];
+          }) == 1);
+    // Rows of another sweep are refused, and stay.
+    const auto other = sweep("4,5", {"--seed", "2"});
+    CHECK_MESSAGE((other.status == 2 && other.says({"rows.json", "seed", "another sweep"})), other);
+    const auto problem = sweep("4,5", {"--set", "microbatches=9"});
+    CHECK_MESSAGE((problem.status == 2 && problem.says({"rows.json", "problem", "another sweep"})), problem);
+    CHECK(json::parse(place.read("rows.json")) == again);
+    for (const auto* broken : {"{}", "[]", R"({"format": "optpipe.sweep/2"})"}) {
+        place.write("rows.json", broken);
+        const auto result = sweep("4,5");
+        CHECK_MESSAGE((result.status == 2 && result.says({"rows.json"})), result);
+        CHECK(place.read("rows.json") == broken);
+    }
+}
+
+TEST_CASE("sweep refuses methods that there aren't, and rows in a stream") {
+    const auto unknown = run({"sweep", tight, "--set", "memory_limit=3,4", "--methods", "plan,zb-h7"});
+    CHECK_MESSAGE((unknown.status == 2 && unknown.says({"--methods", "zb-h7", "did you mean zb-h"})), unknown);
+    const auto stream = run({"sweep", tight, "--set", "memory_limit=3,4", "--resume", "-"});
+    CHECK_MESSAGE((stream.status == 2 && stream.says({"--resume"})), stream);
 }
 
 TEST_CASE("a value without a schedule has a row with the reason; if no value is valid, that is bad input") {
     const auto some = run({"sweep", two_ranks, "--set", "memory_limit=0.5:2:0.5", "--quiet", "--csv", "-"});
     const auto rows = rows_of(some.out);
     REQUIRE_MESSAGE((some.status == 3 && rows.size() == 5), some);
-    CHECK_MESSAGE((rows[1][1].empty() && contains(rows[1][6], "single microbatch")), some);
-    CHECK_FALSE(rows[4][1].empty());
+    CHECK_MESSAGE((rows[1][2].empty() && contains(rows[1][7], "single microbatch")), some);
+    CHECK_FALSE(rows[4][2].empty());
     struct {
         std::vector<std::string> changes;
         std::vector<std::string> says;

@@ -21,6 +21,11 @@ if(WAY STREQUAL "package")
     if(NOT ours STREQUAL theirs)
         message(FATAL_ERROR "the headers of the repository are not those installed:\n${ours}\n${theirs}")
     endif()
+    file(GLOB ours RELATIVE ${SOURCE_DIR}/schemas ${SOURCE_DIR}/schemas/*.json)
+    file(GLOB theirs RELATIVE ${WORK_DIR}/prefix/share/optpipe/schemas ${WORK_DIR}/prefix/share/optpipe/schemas/*.json)
+    if(NOT ours OR NOT ours STREQUAL theirs)
+        message(FATAL_ERROR "the schemas of the repository are not those installed:\n${ours}\n${theirs}")
+    endif()
     file(GLOB_RECURSE scripts ${WORK_DIR}/prefix/*.cmake)
     foreach(script IN LISTS scripts)
         file(READ ${script} text)
@@ -44,6 +49,16 @@ execute_process(COMMAND ${CMAKE_COMMAND} --build ${WORK_DIR}/build COMMAND_ERROR
 execute_process(COMMAND ${WORK_DIR}/build/consumer COMMAND_ERROR_IS_FATAL ANY)
 if(COMPILED)
     execute_process(COMMAND ${WORK_DIR}/build/consumer_of_compiled COMMAND_ERROR_IS_FATAL ANY)
+endif()
+
+if(WITH_C)
+    execute_process(
+        COMMAND ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/consumer/c -B ${WORK_DIR}/c -G ${GENERATOR}
+                -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix "-DCMAKE_C_FLAGS=${FLAGS}" -DCMAKE_C_COMPILER=${C_COMPILER}
+        COMMAND_ERROR_IS_FATAL ANY
+    )
+    execute_process(COMMAND ${CMAKE_COMMAND} --build ${WORK_DIR}/c COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND ${WORK_DIR}/c/consumer_of_c COMMAND_ERROR_IS_FATAL ANY)
 endif()
 
 set(project ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/consumer/refused -G ${GENERATOR} ${options} -DCMAKE_CXX_COMPILER=${COMPILER})

@@ -1,6 +1,6 @@
 # cmake -DREADME=<file> -DCONTENTS=<file> -DCHANGELOG=<file> -DVERSION=<x.y.z> -P documents.cmake -- <page>...
-# README stays short, and begins with results: a table within its first words. Every page is linked from the contents. The
-# newest release of the changelog is the version of the code.
+# README stays short, and begins with results: a table within its first words. Every page is linked from the contents, and
+# begins with its readers, "For those who …". The newest release of the changelog is the version of the code.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 
@@ -34,6 +34,10 @@ foreach(page IN LISTS arguments)
     string(FIND "${contents}" "](${name})" at)
     if(at EQUAL -1)
         string(APPEND wrong "${CONTENTS}: ${name} isn't linked\n")
+    endif()
+    file(READ ${page} text LIMIT 400)
+    if(NOT "${page}" STREQUAL "${README}" AND NOT text MATCHES "^# [^\n]+\n\nFor (those|everybody) ")
+        string(APPEND wrong "${name} doesn't begin with its readers\n")
     endif()
 endforeach()
 file(STRINGS ${CHANGELOG} release REGEX "^## \\[[0-9]" LIMIT_COUNT 1)

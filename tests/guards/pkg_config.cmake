@@ -1,5 +1,5 @@
-# cmake -DBINARY_DIR=... -DWORK_DIR=... -DCOMPILER=... -DPKG_CONFIG=... -DSOURCE_DIR=... -DLIBRARY=optpipe[-compiled]
-#       -DSOURCE=<file> -DOPTIONS=<option>... -P pkg_config.cmake
+# cmake -DBINARY_DIR=... -DWORK_DIR=... -DCOMPILER=... -DPKG_CONFIG=... -DSOURCE_DIR=... -DLIBRARY=optpipe[-compiled|-c]
+#       -DSOURCE=<file> "-DOPTIONS=<option> ..." -P pkg_config.cmake
 # What pkg-config says of an installed package, moved somewhere else, compiles and links SOURCE, which runs.
 cmake_minimum_required(VERSION 3.25)
 
@@ -29,9 +29,17 @@ message(NOTICE "${LIBRARY}: ${said}")
 if(NOT said MATCHES "${WORK_DIR}/prefix")
     message(FATAL_ERROR "${LIBRARY} is not where it was moved to")
 endif()
-separate_arguments(said UNIX_COMMAND "${said}")
 execute_process(
-    COMMAND ${COMPILER} -std=c++20 ${OPTIONS} ${SOURCE_DIR}/tests/consumer/${SOURCE} ${said} -o ${WORK_DIR}/consumer
+    COMMAND ${PKG_CONFIG} --variable=libdir ${LIBRARY}
+    OUTPUT_VARIABLE folder
+    OUTPUT_STRIP_TRAILING_WHITESPACE
+    COMMAND_ERROR_IS_FATAL ANY
+)
+set(ENV{LD_LIBRARY_PATH} ${folder}:$ENV{LD_LIBRARY_PATH})
+separate_arguments(said UNIX_COMMAND "${said}")
+separate_arguments(OPTIONS UNIX_COMMAND "${OPTIONS}")
+execute_process(
+    COMMAND ${COMPILER} ${OPTIONS} ${SOURCE_DIR}/tests/consumer/${SOURCE} ${said} -o ${WORK_DIR}/consumer
     COMMAND_ERROR_IS_FATAL ANY
 )
 execute_process(COMMAND ${WORK_DIR}/consumer COMMAND_ERROR_IS_FATAL ANY)

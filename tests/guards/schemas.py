@@ -2,7 +2,8 @@
 
 Checks that the JSON Schemas in the folder SCHEMAS describe our formats: each is a schema, each file of a format is valid by
 the schema of its format, no schema is without a file, and the files with a mistake are refused. Examples in Markdown are
-files, too. With the program, also the files that it writes, and the mistakes have to be ones that it refuses.
+files, too. With the program, also the files that it writes, the mistakes have to be ones that it refuses, and what it
+refuses after a change of one value is refused by the schema as well, but for rules that no schema can state (BEYOND).
 """
 
 import copy
@@ -16,7 +17,26 @@ import tempfile
 import jsonschema
 
 failures = []
-FORMAT = re.compile(r"optpipe\.([a-z]+)/([0-9]+)")
+FORMAT = re.compile(r"optpipe\.([a-z-]+)/([0-9]+)")
+
+NULL = object()
+SWEPT = "memory_limit=3,4,5"
+
+# What only the program writes or reads.
+OF_PROGRAM = re.compile(r".*-result-1|sweep-1|chrome-trace|model-config")
+
+CONFIG = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32,
+          "num_key_value_heads": 8, "vocab_size": 128256}
+
+# Formats of others, which have no field `format`.
+FREE = {"chrome-trace", "model-config"}
+# A format of which the program reads one field.
+LENIENT = {"solve-result-1"}
+
+# Messages of the program on rules that compare several values; schemas/README.md lists these rules.
+BEYOND = re.compile(r"there are [0-9]+ ranks|there is 1 rank|holds no stage|what a single microbatch needs|is above held|"
+                    r"is above the|is less than the stage's|step has|is of another sweep|solution: there is none|"
+                    r"not a solution of a model|is that of storage")
 
 
 def fail(text):
@@ -72,11 +92,38 @@ def written_by(program, problem, layers):
             run("new", "--model", "llama3-8b", "--ranks", 8, *kind, "--out", here / f"new{len(kind)}.json")
         run("partition", layers, "--time-limit", 0.5, "--quiet", "--out", here / "problem.json", "--plan",
             here / "chosen.json")
+        run("plan", problem, "--quiet", "--method", "1f1b", "--trace", here / "trace.json", "--out", here / "other.json")
+        yield "the trace", "chrome-trace", json.loads((here / "trace.json").read_text(encoding="utf-8"))
+        (here / "trace.json").unlink()
+        yield "a model's configuration", "model-config", CONFIG
+
+        def print_to(name, *arguments, status=0):
+            done = subprocess.run([program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                  check=False)
+            if done.returncode != status:
+                fail(f"{arguments[0]} for {name}: exit status {done.returncode}")
+            (here / name).write_bytes(done.stdout)
+
+        plan, other = here / "plan.json", here / "other.json"
+        print_to("planned.json", "plan", problem, "--json")
+        print_to("robust.json", "plan", problem, "--json", "--noise", "0.1", "--time-limit", "0.5")
+        print_to("built.json", "plan", problem, "--json", "--method", "1f1b")
+        print_to("none.json", "plan", problem.parent / "small-host.json", "--json", status=3)
+        print_to("divided.json", "partition", layers, "--time-limit", "0.5", "--json")
+        print_to("checked.json", "check", problem, plan, "--json")
+        print_to("wrong.json", "check", problem, plan, "--json", "--set", "microbatches=2", status=1)
+        print_to("reasons.json", "why", problem, plan, "--json", "--time-limit", "0.1")
+        print_to("same.json", "diff", problem, plan, plan, "--json")
+        print_to("different.json", "diff", problem, plan, other, "--json", status=1)
+        run("compare", problem, "--time-limit", "0.1", "--json", here / "compared.json")
+        run("sweep", problem, "--set", SWEPT, "--methods", "gpipe,1f1b", "--resume", here / "rows.json")
+        run("export-mps", problem, "--set", "microbatches=1", "--out", here / "model.mps")
+        run("solve", here / "model.mps", "--out", here / "solved.json")
         yield from documents_in([here])
 
 
 def changed(document, way, value):
-    """A copy with another value of a field; the field is removed for None."""
+    """A copy with another value of a field; the field is removed for None, and null for NULL."""
     other = copy.deepcopy(document)
     at = other
     for step in way[:-1]:
@@ -84,7 +131,7 @@ def changed(document, way, value):
     if value is None:
         del at[way[-1]]
     else:
-        at[way[-1]] = value
+        at[way[-1]] = None if value is NULL else value
     return other
 
 
@@ -114,7 +161,7 @@ def mistakes_of(document):
     for name in "messages", "memory":
         if name in document:
             yield f"no {name}", changed(document, [name], None)
-    if "problem" in document and document.get("operations"):
+    if "problem" in document and document.get("operations") and isinstance(document["operations"][0], dict):
         first = ["operations", 0]
         yield "an unknown field of an operation", changed(document, [*first, "frobnicate"], 1)
         if "op" in document["operations"][0]:
@@ -125,12 +172,63 @@ def mistakes_of(document):
             yield "an unknown kind", changed(document, [*first, "kind"], "X")
 
 
-def is_refused_by(program, schema, document, problem):
-    command = {"problem": ["plan", "-", "--method", "gpipe", "--quiet"],
-               "layers": ["partition", "-", "--time-limit", "0.2", "--quiet"], "schedule": ["check", problem, "-"], "profile": ["profile", problem, "-", "--quiet"]}[schema.split("-")[0]]
-    done = subprocess.run([program, *map(str, command)], input=json.dumps(document), text=True, capture_output=True,
-                          check=False)
-    return done.returncode == 2
+# The commands that read a format; HERE is the file.
+READERS = {"problem": ["plan", "HERE", "--method", "gpipe", "--quiet"],
+           "layers": ["partition", "HERE", "--time-limit", "0.2", "--quiet"],
+           "schedule": ["check", "PROBLEM", "HERE"],
+           "profile": ["profile", "PROBLEM", "HERE", "--quiet"],
+           "sweep": ["sweep", "PROBLEM", "--set", SWEPT, "--methods", "gpipe,1f1b", "--quiet", "--resume", "HERE"],
+           "solve-result": ["import-solution", "PROBLEM", "HERE", "--set", "microbatches=1", "--out", "/dev/null"],
+           "model-config": ["new", "--config", "HERE", "--ranks", "4", "--memory", "20000", "--out", "/dev/null"]}
+
+
+def refusal_of(program, schema, document, problem):
+    """What the program says where it refuses the document; else nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "file.json"
+        file.write_text(json.dumps(document), encoding="utf-8")
+        places = {"HERE": str(file), "PROBLEM": str(problem)}
+        command = [places.get(word, word) for word in READERS[re.sub(r"-[0-9]+$", "", schema)]]
+        done = subprocess.run([program, *command], text=True, capture_output=True, check=False)
+        return done.stderr if done.returncode == 2 else None
+
+
+def is_read(schema):
+    return re.sub(r"-[0-9]+$", "", schema) in READERS
+
+
+def places_in(document, way=()):
+    """The ways to all values; of a list, or an object with many names, to the first and the last."""
+    most_names = 30
+    if way:
+        yield list(way)
+    steps = []
+    if isinstance(document, dict):
+        steps = list(document)
+    elif isinstance(document, list):
+        steps = list(range(len(document)))
+    for step in steps[:1] + steps[-1:] if isinstance(document, list) or len(steps) > most_names else steps:
+        yield from places_in(document[step], (*way, step))
+
+
+def check_changes(program, schemas, schema, name, document, problem):
+    """Whatever the program refuses after a change of one value, the schema must refuse, but for rules in BEYOND."""
+    for way in places_in(document):
+        for value in None, NULL, "text", -1, 1.5, [], {}, True:
+            wrong = changed(document, way, value)
+            if not schemas[schema].is_valid(wrong):
+                continue
+            said = refusal_of(program, schema, wrong, problem)
+            if said and not BEYOND.search(said):
+                fail(f"{schema} accepts {name} with {way} of {'null' if value is NULL else value}, but: {said.strip()[:200]}")
+
+
+def check_mistakes(program, schemas, schema, name, document, problem):
+    for what, wrong in mistakes_of(document):
+        if schemas[schema].is_valid(wrong):
+            fail(f"{schema} accepts {name} with {what}")
+        if program and not refusal_of(program, schema, wrong, problem):
+            fail(f"the program accepts {name} with {what}")
 
 
 def main():
@@ -155,17 +253,19 @@ def main():
         for error in schemas[schema].iter_errors(document):
             fail(f"{name}: {error.json_path}: {error.message[:200]}")
     for schema in sorted(set(schemas) - set(first_of)):
-        fail(f"{schema}: no file has this format")
+        if program or not OF_PROGRAM.fullmatch(schema):
+            fail(f"{schema}: no file has this format")
     for schema, (name, document) in first_of.items():
-        if program and is_refused_by(program, schema, document, problem):
+        reads = program and is_read(schema)
+        if reads and refusal_of(program, schema, document, problem):
             fail(f"the program refuses {name}")
-        for what, wrong in mistakes_of(document):
-            if schemas[schema].is_valid(wrong):
-                fail(f"{schema} accepts {name} with {what}")
-            if program and not is_refused_by(program, schema, wrong, problem):
-                fail(f"the program accepts {name} with {what}")
+        if schema not in FREE:
+            check_mistakes(program if reads and schema not in LENIENT else None, schemas, schema, name, document, problem)
+        if reads:
+            check_changes(program, schemas, schema, name, document, problem)
     print("\n".join(failures) if failures else f"{len(documents)} files, {len(schemas)} schemas")
     return 1 if failures else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

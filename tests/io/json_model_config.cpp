@@ -43,6 +43,38 @@ json llama2_7b() {
     config.update({{"intermediate_size", 11008}, {"vocab_size", 32000}, {"max_position_embeddings", 4096}});
     return config;
 }
+json llama2_13b() {
+    auto config = llama2_7b();
+    config.update({{"hidden_size", 5120},
+                   {"intermediate_size", 13824},
+                   {"num_attention_heads", 40},
+                   {"num_hidden_layers", 40},
+                   {"num_key_value_heads", 40}});
+    return config;
+}
+json llama3_70b() {
+    auto config = llama3_8b();
+    config.update(
+        {{"hidden_size", 8192}, {"intermediate_size", 28672}, {"num_attention_heads", 64}, {"num_hidden_layers", 80}});
+    return config;
+}
+json qwen3_32b() {
+    return {{"architectures", {"Qwen3ForCausalLM"}},
+            {"attention_bias", false},
+            {"head_dim", 128},
+            {"hidden_size", 5120},
+            {"intermediate_size", 25600},
+            {"max_position_embeddings", 40960},
+            {"max_window_layers", 64},
+            {"num_attention_heads", 64},
+            {"num_hidden_layers", 64},
+            {"num_key_value_heads", 8},
+            {"rope_theta", 1000000},
+            {"sliding_window", nullptr},
+            {"tie_word_embeddings", false},
+            {"use_sliding_window", false},
+            {"vocab_size", 151936}};
+}
 json mixtral() {
     auto config = llama3_8b();
     config.update({{"vocab_size", 32000},
@@ -116,6 +148,9 @@ std::string refusal(const json& config) {
 TEST_CASE("published config files give the shapes that are known") {
     check_same_costs(parse_model_config(llama3_8b().dump(), "c").model, shapes::llama3_8b);
     check_same_costs(parse_model_config(llama2_7b().dump(), "c").model, shapes::llama2_7b);
+    check_same_costs(parse_model_config(llama2_13b().dump(), "c").model, shapes::llama2_13b);
+    check_same_costs(parse_model_config(llama3_70b().dump(), "c").model, shapes::llama3_70b);
+    check_same_costs(parse_model_config(qwen3_32b().dump(), "c").model, shapes::qwen3_32b);
     check_same_costs(parse_model_config(mixtral().dump(), "c").model, shapes::mixtral_8x7b);
     check_same_costs(parse_model_config(qwen3_moe().dump(), "c").model, shapes::qwen3_235b_a22b);
     check_same_costs(parse_model_config(deepseek_v3().dump(), "c").model, shapes::deepseek_v3);
@@ -126,6 +161,7 @@ TEST_CASE("published config files give the shapes that are known") {
 
 TEST_CASE("fields that the reading doesn't know are named") {
     CHECK(parse_model_config(llama3_8b().dump(), "c").unknown.empty());
+    CHECK(parse_model_config(qwen3_32b().dump(), "c").unknown.empty()); // null says nothing
     CHECK(parse_model_config(deepseek_v3().dump(), "c").unknown ==
           std::vector<std::string>{"num_nextn_predict_layers"});
     auto config = llama3_8b();

@@ -217,3 +217,75 @@ TEST_CASE("a large side excuses no small coefficient, on any number of threads")
         check_optimum(m, solve_on(m, threads), -24.4832521);
     }
 }
+
+TEST_CASE("a large constant doesn't make the objective less precise") {
+    for (const double constant : {0.0, 1e6, 1e8, 1e10})
+        for (const bool trees : {true, false}) {
+            CAPTURE(constant);
+            CAPTURE(trees);
+            model m;
+            const auto x = m.add_variable(0.0, 11.0, domain::integer);
+            const auto level = m.add_variable(0.0, infinity);
+            m.add_row(1000.0 * level - 10.0 * x >= constant);
+            m.set_objective(1000.0 * level - 17.0 * x - constant);
+            solve_options options;
+            options.tree_search = trees;
+            options.presolve = false;
+            check_optimum(m, solve(m, options), -77.0);
+        }
+}
+
+TEST_CASE("an optimum whose bound doesn't prove it isn't called one") {
+    for (const bool presolve : {true, false}) {
+        CAPTURE(presolve);
+        model m;
+        const auto add = [&] { return m.add_variable(0.0, infinity); };
+        const auto x = add(), far = add(), idle = add();
+        m.set_objective(17.117 * x + 5.0 * far, sense::maximize);
+        m.add_row(6865600.0 * x + 1.7e-05 * far + 1e7 * idle <= 1955689364.5129337);
+        m.add_row(1e-05 * x - 550000000.0 * far <= -201358475155.03583);
+        const auto found = solve_on(m, 1, presolve);
+        if (status_of(found.why) == "optimal") CHECK(found.objective == doctest::Approx(575202754268510.0));
+        CHECK(found.bound >= 575202754268000.0);
+    }
+}
+
+TEST_CASE("a model with a point within half of the tolerance isn't called infeasible") {
+    for (const bool presolve : {true, false}) {
+        CAPTURE(presolve);
+        model m;
+        const auto x = m.add_variable(0.0, 1e6), y = m.add_variable(0.0, 9.0, domain::integer);
+        m.set_objective(3.0 * x + 6.0 * y);
+        m.add_row(2.15 * x + 625197.647 * y == 4201641.355069);
+        m.add_row(178143.597 * x - 3.0 * y == 89125914372.59373);
+        check_optimum(m, solve_on(m, 1, presolve), 1500941.33033);
+    }
+}
+
+TEST_CASE("large domains: an optimum isn't approached in thousands of tiny steps") {
+    model m;
+    const auto add = [&](double upper) { return m.add_variable(0.0, upper, domain::integer); };
+    const auto few = add(13.0), gain = add(1e4), other = add(1e4), drawn = add(1.0), left = add(1.0), load = add(1e4);
+    const auto flow = m.add_variable(0.0, 5.0), extra = m.add_variable(0.0, 11.0);
+    m.set_objective(9.0 * gain + 2.0 * other + 9.0 * flow + 5.0 * extra - 6.0 * few - left - 6.0 * drawn - 5.0 * load,
+                    sense::maximize);
+    m.add_row(2.5 * other + flow - 0.48 * left + 3665.982 * drawn >= 9936.552593);
+    m.add_row(3.0 * few - 2.5 * gain + 0.5 * extra + 2.5 * drawn + 3.0 * load >= -79.213213);
+    const auto found = solve_on(m, 1);
+    check_optimum(m, found, 68570.0);
+    CHECK(found.stats.solutions < 2000);
+}
+
+TEST_CASE("rounding times a large bound needs no search") {
+    for (const double upper : {1e8, 1e10, 1e12}) {
+        CAPTURE(upper);
+        model m;
+        const auto a = m.add_variable(0.0, upper, domain::integer), b = m.add_variable(0.0, upper, domain::integer);
+        const auto c = m.add_variable(0.0, 1e3), d = m.add_variable(0.0, 1e3);
+        m.set_objective(c + 5.0 * d);
+        m.add_row(1.5 * a - 100.0 * b + 3.0 * c + 1.5 * d == -80.5);
+        solve_options options;
+        options.node_limit = 1000;
+        check_optimum(m, solve(m, options), 0.0);
+    }
+}

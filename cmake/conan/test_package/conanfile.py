@@ -9,7 +9,7 @@ class OptPipeTest(ConanFile):
     settings = "os", "arch", "compiler", "build_type"
 
     def requirements(self):
-        self.requires(self.tested_reference_str)
+        self.requires(self.tested_reference_str, run=True)
 
     def layout(self):
         cmake_layout(self)
@@ -30,3 +30,5 @@ class OptPipeTest(ConanFile):
             self.run(os.path.join(self.cpp.build.bindir, "schedule"), env="conanrun")
             if self.dependencies["optpipe"].options.compiled:
                 self.run(os.path.join(self.cpp.build.bindir, "plan"), env="conanrun")
+            if self.dependencies["optpipe"].options.get_safe("program"):
+                self.run("optpipe --version", env="conanrun")

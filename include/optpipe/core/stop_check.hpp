@@ -49,7 +49,7 @@ public:
     [[nodiscard]] constexpr bool operator()() const {
         return is_requested() || (condition_ != nullptr && condition_->holds()) || is_late();
     }
-    /// Whether a stop was requested; then intermediate results are of no use either. Deadlines and conditions don't
+    /// Whether a stop was requested, so that nobody needs even intermediate results. Deadlines and conditions don't
     /// count.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 

@@ -85,8 +85,8 @@ inline void sleep_precisely() {
 #endif
 }
 
-/// Processor time, in seconds, of the thread that creates it. Any thread may read it while that thread lives. Systems
-/// without such a clock give the wall-clock time, as if the thread never slept.
+/// Processor time, in seconds, of the thread that creates the clock. Any thread may read the clock while that thread
+/// lives. Systems without such a clock give the wall-clock time, as if the thread never slept.
 class thread_clock {
 public:
 #if defined(__linux__)

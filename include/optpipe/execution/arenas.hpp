@@ -35,8 +35,8 @@ enum class buffer_owner : std::uint8_t {
     engine,  ///< tensors of the engine, which it allocates and frees as the program runs. The library allocates no
              ///< memory for them and has no addresses; sizes in the program are upper limits for the engine
 };
-/// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns: it finds its tensors by
-/// stage, microbatch and storage option, which are in every task and in the labels of copies and messages.
+/// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns. The engine finds its
+/// tensors by stage, microbatch and storage option, which every task and the labels of copies and messages have.
 struct buffer_owners {
     buffer_owner stashes = buffer_owner::library; ///< on the device and on the host
     buffer_owner messages = buffer_owner::library;

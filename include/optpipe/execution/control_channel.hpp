@@ -44,9 +44,9 @@ template <class C> concept has_minimum = requires(C& by) {
 /// text to rank 0; `next_report()` on rank 0 returns these texts, in order for each rank.
 ///
 /// `begin_minimum(value)` joins an all-reduce and returns at once; `minimum()` waits for its result, the least value of
-/// all ranks. A rank begins the next minimum after it has read the last. A rank's reports from before it began a
-/// minimum reach rank 0 no later than the result of that minimum. Texts and minima arrive whatever the rank is doing,
-/// and are kept until it asks for them.
+/// all ranks. A rank begins the next minimum after it has read the last. When rank 0 gets the result of a minimum, it
+/// has all reports that ranks sent before they began this minimum. Texts and minima arrive at any time, and are kept
+/// until the rank asks for them.
 ///
 /// `cancel(what_it_did, reason)` tells all ranks at once that this one has failed. The channel also fails if a rank is
 /// gone, or doesn't join a minimum within the channel's time limit (`patience`). From then on every call on every rank,
@@ -65,11 +65,10 @@ template <class C> concept has_receive = requires(C& by, rank from) {
 
 /// A channel that carries texts between any two ranks.
 ///
-/// Semantics: `send(to, text)` returns at once, and the text arrives whatever the receiver is doing; `to` may be the
-/// sender itself. `receive(from)` waits for the next text of that rank, in the order of sending. Both throw
-/// `execution_error` once a rank has failed, or a text that a rank waits for doesn't arrive within the channel's time
-/// limit (`patience`). To be used by one thread at a time, which may differ from the thread that uses the rest of a
-/// control channel.
+/// Semantics: `send(to, text)` returns at once. The text arrives at any time; `to` may be the sender itself.
+/// `receive(from)` waits for the next text of that rank, in the order of sending. Both throw `execution_error` once a
+/// rank has failed, or a text that a rank waits for doesn't arrive within the channel's time limit (`patience`). To be
+/// used by one thread at a time, which may differ from the thread that uses the rest of a control channel.
 template <class C> concept peer_channel = has_place<C> && has_send<C> && has_receive<C>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

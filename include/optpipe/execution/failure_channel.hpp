@@ -6,8 +6,8 @@
 
 namespace optpipe::execution {
 
-/// Tells all ranks at once that one has failed, for executors that can't do so themselves, such as NCCL's. Any thread
-/// may use it.
+/// Tells all ranks at once that one rank has failed. For executors that can't tell other processes themselves, such as
+/// NCCL's. Any thread may use it.
 class failure_channel {
 public:
     /// Announces that this rank has failed. If several fail, the first one that rank 0 hears of counts.

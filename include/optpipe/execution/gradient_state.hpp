@@ -13,14 +13,15 @@ namespace optpipe::execution {
 
 /// The optimizer's decision on the gradients of a step.
 struct update_decision {
-    /// Factor, at most 1, by which every gradient is multiplied first; 0: the step is skipped because a gradient
+    /// Factor for every gradient, at most 1, applied before the update. If 0, the step is skipped because a gradient
     /// overflowed.
     double scale = 1.0;
     [[nodiscard]] bool is_skip() const { return scale == 0.0; }
     friend bool operator==(const update_decision&, const update_decision&) = default;
 };
 
-/// Known facts on the gradients of a step, for some stages or all: each rank adds its own as the state passes through.
+/// The known gradients of a step, as sums of squares by stage, and whether ranks decided differently. The state passes
+/// through all ranks, and each adds its part.
 class gradient_state {
 public:
     explicit gradient_state(std::size_t stages) : squares_(stages) {}
@@ -32,8 +33,8 @@ public:
     /// Adds the sum of the squares of all gradients of a stage.
     void add(stage s, double squares) { squares_[s.position()] = squares; }
     /// The right decision if the state has all gradients: skip if the sum of squares isn't finite, else scale down to
-    /// `max_norm`. The sum is taken in the order of stages, so it is the same to the last bit whatever the order in
-    /// which ranks added their gradients.
+    /// `max_norm`. The sum is taken in the order of stages, so it is the same to the last bit for any order of the
+    /// ranks.
     [[nodiscard]] update_decision decision(double max_norm) const;
 
     /// Records that a rank makes its update under this decision.

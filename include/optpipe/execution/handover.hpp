@@ -41,18 +41,18 @@ struct handover_result {
 /// same two steps, or on none.
 ///
 /// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from it, checks them and
-/// binds them to addresses in the arenas. That takes time, but neither lanes nor memory of the executor. The programs
-/// share lanes and markers. Between two steps, the training thread opens the lanes and markers that the next program
-/// lacks, because an executor may be used by one thread only; then the rank is ready.
+/// binds them to addresses in the arenas. This work uses neither lanes nor memory of the executor. The programs share
+/// lanes and markers. Between two steps, the training thread opens the lanes and markers that the next program lacks,
+/// because an executor may be used by one thread only; then the rank is ready.
 ///
 /// Every step comes with one minimum over the ranks' votes on the plan under way: not ready yet, refused, or ready. The
 /// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so all switch
 /// to the plan then, or all drop it, or all wait. No rank announces the step of the switch in advance, so no message
 /// can be late for it.
 ///
-/// A rank refuses a plan if it can't make programs of it, if `check_programs` rejects them, if they have other stages
-/// on the rank or other microbatches than the first program, or if they need more arenas, lanes or markers than there
-/// are. Then all ranks keep their current program.
+/// A rank refuses a plan for one of four reasons. It can't make programs of the plan. `check_programs` rejects the
+/// programs. They have other stages on the rank, or other microbatches, than the first program. They need more arenas,
+/// lanes or markers than there are. Then all ranks keep their current program.
 ///
 /// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, that of a
 /// `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured keeps
@@ -72,8 +72,8 @@ public:
     handover(const handover&) = delete;
     handover& operator=(const handover&) = delete;
 
-    /// On rank 0: makes all ranks run this plan as soon as all can. While another plan is under way, it waits, and
-    /// replaces the plan that was waiting.
+    /// On rank 0: makes all ranks run this plan as soon as all can. While another plan is under way, this plan waits,
+    /// and replaces any other plan that waits.
     void publish(std::string plan) {
         OPTPIPE_EXPECT(channel_.self() == rank{0}, "handover: rank 0 publishes plans");
         waiting_ = std::move(plan);
@@ -85,8 +85,9 @@ public:
     void step() {
         step([] {});
     }
-    /// Runs a step like `step()`, and calls `ran()` after it and before the handover: `program()` and `times()` are
-    /// then those of the step that just ended. Reports made in `ran` reach rank 0 after one of the next steps.
+    /// Runs a step like `step()`, and calls `ran()` between the step and the handover. During this call, `program()`
+    /// and `times()` belong to the step that just ended. Reports made in `ran` reach rank 0 after one of the next
+    /// steps.
     template <class Ran> void step(const Ran& ran) {
         try {
             advance();
@@ -228,8 +229,8 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// The plan under way, once it is loaded; otherwise the last one replaced or dropped, which the preparer destroys
-    /// when the next plan arrives.
+    /// The plan under way, once it is loaded. Before that, the last plan that was replaced or dropped; the preparer
+    /// destroys that plan when the next one arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;

@@ -53,15 +53,15 @@ private:
 /// The stages that a rank updates, in the order of its program. Throws `error` if there are none.
 [[nodiscard]] std::vector<stage> updated_stages(const rank_program& p);
 
-/// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4): a wrapper around a reversible model,
-/// which `runner` and `handover` run in its place, with programs that have updates.
+/// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4): a wrapper around a reversible model.
+/// `runner` and `handover` run the wrapper in place of the model, with programs that have updates.
 ///
 /// Whether a step is skipped, and the factor that its gradients are scaled by, depend on the gradients of all ranks.
-/// Waiting for them before the update would be a barrier in the middle of training. Instead, a rank makes its updates
-/// with the state it receives from the ranks before it in the order, adds its own gradients, and passes the state on.
-/// The last rank knows everything and tells all ranks. Each rank reads that decision before its first backward of the
-/// next step; the forwards of its warm-up run meanwhile. If the decision differs from the one its updates were made
-/// with, the rank revises them (`revise`), so that parameters are those of the barrier, bit for bit.
+/// Waiting for them before the update would be a barrier in the middle of training. Instead, a rank adds its own
+/// gradients to the state that it receives from the ranks before it, makes its updates with this state, and passes the
+/// state on. The last rank knows everything and tells all ranks. Each rank reads that decision before its first
+/// backward of the next step; the forwards of its warm-up run meanwhile. If the rank made its updates with another
+/// decision, it revises them (`revise`). Parameters then equal those with a barrier, bit for bit.
 ///
 /// If any rank had to revise its updates, all ranks know it. The step in which they learn it is void, because some
 /// forwards used wrong parameters. The remaining computations of a void step do nothing, while its messages and copies
@@ -82,8 +82,9 @@ private:
 /// The host decides, so a step can't be captured as a graph.
 ///
 /// Contract: all ranks run equally many steps with the same options; ranks of one process run on threads of their own.
-/// The program has the same stages as the one given; model and channel outlive the wrapper. The lanes of one rank make
-/// the calls that run tasks; the thread that issues makes the others, between two steps.
+/// The program that runs has the same stages as the program given to the constructor. Model and channel outlive the
+/// wrapper. The lanes of one rank make the calls that run tasks; the thread that issues makes the other calls, between
+/// two steps.
 template <class Model, peer_channel Channel> class post_validated {
 public:
     /// Throws `error` if the program has no updates, or the order isn't a permutation of all ranks.

@@ -63,8 +63,8 @@ struct backward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Memory that the weight gradient needs if weight_stash exceeds the other parts. Empty in a full backward: a model
-    /// that writes to it must have `backward` too (`has_backward`), or its problem has no full backwards.
+    /// Memory that the weight gradient needs if weight_stash exceeds the other parts. Empty in a full backward. A model
+    /// that writes to it therefore needs `backward` (`has_backward`), or a problem without full backwards.
     stash_part added{};
     /// Empty if nothing was recomputed ahead. Then an option with `backward_extra` recomputes here.
     stash_part restored_kept{};
@@ -98,8 +98,8 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 /// The stages of the user's model that are on one rank.
 ///
 /// Semantics: `launch` of the compute lane makes the calls, in the order of the schedule, one at a time. `forward`
-/// reads the input, and writes the output and the whole stash. `freed` exists until the input gradient is done, `kept`
-/// until the weight gradient is; in between both may have moved to the host and back, to another address.
+/// reads the input, and writes the output and the whole stash. `freed` exists until the input gradient is done, and
+/// `kept` exists until the weight gradient is done. Either may move to the host and back to another address meanwhile.
 /// `backward_input` reads the gradient at the output and writes the gradient at the input; it stores in `kept`,
 /// `restored_kept` and `added` everything that `backward_weight` needs. `backward_weight` adds to the gradients of the
 /// parameters. On a device, the calls only put work into the lane, and their buffers stay in place until that work
@@ -107,9 +107,8 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
-/// A model that does both halves of a backward better at once. Without `backward`, B is `backward_input`, then
-/// `backward_weight`; a problem in which a weight stash is larger than the activation must then say `full_backward =
-/// false`.
+/// A model that gains from doing both halves of a backward at once. Without `backward`, B is `backward_input`, then
+/// `backward_weight`. If a weight stash is larger than the activation, the problem then needs `full_backward = false`.
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
 };
@@ -132,9 +131,10 @@ template <class M, class L> concept has_recompute = requires(M& model, L& on, co
     { model.recompute(on, task) } -> std::same_as<void>;
 };
 
-/// A model whose engine owns the buffers of messages (`buffer_owners`), for transports that need addresses: the memory
-/// from which the named message is sent, or into which it is received. Called when the exchange is issued; the memory
-/// stays valid until the exchange ends. Without it, the transport gets no bytes and relies on the labels.
+/// A model whose engine owns the buffers of messages (`buffer_owners`), for transports that need addresses.
+/// `message(label)` is the memory from which this message is sent, or into which it is received. Called when the
+/// exchange is issued; the memory stays valid until the exchange ends. Without it, the transport gets no bytes and
+/// relies on the labels.
 template <class M> concept has_message = requires(M& model, const task_label& what) {
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };

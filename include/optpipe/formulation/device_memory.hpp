@@ -11,14 +11,14 @@
 
 namespace optpipe::formulation {
 
-/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8): the start of each F,
-/// of each reload and recomputation, and of each I whose weight gradient needs more than is held. Between two of these
-/// events memory only falls.
+/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). These are the starts
+/// of F, of reloads and recomputations, and of each I whose weight gradient needs more than is held. Between two of
+/// these events memory only falls.
 ///
-/// The memory that F holds counts from its start, and restored memory from the start of the recomputation. The memory
-/// that I releases counts until its end, the rest until the end of W. Offloaded memory doesn't count from the end of
-/// the offload to the start of the reload. If `weight_stash` is larger, everything counts until the end of W, and the
-/// additional memory (`extra`) from the start of an I that isn't part of a full backward.
+/// The memory that F holds counts from its start, and restored memory from the start of the recomputation. Memory that
+/// I releases counts until the end of I, and the rest counts until the end of W. Offloaded memory doesn't count from
+/// the end of the offload to the start of the reload. If `weight_stash` is larger, everything counts until the end of
+/// W. The additional memory (`extra`) then counts from the start of an I that isn't part of a full backward.
 ///
 /// If memory rises twice at one instant, the event that is ordered second counts both.
 class device_memory {

@@ -6,7 +6,7 @@
 
 namespace optpipe::formulation {
 
-/// If a backward may be full: the W of split backwards follow the order of their gradients.
+/// Makes the W of split backwards follow the order of their gradients, for stages whose backwards may be full.
 inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto gradient = [&](operation_id w) { return t.id(role::gradient, t.cell_of(w)); };

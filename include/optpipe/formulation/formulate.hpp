@@ -24,9 +24,8 @@ struct formulated {
     family_sizes sizes{};
     /// Whether the operations of each kind and stage run in the order of microbatches.
     bool keeps_order = false;
-    /// Whether the optimum of the model is that of the problem, provided that this is within the horizon: no optimum is
-    /// excluded, and every solution is a schedule. The bound of a model that is neither exact nor pooled doesn't hold
-    /// for all schedules.
+    /// Whether model and problem have the same optimum, if it is within the horizon: no optimum is excluded, and every
+    /// solution is a schedule. If a model is neither exact nor pooled, its bound doesn't hold for all schedules.
     bool is_exact = true;
     /// Whether the model is a relaxation: its bound holds, but a solution may not be a schedule.
     bool is_pooled = false;

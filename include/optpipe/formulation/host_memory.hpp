@@ -9,8 +9,8 @@
 
 namespace optpipe::formulation {
 
-/// Limits host memory at the start of every offload (io/README.md, rule 9): the stash of this offload, and those
-/// offloaded before and not yet reloaded, must fit.
+/// Limits host memory at the start of every offload (io/README.md, rule 9): the stash of this offload must fit, beside
+/// all stashes that were offloaded before and aren't reloaded yet.
 class host_memory {
 public:
     explicit host_memory(model_builder& d) : d_{d}, t_{d.operations()} {}

@@ -25,7 +25,8 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
 }
 
 /// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For a
-/// span: the predecessor of a rank's first F runs on a rank that can't be finished before that microbatch returns.
+/// span, the latest ends hold for this reason: a rank's first F has its predecessor on another rank, which can't finish
+/// before that microbatch returns to it.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);
@@ -40,8 +41,8 @@ inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     return latest;
 }
 
-/// Adds what is known of the k-th operation of each kind and stage, which is that of the k-th microbatch. Only the W of
-/// split backwards are in order.
+/// Adds the known order and windows of the k-th operation of each kind and stage, which belongs to the k-th microbatch.
+/// The W are in order only if their backwards are split.
 inline void add_propagated_order(const operation_table& t, double horizon, precedence& known) {
     const stop_when late{[&] { return known.must_stop(); }};
     const auto found = propagate_order(t.problem(), duration{horizon}, late);

@@ -12,20 +12,20 @@ namespace optpipe::formulation {
 ///
 /// *Without transfers it excludes none.* Microbatches cost the same. Give the k-th F of every stage to microbatch k,
 /// and likewise its k-th gradient and its k-th W. The first k forwards of a stage had k different predecessors on the
-/// stage before, all of which ended in time, so the k-th of those did, too. The same holds for gradients (whose
-/// predecessors are the gradients of the next stage, and their own forwards) and for W. Memory depends only on the
-/// number of operations of each kind that have begun or ended. So all times stay, and the schedule is valid.
+/// stage before. All of these ended in time, so the k-th forward of that stage did, too. The same holds for gradients
+/// (whose predecessors are the gradients of the next stage, and their own forwards) and for W. Memory depends only on
+/// the number of operations of each kind that have begun or ended. So all times stay, and the schedule is valid.
 ///
 /// *With transfers it may exclude all optima.* A transfer belongs to one stash. Let microbatch A be the first to run
-/// forward and the last to run backward on every stage, with its stash offloaded nearly all of the time: it fills the
-/// bubbles at both ends of the step, at the price of one transfer pair per stage. Renumbered as above, the stash
-/// offloaded first would have to be reloaded first. The following holds with transfers as well:
+/// forward and the last to run backward on every stage. It fills the bubbles at both ends of the step. Its stash is
+/// offloaded nearly all of the time, for one transfer pair per stage. Renumbered as above, the stash offloaded first
+/// would have to be reloaded first. The following holds with transfers as well:
 /// - microbatches may be numbered in the order of stage 0's forwards;
 /// - the W of a stage follow the order of its gradients, because all weight stashes that wait for W are alike. (If a
 ///   backward may be full, this holds for the split ones.)
 ///
-/// *With a choice of storage options it may, too*: F and I of one microbatch have the same option. The statements that
-/// hold with transfers hold then.
+/// *With a choice of storage options it may, too*: F and I of one microbatch have the same option. The two statements
+/// about transfers hold here, too.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);
@@ -45,8 +45,8 @@ namespace optpipe::formulation {
     return wanted == overtaking::allowed || !t.any_stage(differ);
 }
 
-/// Adds the order of microbatches to the relation. If a backward may be full, only the W of split backwards are in
-/// order, which isn't a fixed order.
+/// Adds the order of microbatches to the relation. If backwards may be full, W get no fixed order, as only those of
+/// split backwards are in order.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m + 1 < t.microbatches(); ++m) {

@@ -174,8 +174,8 @@ public:
         const bool may_recompute = t_->may_recompute(t_->stage_of(a));
         return t_->id(may_recompute ? role::recompute : role::gradient, is_pooled() ? last : t_->cell_of(a));
     }
-    /// The earliest and the latest time of an event. An absent transfer has length 0, and lies between these
-    /// computations.
+    /// The earliest and the latest time of an event. An absent transfer has length 0, and lies between the computations
+    /// around it.
     [[nodiscard]] double earliest(event e) const {
         if (t_->is_transfer(e.op)) return precedences_.earliest_end(forward_of(e.op));
         return e.is_end ? precedences_.earliest_end(e.op) : precedences_.earliest_start(e.op);

@@ -8,8 +8,8 @@
 namespace optpipe::formulation {
 
 /// Triangle inequalities with one known side: an operation after b comes after all predecessors of b. For example, "W
-/// of b before F of a" implies "I of b before F of a", and the same for a + 1 and for b − 1 if microbatches keep their
-/// order. Likewise for transfers.
+/// of b before F of a" implies "I of b before F of a". If microbatches keep their order, it implies the same for a + 1
+/// and for b − 1. Likewise for transfers.
 class monotone_rows {
 public:
     explicit monotone_rows(model_builder& d) : d_{d}, t_{d.operations()} {}

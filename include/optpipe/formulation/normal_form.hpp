@@ -127,7 +127,7 @@ private:
         }
         return true;
     }
-    /// Numbers the transfers that are present first, whatever their microbatch.
+    /// Numbers the transfers of a stage: first those that are present, without regard to their microbatches.
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
         std::iota(from.begin(), from.end(), std::size_t{0});
@@ -173,11 +173,11 @@ private:
             if (const cell c = t_.cell_at(s, m); !result_.takes_place(t_, t_.id(role::recompute, c)))
                 start(role::recompute, c) = start(role::gradient, c);
     }
-    /// Places the zero-length transfers of a stage in the order of microbatches. An offload comes at the end of F, or
-    /// at that of the previous offload if it is later; if this falls into the reload of an earlier microbatch, it comes
-    /// at the end of that reload. A reload comes at the end of the previous reload. So they keep their order, and lie
-    /// within none of the stage's real transfers. If pooled: all of them come after those that are present, at the
-    /// start of the last gradient.
+    /// Places the zero-length transfers of a stage in the order of microbatches. An offload comes at the end of F or of
+    /// the previous offload, whichever is later. If that time is within the reload of an earlier microbatch, the
+    /// offload comes at the end of that reload. A reload comes at the end of the previous reload. So the zero-length
+    /// transfers keep their order, and lie within none of the stage's real transfers. If transfers are pooled, the
+    /// zero-length ones come last, at the start of the last gradient.
     void place_unused_transfers(stage s) {
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));

@@ -26,11 +26,11 @@ inline constexpr std::size_t roles = 6;
 /// The operations of a problem as the model represents them.
 ///
 /// A full backward is I and, at once, W. If the split is allowed and `weight_stash` is at most `activation`, the pair
-/// is never worse: it takes the same time on the rank, hands the gradient on earlier, and never holds more than B. If
-/// `weight_stash` is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`). In a problem
-/// without full backwards a constraint rules that B out.
+/// is never worse: the rank needs the same time and never more memory than with B, and the gradient is passed on
+/// earlier. If `weight_stash` is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`). In
+/// a problem without full backwards a constraint rules that B out.
 ///
-/// The model has only the storage options that no other option of their stage makes superfluous (`is_no_worse`). For
+/// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
 /// example, if a rank's memory holds all stashes at once, they are just kept: a schedule without the rank's transfers
 /// and recomputations is still valid, and no longer.
 class operation_table {

@@ -13,12 +13,12 @@ using optpipe::overtaking;
 
 /// Optional strengthenings of the model. Each can be switched off to measure its effect.
 struct strengthenings {
-    /// Fixes the order, and tightens the windows, that `propagate_order` deduces from memory and time if operations of
-    /// a kind and stage run in the order of microbatches.
+    /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Needs operations
+    /// of a kind and stage that run in the order of microbatches.
     bool propagation = true;
-    /// Adds rows for: an operation after b comes after all predecessors of b.
+    /// Adds rows that say: an operation after b comes after all predecessors of b.
     bool monotone = true;
-    /// Adds rows for: no operation ends before all its predecessors on its rank have run.
+    /// Adds rows that say: no operation ends before all its predecessors on its rank have run.
     bool load = true;
     /// Zero Bubble's rows: the step doesn't end before all successors of an operation have run.
     bool tails = true;

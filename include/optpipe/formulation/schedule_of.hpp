@@ -20,8 +20,8 @@ namespace optpipe::formulation {
 /// Assigns pooled transfers to the first microbatches that they fit, stage by stage, and drops the rest.
 void name_transfers(const operation_table& t, plan_times& times);
 
-/// The schedule of a plan: its order, with the times of `time_order`, which are never worse. Refused if the plan's
-/// times are inconsistent.
+/// The schedule with a plan's order, and with the times of `time_order`, which are never later than the plan's. Refused
+/// if the plan's times are inconsistent.
 [[nodiscard]] outcome<schedule> schedule_of(const operation_table& t, const plan_times& times);
 /// The schedule that a feasible point of the model represents; a pooled model may have none.
 [[nodiscard]] outcome<schedule> schedule_of(const formulated& f, std::span<const double> values);

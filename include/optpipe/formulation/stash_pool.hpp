@@ -9,11 +9,11 @@
 namespace optpipe::formulation {
 
 /// Pooled stashes. The k-th F, gradient, W, offload and reload of a stage are numbered by time (`microbatch_order`
-/// shows why this is valid for computations), and only numbers matter: at the start of a gradient or an offload,
-/// gradients and offloads have taken no more stashes than ended forwards and reloads have made available. Every valid
-/// schedule is a solution with the same times: its j-th offload starts after j forwards have ended, its j-th reload
-/// after j offloads have ended; its last reload comes before its last gradient, the previous reload before the previous
-/// gradient, and so on.
+/// shows why this is valid for computations). Only numbers matter: a gradient or an offload takes a stash, and an ended
+/// forward or reload provides one. At the start of a gradient or an offload, no more stashes have been taken than
+/// provided. Every valid schedule is a solution with the same times: its j-th offload starts after j forwards have
+/// ended, and its j-th reload starts after j offloads have ended. Its last reload comes before its last gradient, the
+/// previous reload comes before the previous gradient, and so on.
 ///
 /// The relaxation ignores that transfers of one microbatch belong together across stages.
 class stash_pool {

@@ -15,7 +15,8 @@ namespace optpipe::formulation {
 /// are linear in x (`amount`), so the other families hold for any list of options.
 ///
 /// Every cell that may have a recomputation has one as a computation. If it doesn't take place, it has no duration and
-/// comes just before its gradient: so the orders of a rank's computations remain total, and rows on them valid.
+/// comes just before its gradient. So the orders of a rank's computations remain total, and rows about these orders
+/// remain valid.
 ///
 /// Adds the variables for a cell's choice: none for a single option, one for two options.
 inline void add_choices(model_builder& d, cell c) {
@@ -109,9 +110,10 @@ inline void add_work_rows(model_builder& d) {
     }
 }
 
-/// Adds to a level of memory the amounts held if `when` holds, and subtracts those released if it does. The level is
-/// never below the actual memory, and equal to it at integral points. The least amount counts as (least)·when; for what
-/// is above it, h ≥ above − (most − least)·(1 − when) and h ≥ 0, or the converse for released amounts.
+/// Adds to a level of memory the amounts that are held if `when` is true, and subtracts the amounts that are released
+/// then. The level is never below the actual memory, and equal to it at integral points. The least amount counts as
+/// (least)·when; for the amount above it, h ≥ above − (most − least)·(1 − when) and h ≥ 0, or the converse for released
+/// amounts.
 class memory_level {
 public:
     memory_level(model_builder& d, family f, event at) : d_{d}, family_{f}, at_{at} {}

@@ -6,14 +6,15 @@
 
 namespace optpipe::formulation {
 
-/// Adds the windows of transfers (README, equation 4): E_O ≥ E_F + T_O, E_R ≥ E_O + T_R, E_I − T_I ≥ E_R, or the
-/// last for the recomputation if there may be one. A stash that isn't offloaded has two transfers of length 0 in this
-/// window.
+/// Adds the windows of transfers (README, equation 4): E_O ≥ E_F + T_O, E_R ≥ E_O + T_R, E_I − T_I ≥ E_R. If there may
+/// be a recomputation, it takes the place of I in the last row. A stash that isn't offloaded has two transfers of
+/// length 0 in this window.
 ///
-/// Without overtaking, the transfers of a stage keep the order of microbatches, too. The reason: let a and b both be
-/// offloaded, a before b in order, but b first. Then they can swap the offloads: a can be offloaded when b was, because
-/// its F ended even earlier, and b when a was. If b is reloaded first as well, they swap the reloads: both are back
-/// before I of a, which comes before I of b. The zero-length transfers fit in between: see `place_unused_transfers`.
+/// Without overtaking, the transfers of a stage keep the order of microbatches, too. The reason: let a come before b,
+/// but let b be offloaded first. Then the offloads can be swapped: a can be offloaded when b was, because a's F ended
+/// even earlier, and b can be offloaded when a was. If b is also reloaded first, the reloads are swapped as well: both
+/// stashes are back before I of a, which comes before I of b. The zero-length transfers fit in between: see
+/// `place_unused_transfers`.
 inline void add_transfer_windows(model_builder& d) {
     const auto& t = d.operations();
     const auto follow = [&](operation_id a, operation_id b) {

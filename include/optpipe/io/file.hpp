@@ -27,7 +27,7 @@ namespace detail {
 /// permissions; symbolic links are followed.
 void write_file(const std::string& path, std::string_view content);
 
-/// Throws the `file_error` that `write_file` would throw, if it can be known before: a full disk can't. Changes nothing
+/// Throws the `file_error` that `write_file` would throw. A full disk can't be known before writing. Changes nothing
 /// and leaves no file behind; pipes and devices are not opened.
 void probe_file(const std::string& path);
 

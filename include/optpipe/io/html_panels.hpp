@@ -10,7 +10,7 @@ namespace optpipe::detail {
 /// `window.optpipe` is for tests and embedding pages: `find(spelling)` is the rectangle of an operation on the screen,
 /// `view()` the visible part.
 inline constexpr std::string_view html_panels = R"js(
-// What stands around the timeline.
+// The elements around the timeline.
 function make(tag, text, parent) {
   const made = document.createElement(tag);
   made.textContent = text;
@@ -47,7 +47,7 @@ function legend() {
   }
 }
 
-// Which storage option each stage and microbatch uses: a grid. Options beyond the colours have bars, at first across,
+// A grid of the storage options that stages and microbatches use. Options beyond the colours have bars, first across,
 // then upright.
 const mostAcross = 3;
 function paintOption(c, i, x, y, w, h) {

@@ -53,7 +53,7 @@ const topMemory = Math.max(1e-300, ...data.schedules.flatMap((s) => s.peak), ...
 const topHost = Math.max(1e-300, ...data.schedules.flatMap((s) => s.hostPeak));
 const hop = (a, b) => (a === b ? 0 : Array.isArray(data.p2p) ? data.p2p[a][b] : data.p2p);
 
-// What an operation waits for: its inputs, and what its rank computes before it.
+// The operations that an operation waits for: its inputs, and those that its rank computes before.
 function inputs(schedule, op) {
   const { s, k, m } = op;
   const own = (kind) => schedule.find(s, kind, m);
@@ -98,9 +98,9 @@ function tipText(schedule, op) {
   return lines.join("\n");
 }
 
-// The state, and where things are.
+// The state, and the positions of elements.
 const pad = 5, peakFont = "10.5px system-ui, sans-serif", peakLeft = 22;
-// As wide as the peaks that stand there, within reason.
+// As wide as the widest peak, within limits.
 const gutter = (() => {
   const c = document.createElement("canvas").getContext("2d");
   c.font = peakFont;
@@ -214,7 +214,7 @@ function drawCurve(c, curve, place, top, limit, fill, line) {
   }
 }
 
-// The way of the chosen microbatch: its forwards through the stages, and its gradients back.
+// The path of the chosen microbatch: its forwards through the stages, and its gradients back.
 function drawWay(c, number) {
   const place = new Map(rows.map((row) => [row.rank, row.lanes[number]]));
   const schedule = rows[0].lanes[number].schedule;
@@ -318,7 +318,7 @@ function redraw() {
   requestAnimationFrame(() => { waiting = false; draw(); });
 }
 
-// Moving about.
+// Zooming and panning.
 function show(from, to) {
   const least = 1e-5 * end;
   const span = Math.min(end, Math.max(least, to - from));
@@ -389,7 +389,7 @@ rowsCanvas.addEventListener("pointermove", (event) => {
   pointers.set(event.pointerId, event);
   if (other) {
     const apart = (a, b) => Math.max(8, Math.abs(a.clientX - b.clientX));
-    // What is under the finger that rests stays there, so that two fingers zoom, and pan where both move.
+    // The point under the resting finger stays there. So two fingers zoom, and also pan if both move.
     return zoom(apart(event, other) / apart(before, other), local(other)[0]);
   }
   if (moved <= clickSlack) return;

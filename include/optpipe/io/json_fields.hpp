@@ -33,8 +33,7 @@ private:
     std::vector<violation> found_;
 };
 
-/// Adds violations found by validation, except of objects with a field that couldn't be read, because validation saw a
-/// stand-in there.
+/// Adds violations found by validation, except in objects with an unreadable field: validation saw a replacement there.
 inline void add_validated(violation_list& found, const std::vector<violation>& wrong) {
     std::vector<std::string> unread;
     for (const auto& v : found.found()) {

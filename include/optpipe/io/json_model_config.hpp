@@ -21,8 +21,8 @@ struct model_config {
 /// (Mixtral, Qwen, DeepSeek). For a multimodal model, it reads the language model in `text_config`. The file has no
 /// sequence length, rates or parallelism; those keep the defaults of `decoder`.
 ///
-/// Throws `input_error` with all fields that are missing, of another type or not understood. Not understood are layers
-/// that alternate between dense and routed, except "the first ones are dense", and experts of unequal widths.
+/// Throws `input_error` with all fields that are missing, of another type or not understood. It understands dense
+/// layers before routed ones, but no other mix of the two, and no experts of unequal widths.
 [[nodiscard]] model_config parse_model_config(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_model_config`. Throws `file_error` if it can't be read or is larger than 1 MiB.
@@ -45,7 +45,7 @@ struct model_config {
 namespace optpipe {
 namespace detail {
 
-/// Fields of a config.json, some of which have other names in other families of models.
+/// Fields of a config.json. Some fields have different names in different families of models.
 class config_reader {
 public:
     config_reader(const json& object, violation_list& found)
@@ -72,7 +72,7 @@ public:
             const auto is_it = [&](std::string_view other) { return name == other; };
             const bool is_known = std::any_of(used.begin(), used.end(), is_it) ||
                                   std::any_of(without_cost.begin(), without_cost.end(), is_it);
-            if (!is_known && !name.starts_with("_")) names.push_back(name);
+            if (!is_known && !each->is_null() && !name.starts_with("_")) names.push_back(name);
         }
         return names;
     }

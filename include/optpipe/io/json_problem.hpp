@@ -88,8 +88,7 @@ inline storage_option read_storage_option(const fields& at, const stage_costs& c
     return option;
 }
 
-/// The options of a stage or layer with these costs: those in its list or, without a list, those that the costs
-/// describe.
+/// The options of a stage or layer with these costs: its list or, without a list, the options that the costs describe.
 inline storage_list<false> read_storage(const fields& at, const stage_costs& costs, violation_list& found) {
     const auto* list = at.find("storage") ? at.list("storage") : nullptr;
     if (!list) return described_storage(costs);

@@ -59,7 +59,7 @@ inline std::string json_name(const rank_pair& pair) {
     return "\"from\": " + std::to_string(pair.from.value()) + ", \"to\": " + std::to_string(pair.to.value());
 }
 
-/// `estimates` are those from the steps after the warm-up; the estimate of a key without one is null.
+/// `estimates` are from the steps after the warm-up; a key without an estimate gets null.
 template <class Key>
 std::string json_series(const cost_profile& profile, std::vector<cost_sample<Key>> measured_costs::*which,
                         const std::vector<cost_estimate<Key>>& estimates) {

@@ -168,7 +168,7 @@ private:
     }
 
     /// The group that gives the plan's order, or else the fastest within the memory, or else the group that exceeds the
-    /// memory least. Megatron accepts groups of at least R whose last group also has at least R.
+    /// memory least. Megatron accepts groups of at least R microbatches; the last group also needs R.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();
         const auto microbatches = p_.graph.microbatches();

@@ -221,8 +221,8 @@ namespace detail {
     return row;
 }
 
-/// The letters of the papers and of zero-bubble's own files: B is the gradient of the input, which in PyTorch is the
-/// whole backward. A stage and microbatch with both B and W can only mean that.
+/// The letters of the papers and of zero-bubble's own files: there B is the gradient of the input, while B is the whole
+/// backward in PyTorch. If a stage and microbatch have both B and W, B can only have the papers' meaning.
 class old_letters {
 public:
     explicit old_letters(const pytorch_schedule& file) {

@@ -18,8 +18,8 @@ namespace optpipe {
 /// waits, an empty cell. Contract: its computations are of stages and microbatches of `g`, on the right ranks.
 [[nodiscard]] std::vector<violation> message_violations(const any_graph& g, const pytorch_schedule& file);
 
-/// How sends progress. Buffered: they end at once, as small ones may. Rendezvous: they end when the receive is there,
-/// in the order in which a rank issues them, as large ones do with NCCL.
+/// When sends end. Buffered sends end at once, as small ones may. Rendezvous sends end when their receive has been
+/// posted, in the order of issue on each rank, as large ones do with NCCL.
 enum class pytorch_sends { buffered, rendezvous };
 
 /// The first action of each rank that never runs, such as "row 2 stops at 1F0"; empty if all run. Contract: no
@@ -273,7 +273,7 @@ private:
         return moved;
     }
 
-    /// Ends the first pending message of a rank, if its other end is the first pending one of that rank.
+    /// Ends the first pending message of a rank, if the message's other end is the first pending one on its rank.
     bool meets_partner(std::size_t r) {
         if (issued_[r].empty()) return false;
         const auto message = issued_[r].front();

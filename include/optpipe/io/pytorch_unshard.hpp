@@ -11,7 +11,7 @@
 
 namespace optpipe::detail {
 
-/// The stages that a row computes on next, from each of its cells on: at most `count` each, the next one first. The
+/// For each cell of a row, the stages that the row computes on from there: at most `count`, in the order of use. The
 /// result has one entry more than there are cells.
 [[nodiscard]] inline std::vector<std::vector<stage>> next_stages(const pytorch_schedule::row& row, std::size_t count) {
     std::vector<std::vector<stage>> next(row.size() + 1);
@@ -27,9 +27,9 @@ namespace optpipe::detail {
     return next;
 }
 
-/// Adds UNSHARD and RESHARD for stages under FSDP: only the parameters of the `count` stages that the row computes on
-/// next are gathered, so that the next ones are gathered while one computes. A stage's parameters are released after
-/// the reduction of its gradients. Contract: a row without overlaps.
+/// Adds UNSHARD and RESHARD for stages under FSDP: only the `count` stages that the row computes on next have gathered
+/// parameters. So parameters are gathered while another stage computes. A stage's parameters are released after the
+/// reduction of its gradients. Contract: a row without overlaps.
 [[nodiscard]] inline pytorch_schedule::row with_unshards(const pytorch_schedule::row& row, std::size_t count) {
     OPTPIPE_EXPECT(count > 0, "with_unshards: a stage that computes needs its parameters");
     const auto reduces = [&](std::size_t i) {

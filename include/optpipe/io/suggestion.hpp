@@ -40,7 +40,7 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 } // namespace detail
 
-/// The name that `word` most likely misspells, the first of those that are equally near; empty if none is near.
+/// The name that `word` most likely misspells; empty if no name is near. Ties go to the first name.
 [[nodiscard]] inline std::optional<std::string> nearest_name(std::string_view word,
                                                              std::span<const std::string> names) {
     // One letter of three may be wrong. With fewer, slips go unnoticed; with more, any short word is like any other.

@@ -46,7 +46,7 @@ struct baseline {
     std::string reason{};
 };
 
-/// The entry of a method in a verdict about a plan with this objective.
+/// The entry of a method in the verdict on a plan with this objective.
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
 /// One line with the objective, its distance from the bound, bubbles, memory, offloads and recomputation. If there are

@@ -13,8 +13,8 @@ namespace optpipe {
 struct grid_options {
     /// Columns per line.
     std::size_t width = 100;
-    /// A schedule that needs more lines per rank than this is folded: its start and its end are shown in full, the time
-    /// between them on one line.
+    /// A schedule that needs more lines per rank than this is folded: its start and its end are shown in full, and the
+    /// time between them is on one line.
     std::size_t most_bands = 8;
     /// Lines per rank for the start, and for the end, of a folded schedule.
     std::size_t end_bands = 2;
@@ -24,9 +24,10 @@ struct grid_options {
 
 /// Writes the schedule over time, with a line per rank, and below it one for its transfers to the host and back. The
 /// width of a cell shows the length of its operation. Labels are `2F0`, or in narrow cells `F0` or `F`; dots are
-/// bubbles. A schedule that is longer than a line continues below. If it would take too many lines, only its start and
-/// its end are shown like this. The time between them, or the whole schedule if no label fits, is on one line. There, a
-/// letter stands for the kind of the running operation, and a sign for several kinds in one column.
+/// bubbles. A schedule that is longer than a line continues below. A schedule that would take too many lines is shown
+/// like this only at its start and its end. The time between them is on one line. If no label fits, the whole schedule
+/// is on one line. There, a letter stands for the kind of the running operation, and a sign for several kinds in one
+/// column.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
 /// Writes the grid of a measurement and its plan: each line appears twice, as planned and as measured.

@@ -91,8 +91,8 @@ inline std::string json_storage(const storage_list<false>& options) {
     return "?";
 }
 
-/// The costs of a stage or layer, with transfer times instead of a list of options where these say as much; `first` is
-/// a field before them.
+/// The costs of a stage or layer, with transfer times instead of a list of options if both say the same; `first` is a
+/// field before the costs.
 inline std::string json_costs(const std::string& first, const stage_costs& c, const storage_list<false>& options) {
     const auto field = [](const char* name, const std::string& value) {
         return ", \"" + std::string{name} + "\": " + value;

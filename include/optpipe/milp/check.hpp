@@ -29,8 +29,8 @@ struct infeasibility {
 /// The objective in the model's own direction, including the offset.
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
-/// All violations by `values`, one value per variable; empty for a feasible point. Knows nothing of how the values were
-/// found. `feasibility` defines the tolerances. Rows are checked with integers rounded.
+/// All violations by `values`, one value per variable; empty for a feasible point. The check doesn't depend on how the
+/// values were found. `feasibility` defines the tolerances. Rows are checked with integers rounded.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
 

@@ -9,8 +9,8 @@
 namespace optpipe::milp {
 
 /// The definition of feasibility, for the checker, presolve, propagation, relaxations and conflict analysis alike:
-/// - A point may miss a bound of a variable or a side of a row by `slack` of it, and integers by `integrality`. The
-///   checker rounds the integers first, and asks for nothing else. A row of integers with integral coefficients has no
+/// - A point may miss a variable's bound or a row's side by its `slack`, and an integer by `integrality`. The checker
+///   rounds the integers first; it has no further conditions. A row of integers with integral coefficients has no
 ///   slack.
 /// - A model is infeasible if it has no point even with each bound and side moved by its slack.
 /// - No part of the search loses a point that violates nothing. Computed numbers may be off by `noise`: a smaller
@@ -20,14 +20,15 @@ struct feasibility {
 
     /// The magnitude of a number in comparisons, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
-    /// Absolute, as in other solvers. It is relative for numbers so large that sums of them are no more precise.
+    /// The slack is absolute, as in other solvers. It is relative only for numbers so large that their sums are less
+    /// precise.
     [[nodiscard]] double slack(double bound) const {
         constexpr double share = 1e-8;
         return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;
     }
     [[nodiscard]] double integrality() const { return granted.at(1.0); }
-    /// The distance by which an integer may lie beyond a bound that follows from a row, and still count: rounding the
-    /// bound to this integer breaks the row by no more than its slack.
+    /// The distance by which an integer may lie beyond a bound that follows from a row. Rounding the bound to this
+    /// integer breaks the row by no more than its slack.
     [[nodiscard]] double grace(double slack_of_row, double coefficient) const {
         return std::min(integrality(), slack_of_row / std::abs(coefficient));
     }
@@ -44,7 +45,7 @@ struct feasibility {
     [[nodiscard]] bool cross(double lower, double upper) const { return lower > upper + slack(lower); }
 };
 
-/// Doubles hold integers up to this magnitude, and their sums up to it, exactly.
+/// Doubles hold integers, and sums of integers, exactly up to this magnitude.
 inline constexpr double largest_exact_integer = 0x1p53;
 
 [[nodiscard]] inline bool is_integral(double value) { return value == std::round(value); }

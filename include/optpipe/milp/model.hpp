@@ -24,8 +24,8 @@ enum class sense : unsigned char { minimize, maximize };
 /// domains and names can be changed.
 class model {
 public:
-    /// Here and below: coefficients must be finite, and a bound must not be NaN, a lower one not +infinity, an upper
-    /// one not -infinity.
+    /// Here and below, coefficients must be finite, and bounds must not be NaN. A lower bound must not be +infinity,
+    /// and an upper bound must not be -infinity.
     variable add_variable(double lower, double upper, domain kind = domain::continuous, std::string name = {});
     variable add_binary(std::string name = {}) { return add_variable(0.0, 1.0, domain::integer, std::move(name)); }
 

@@ -53,8 +53,7 @@ struct solve_options {
     /// At most the number of cores is used.
     std::size_t threads = 1;
     std::uint64_t seed = 1;
-    /// The same seed gives the same result, whatever the number of threads, unless time or a stop request ends the
-    /// search.
+    /// The same seed gives the same result on any number of threads, unless time or a stop request ends the search.
     bool deterministic = false;
 
     bool presolve = true;

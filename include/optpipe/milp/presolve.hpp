@@ -42,8 +42,9 @@ struct undo_list;
 /// `unbounded` means unbounded or infeasible; solving the model without its costs tells which.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
-/// A smaller model with the same optimum, and the way back. If the status is `unbounded`, it is the model that presolve
-/// had reached by then, and its feasible points can be restored; if `infeasible`, there is no model.
+/// A smaller model with the same optimum, and the way back. If the status is `unbounded`, this is the model that
+/// presolve had reached by then, and its feasible points can be restored. If the status is `infeasible`, there is no
+/// model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original);

@@ -76,18 +76,19 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// Measured costs that differ from those used for planning, and from those measured when these were taken.
+    /// Measured costs that differ from the costs used for planning, and also from the measured costs at the time when
+    /// those were chosen.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
     [[nodiscard]] duration objective_in(const problem& p) const;
     void forget_measured();
-    /// Adds the cost measured by two consecutive probes if both are far off in the same direction: the one nearer to
-    /// the plan, because another transfer may have slowed down the other probe.
+    /// Adds a probed cost if two consecutive probes are far off in the same direction. The value nearer to the plan is
+    /// added, because another transfer may have slowed down the other probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
     /// Collects samples of transfers that are too rare for a window; transfers that share their link are less useful.
     void add_rare(std::uint64_t step);
-    /// Plans with the costs of rare transfers as soon as there are enough samples: another window would take as long
+    /// Plans with the costs of rare transfers as soon as there are enough samples. A new window would take as long
     /// again.
     void compare_rare();
     /// Number of samples with which an interval can reach the confidence that each comparison needs. With n samples,
@@ -142,7 +143,7 @@ private:
     bool gain_due_ = false;
     double dearest_switch_ = 0.0;
     std::uint64_t planner_version_ = 0;
-    /// The last plan that was published or can't be, and the last one that was declined.
+    /// The last plan that was published or can't be published, and the last plan that was declined.
     std::uint64_t considered_ = 0;
     std::uint64_t declined_ = 0;
     std::size_t calm_ = 0;

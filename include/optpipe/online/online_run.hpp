@@ -26,8 +26,8 @@ namespace optpipe {
 /// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. There an `online_controller`
 /// maintains the costs, plans on threads of its own, and publishes plans that are worth a switch. All ranks switch
 /// between the same two steps (`handover`). From time to time, transfers that the plan in use doesn't have are measured
-/// before a step, so that a link avoided by the plan isn't considered slow for ever (`probe_rounds`). In addition to
-/// the step itself, `step` compares costs on rank 0, and does nothing on other ranks.
+/// before a step (`probe_rounds`). So a link that was slow, and that the plan avoids, isn't considered slow for ever.
+/// Besides running the step, `step` compares costs on rank 0, and does nothing else on other ranks.
 ///
 /// Contract: that of `handover`. All ranks have the same problem, schedule, setting and options. The executor records
 /// times.

@@ -23,15 +23,17 @@ struct online_options {
     std::size_t measure_every = 2;
     /// Number of measured steps ignored at first, because first uses are slower.
     std::size_t warm_up = 1;
-    /// Least number of measured steps whose costs are taken and compared with those of the plan; with few microbatches,
-    /// as many more as `drift` needs samples. A larger number tells smaller changes from noise, but later.
+    /// Least number of measured steps from which costs are taken and compared with those of the plan. With few
+    /// microbatches, it takes more steps until `drift` has enough samples. A larger number tells smaller changes from
+    /// noise, but later.
     std::size_t window = 3;
     /// Confidence of comparisons. They happen at every measured step, so false alarms must be rarer than in a single
     /// comparison.
     drift_options drift{.confidence = 0.99};
     /// Share of the training time, from 0 to 1, for measuring transfers that the plan doesn't have (`probe_rounds`); 0:
-    /// none. A larger share finds a faster link that the plan avoids sooner. With 0.005, and a step that takes seven
-    /// times as long as the longest transfer to the host and back, a rank probes before every 29th step.
+    /// none. With a larger share, ranks notice sooner that a link avoided by the plan became faster. With 0.005, and a
+    /// step that takes seven times as long as the longest transfer to the host and back, a rank probes before every
+    /// 29th step.
     double probe_share = 0.005;
     /// The least change of a probed transfer, relative to the planned time, that counts if it occurs twice in a row. A
     /// smaller value follows smaller changes. If durations vary by 10 % (standard deviation), one probe in eighty is
@@ -47,7 +49,7 @@ struct online_options {
     /// training is then bitwise the same as without switches. If stashes are offloaded, this often excludes the best
     /// plans, in which microbatches overtake each other. This option replaces `background_options::adapt`.
     bool keep_accumulation_order = false;
-    /// Total number of training steps, if known: near the end, no switch pays back the cost of the slowest earlier one.
+    /// Total number of training steps, if known. Near the end, a switch would save less than it costs, and is declined.
     std::optional<std::uint64_t> steps{};
 };
 

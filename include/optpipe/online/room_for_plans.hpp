@@ -12,9 +12,9 @@ namespace optpipe {
 /// arenas hold everything that is ever stored on the rank.
 ///
 /// The problem has no limit for messages. A microbatch has at most one message at a time before or after a stage,
-/// because its activation is used before its gradient is made; an operation has one more while it runs. That makes
-/// microbatches + 1 messages of the larger size per stage. Fragmentation, which occurs if boundaries differ in size,
-/// isn't included.
+/// because its activation is used before its gradient is made. A running operation has one more message. So a stage
+/// needs room for microbatches + 1 messages of the larger size. Fragmentation, which occurs if boundaries differ in
+/// size, isn't included.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
 
 } // namespace optpipe
@@ -56,8 +56,8 @@ OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self
     }
     // Each part of a stash is rounded separately.
     const auto rounding = stashes * buffer_roles * how.alignment;
-    // Contiguous stashes leave gaps. They never take more than they would if every allocation of a step, reloads
-    // included, had a place of its own.
+    // Contiguous stashes leave gaps. Stashes with gaps never take more memory than if each allocation of a step,
+    // reloads included, had its own place.
     const auto bytes = [&](memory_size limit, bool has_gaps) {
         const auto most = std::min(limit, (has_gaps ? 2.0 : 1.0) * all);
         return static_cast<std::size_t>(std::ceil(most.value() * how.bytes_per_unit)) + rounding;

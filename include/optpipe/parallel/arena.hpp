@@ -16,7 +16,8 @@ namespace optpipe::parallel {
     return static_cast<std::size_t>(std::max(1, oneapi::tbb::info::default_concurrency()));
 }
 
-/// A number of threads, including the one that calls `execute`. `workers` that run inside of it use only these.
+/// A group of threads, including the one that calls `execute`. `workers` that run inside of `execute` use only these
+/// threads.
 class arena {
 public:
     explicit arena(std::size_t threads) : arena_{static_cast<int>(threads)} {}
@@ -30,7 +31,7 @@ private:
     oneapi::tbb::task_arena arena_;
 };
 
-/// Hears which threads join and leave an arena, except the threads that call `execute`. A derived class calls `start`
+/// Is told which threads join and leave an arena, except the threads that call `execute`. A derived class calls `start`
 /// once it is made, and `stop` before it is destroyed.
 class arena_observer : oneapi::tbb::task_scheduler_observer {
 public:

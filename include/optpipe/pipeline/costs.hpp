@@ -30,8 +30,8 @@ struct stage_costs {
     /// Memory that the weight gradient still needs, held from I to W; usually a part of the activation. Half of the
     /// activation by default, as in a file. Must be set if `activation` is assigned later.
     memory_size weight_stash = 0.5 * activation;
-    /// Short for the storage options `keep` and `offload`, with which a problem is made. In a problem it is empty: its
-    /// options, `storage[s]`, have the times.
+    /// Describes the storage options `keep` and `offload` when a problem is made. In a problem, it is empty: the
+    /// options in `storage[s]` have the times.
     std::optional<transfer_times> transfer{};
     /// Without gradients of weights, `backward_weight` and `weight_stash` are 0; without any, `backward_input`, too.
     gradient_kind gradients = gradient_kind::full;

@@ -27,9 +27,9 @@ struct decoder_layer {
     /// Width of one head's query and key.
     std::size_t key_width = 0;
     std::size_t value_width = 0;
-    /// Latent attention (DeepSeek-V2, section 2.1): the width that queries are compressed to, the width that keys and
-    /// values are compressed to, and the width of the part of a key that carries the position, shared by all heads. All
-    /// 0 if attention isn't latent.
+    /// Latent attention (DeepSeek-V2, section 2.1). Queries are compressed to the first width, keys and values to the
+    /// second. The third is the width of the part of a key that carries the position, which all heads share. All are 0
+    /// if attention isn't latent.
     std::size_t query_rank = 0;
     std::size_t key_value_rank = 0;
     std::size_t rotary_width = 0;
@@ -63,7 +63,7 @@ struct decoder_layer {
     }
     /// Parameters of the layer, without norms and biases.
     [[nodiscard]] constexpr double parameters() const { return shared_parameters() + routed_parameters(); }
-    /// Parameters that one token meets.
+    /// Parameters that one token uses.
     [[nodiscard]] constexpr double active_parameters() const {
         return shared_parameters() + (is_routed() ? real(active_experts) * expert_parameters() : 0.0);
     }
@@ -119,8 +119,8 @@ private:
 
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
 /// (10^9 bytes): a first guess until there is a measured profile. It describes real models (`model_shapes.hpp`);
-/// `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus attention; I the same with
-/// twice the attention; W 2 FLOP per parameter and token. Embeddings take no time.
+/// `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus attention. I takes the
+/// same with twice the attention. W takes 2 FLOP per parameter and token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given; `model_shapes` has examples of
 /// shapes.
@@ -163,7 +163,7 @@ struct decoder {
     [[nodiscard]] constexpr double parameters() const {
         return each_layer(&decoder_layer::parameters) + 2.0 * embedding_parameters();
     }
-    /// Parameters that one token meets, embedding and output layer included.
+    /// Parameters that one token uses, embedding and output layer included.
     [[nodiscard]] constexpr double active_parameters() const {
         return each_layer(&decoder_layer::active_parameters) + 2.0 * embedding_parameters();
     }
@@ -227,8 +227,7 @@ struct decoder {
         const double ends =
             (s.position() == 0 ? embedding_parameters() : 0.0) + (is_last(s, stages) ? embedding_parameters() : 0.0);
         const double held = everywhere + ends + routed / static_cast<double>(expert_parallel);
-        // Ranks that share experts hold different ones, so fewer ranks are left to share the optimizer state of one
-        // expert.
+        // Ranks that share experts hold different experts, so fewer ranks share the optimizer state of one expert.
         const auto shards_of_experts = std::max<std::size_t>(1, optimizer_shards / expert_parallel);
         const double state = (everywhere + ends) / static_cast<double>(optimizer_shards) +
                              routed / static_cast<double>(expert_parallel * shards_of_experts);

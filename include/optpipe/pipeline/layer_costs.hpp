@@ -24,8 +24,8 @@ struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.
     memory_size static_memory{};
-    /// If empty, the options that the costs describe. A stage has the options, matched by name,
-    /// that all its layers have, provided that either all of them recompute ahead of the backward, or all inside it.
+    /// If empty, the layer has the options that its costs describe. A stage has each option, by name, that all of its
+    /// layers have. It lacks an option that recomputes ahead of the backward in some layers and inside it in others.
     storage_list<false> storage{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };

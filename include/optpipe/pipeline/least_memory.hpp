@@ -18,8 +18,9 @@ struct least_memory_result {
     /// The least device memory that suffices if all microbatches of a stage use the same storage option. Unlimited if a
     /// stage has only options that offload, and the host is too small for them.
     memory_size needed{};
-    /// The storage option of each of the rank's stages, in model order, with which the rank meets its limit and has
-    /// least on the host, or, if none does, with which it needs only `needed`; and the device memory it then takes.
+    /// The storage option of each of the rank's stages, in model order, and the device memory that the rank then takes.
+    /// With these options, the rank meets its limit with the least memory on the host; if no options meet it, the rank
+    /// takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
     /// A lower bound on the device memory of every valid schedule. A schedule may offload different stashes at
@@ -101,7 +102,7 @@ private:
         at_once_is_cut_ = keep_best(at_once) || at_once_is_cut_;
         at_once_ = std::move(at_once);
     }
-    /// The least that the stashes of the stages until now leave on the device at one time.
+    /// The least memory that the stashes of the stages so far leave on the device at one time.
     constexpr memory_size left_at_least() const {
         if (at_once_is_cut_) return std::max(least_left_, least_held_ - std::min(least_held_, host_limit_));
         auto least = memory_size::unlimited();
@@ -123,13 +124,14 @@ private:
         states.resize(most_states_);
         return true;
     }
-    /// Drops the states that another state dominates: it has no more of anything. Takes O(n log n) comparisons.
+    /// Drops each state that another state dominates, that is, equals or beats in everything. Takes O(n log n)
+    /// comparisons.
     static constexpr void keep_frontier(std::vector<state>& states) {
         std::sort(states.begin(), states.end(), [](const state& a, const state& b) {
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The states kept until now that others don't dominate if the host doesn't count: a higher peak, less left.
+        // The kept states that no other dominates if host memory is ignored. A higher peak leaves less on the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
             auto behind = std::upper_bound(steps.begin(), steps.end(), each,
@@ -148,7 +150,7 @@ private:
     memory_size limit_;
     memory_size host_limit_;
     std::vector<std::vector<state>> layers_{{state{}}};
-    /// What the stashes of the stages until now may leave on the device and have on the host at one time.
+    /// The possible memory of the stashes of the stages so far, on the device and on the host at one time.
     std::vector<state> at_once_{state{}};
     bool at_once_is_cut_ = false;
     memory_size least_left_{};
@@ -160,12 +162,12 @@ private:
 
 /// The least device memory with which `r` can run the microbatches one after the other.
 ///
-/// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; on
-/// the way back it is the same. So the need is max over the rank's stages i of Σ_{j<i} l_j + a_i, where l_j is the
-/// memory that the storage option of stage j leaves on the device, and a_i is the larger of two amounts: the memory
-/// that the forward leaves, and the restored memory. The sizes of all transfers together must fit the host. `needed` is
-/// the best over all options (up to `most_states` different combinations per stage; beyond that the best of them are
-/// kept); the lower bound takes others for every i. Without full backwards a_i is at least the weight stash.
+/// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; the
+/// same holds in the backward. So the need is max over the rank's stages i of Σ_{j<i} l_j + a_i. Here l_j is the memory
+/// that the storage option of stage j leaves on the device, and a_i is the memory that the forward of i leaves, or the
+/// restored memory if that is larger. The sizes of all transfers together must fit the host. `needed` is the best over
+/// all options (up to `most_states` different combinations per stage; beyond that the best of them are kept). The lower
+/// bound may choose other options for every i. Without full backwards a_i is at least the weight stash.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

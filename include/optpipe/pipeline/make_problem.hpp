@@ -42,8 +42,8 @@ constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, cons
 
 } // namespace detail
 
-/// What the policy allows for the stashes of each stage that are kept or offloaded as a whole. Stages that can't be
-/// offloaded are forbidden.
+/// For each stage, whether the policy forbids, permits or requires that stashes are offloaded as a whole. Stages that
+/// can't be offloaded are forbidden.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr per_stage<offload_decision, Graph::stage_extent> decisions_of(const basic_problem<Graph>& p,
                                                                                       const Policy& policy) {
@@ -71,7 +71,7 @@ template <pipeline_graph Graph, class Policy>
 }
 
 /// Makes a problem from three descriptions: its shape, the costs of a microbatch, and a policy for storing stashes. The
-/// policy chooses from the options of a model that has them; otherwise from those that the costs describe. By default,
+/// policy chooses from the model's options, or, if the model has none, from those that the costs describe. By default,
 /// stashes are kept or offloaded as a whole, as the planner decides. Every rank gets `limit`: the device memory left
 /// for stashes, without weights, gradients and optimizer state. The members `p2p()` (between all ranks), `time_unit`
 /// and `memory_unit` of the model are used if it has them. All other fields keep their defaults and are public.

@@ -5,11 +5,11 @@
 
 namespace optpipe {
 
-/// What a policy allows for the stashes of one stage that are kept or offloaded as a whole.
+/// Whether a policy forbids, permits or requires that the stashes of a stage are offloaded as a whole.
 enum class offload_decision {
     forbid,  ///< stashes stay on the device
     permit,  ///< the planner decides
-    require, ///< every stash is offloaded; a dispatcher keeps those for which the host is full or the gradient is due
+    require, ///< every stash is offloaded; a dispatcher keeps a stash if the host is full or its gradient is due
 };
 
 /// Storage policies that keep stashes, or offload them as a whole; they allow no other option.
@@ -24,8 +24,8 @@ struct always {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return offloads_all(c.option); }
 };
 
-/// Offloads, on each rank, the stages with the longest lifespans, up to `share` of its stages (PipeOffload, section on
-/// selective offload: half of them gives PO-H, all of them PO-F).
+/// On each rank, the stages with the longest lifespans offload, up to `share` of the rank's stages (PipeOffload,
+/// section on selective offload: half of the stages for PO-H, all stages for PO-F).
 struct longest_lifespan_first {
     double share = 0.5;
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {

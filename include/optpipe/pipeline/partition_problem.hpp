@@ -18,8 +18,8 @@ namespace optpipe {
 /// different placements of the stages.
 struct partition_problem {
     std::vector<layer_costs> layers{};
-    /// Costs and storage options of the pipelines are ignored in favour of those of the layers; memory limits are those
-    /// of the devices.
+    /// Memory limits are those of the devices. Costs and storage options of the pipelines are ignored, as the layers
+    /// have their own.
     std::vector<problem> pipelines{};
 };
 
@@ -40,7 +40,7 @@ namespace detail {
 
 /// Violations in the layers, each checked like a stage with its costs.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
-/// Violations by all layers together, if each is valid by itself.
+/// Violations in the sums over all layers, if each layer is valid by itself.
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);

@@ -56,8 +56,7 @@ template <pipeline_graph Graph>
     return paths;
 }
 
-/// The position of every stage among those of its rank, longest lifespan first; of equal lifespans the earlier stage
-/// comes first.
+/// The position of every stage among the stages of its rank, longest lifespan first. Ties go to the earlier stage.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_stage<std::size_t, Graph::stage_extent>
 lifespan_places(const basic_problem<Graph>& p, const microbatch_paths<Graph::stage_extent>& paths) {

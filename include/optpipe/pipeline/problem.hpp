@@ -32,8 +32,8 @@ enum class duplex_kind {
     half, ///< a link carries one transfer at a time
 };
 
-/// The time from the end of an operation on one rank until a dependent one on another rank may start: one number for
-/// all ranks, or one per ordered pair of ranks.
+/// The time from the end of an operation until a dependent operation on another rank may start: one number for all
+/// ranks, or one per ordered pair of ranks.
 template <auto Ranks> class basic_hop_times {
 public:
     constexpr basic_hop_times() = default;
@@ -98,14 +98,14 @@ template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rul
 
 template <pipeline_graph Graph> struct basic_problem;
 
-/// Whether stashes can only be kept, or offloaded as a whole: the options of every stage are what costs describe.
+/// Whether every stage has just the options that costs describe: its stashes are kept, or offloaded as a whole.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_described_by_costs(const basic_problem<Graph>& p) {
     for (const stage s : p.graph.all_stages())
         if (!is_described_by_costs(p.costs[s], p.storage[s])) return false;
     return true;
 }
 
-/// A pipeline with its costs and limits (io/README.md). Times and sizes are in the units that it names.
+/// A pipeline with its costs and limits (io/README.md). Times and sizes are in the units that the problem names.
 template <pipeline_graph Graph> struct basic_problem {
     using graph_type = Graph;
     static constexpr std::size_t ranks_extent = Graph::rank_extent;
@@ -124,8 +124,8 @@ template <pipeline_graph Graph> struct basic_problem {
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
-    /// If false, only I and W may be used, because the B of the system that runs the schedule is just I and then W. A B
-    /// in an order is timed as these two.
+    /// If false, only I and W may be used, because the system that runs the schedule executes B as I and then W. A B in
+    /// an order is then timed as I and W.
     bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
@@ -158,8 +158,8 @@ template <pipeline_graph Graph> struct basic_problem {
         costs[s].transfer = std::optional<transfer_times>{};
         set_storage(s, options);
     }
-    /// Changes the costs of a stage: `change(stage_costs&)` finds and leaves transfer times, where these describe the
-    /// stage's options, and the options follow. Other options stay as they are.
+    /// Changes the costs of a stage by `change(stage_costs&)`. If costs describe the stage's options, `change` gets the
+    /// transfer times as well, and the options are described anew. Other options stay as they are.
     template <class Change> constexpr void change_stage(stage s, const Change& change) {
         const bool is_described = is_described_by_costs(costs[s], storage[s]);
         auto changed = costs[s];
@@ -229,15 +229,15 @@ template <pipeline_graph Graph> struct basic_problem {
         OPTPIPE_EXPECT(option < storage_options(s), "no such storage option");
         return storage[s][option];
     }
-    /// The stage's first option that moves the whole stash to the host and recomputes nothing: the option of a stash
-    /// whose transfers don't name one.
+    /// The stage's first option that moves the whole stash to the host and recomputes nothing. Transfers that name no
+    /// option mean this one.
     [[nodiscard]] constexpr std::optional<storage_index> whole_offload(stage s) const {
         for (std::size_t i = 0; i < storage[s].size(); ++i)
             if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
         return std::nullopt;
     }
-    /// The most device memory of a stage during a backward that finds `restored`, if a split backward has its W at
-    /// once. A full backward never holds more than it finds.
+    /// The most device memory of a stage during a backward that starts with `restored`, if W follows I at once. A full
+    /// backward never holds more than it starts with.
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
         return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }

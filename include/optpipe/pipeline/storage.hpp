@@ -26,12 +26,12 @@ struct storage_option {
     /// Unique within its stage.
     bounded_text<longest_storage_name> name{};
     /// Device memory that the forward leaves: at most the stage's activation, and less only if something is recomputed.
-    /// Must be set: `keep_stash` makes an option that leaves all of it, which is the default of files.
+    /// Must be set: the default of files, all of the activation, doesn't apply here (see `keep_stash`).
     memory_size held = memory_size::unlimited();
     /// Duration of a separate operation, before the backward, that restores the whole activation. 0: there is none.
     duration recompute{};
-    /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. That never holds more
-    /// than `held`, or, in I, more than the weight stash if that is larger.
+    /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. The backward never holds
+    /// more than `held`; only I may hold the weight stash if that is larger.
     duration backward_extra{};
     /// Size of a transfer, at most `held`.
     memory_size transfer_size{};
@@ -40,7 +40,7 @@ struct storage_option {
 
     [[nodiscard]] constexpr bool offloads() const { return transfer.has_value(); }
     [[nodiscard]] constexpr bool recomputes() const { return recompute > duration{}; }
-    /// Work of a (stage, microbatch) beyond that with its stash kept.
+    /// Work of a (stage, microbatch) that isn't needed if its stash is kept.
     [[nodiscard]] constexpr duration extra_work() const { return recompute + backward_extra; }
     /// Extra work plus the duration of the transfers.
     [[nodiscard]] constexpr duration extra_time() const {
@@ -87,7 +87,7 @@ template <bool IsStatic = false>
     return options;
 }
 
-/// Whether the list is what costs with or without transfer times describe.
+/// Whether costs, with or without transfer times, describe exactly this list.
 template <class List> [[nodiscard]] constexpr bool is_described_by_costs(stage_costs costs, const List& options) {
     if (options.size() == 0 || options.size() > 2 || !(options[0] == keep_stash(costs))) return false;
     if (options.size() == 1) return true;

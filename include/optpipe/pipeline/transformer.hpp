@@ -37,8 +37,8 @@ template <class S> consteval bool check_layer_split() {
 /// The same number of layers on each stage; the remaining layers go to the first stages, one each.
 struct even_layers {
     std::size_t total = 0;
-    /// Number of layers by which the first stage, and the last, have fewer. The papers use 1, for the embedding and the
-    /// output layer.
+    /// The first and the last stage have fewer layers than the others, by this number. The papers use 1, for the
+    /// embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
@@ -118,7 +118,7 @@ template <class Split = even_layers> struct transformer {
     }
 
     /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation): all of it is
-    /// kept, or a part that can be recomputed from the rest is not:
+    /// kept, or all but a part that can be recomputed from the rest:
     ///
     /// | name | not kept, per layer | recomputed |
     /// | --- | --- | --- |

@@ -22,9 +22,9 @@ namespace optpipe {
 }
 
 /// The storage options of a stage of a model. Each part of the stash that can be recomputed gives two options without
-/// that part: recomputed inside the backward, or ahead of it (`-ahead`). With a link to the host, each option, and the
-/// kept stash, comes also with a transfer of all that is held (`+offload`; `offload` for the kept stash), and with a
-/// transfer of half of it (`+offload-half`).
+/// that part: recomputed inside the backward, or ahead of it (`-ahead`). A link to the host gives two more options for
+/// each of these and for the kept stash: with a transfer of all held memory (`+offload`; `offload` for the kept stash),
+/// and with a transfer of half of it (`+offload-half`).
 class usual_storage {
 public:
     /// `host_link_rate` is in GB/s, of the stage's rank. 0: there is no link.
@@ -33,7 +33,7 @@ public:
         add(keep_stash(kept));
     }
 
-    /// Adds the options that don't keep `saved`, whose recomputation takes `again`.
+    /// Adds the options that keep all but `saved`; recomputing `saved` takes `again`.
     OPTPIPE_CONSTEXPR void add(std::string_view name, memory_size saved, duration again) {
         const auto held = activation_ - saved;
         add({name, held, {}, again, {}, {}});

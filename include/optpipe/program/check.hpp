@@ -10,8 +10,8 @@
 namespace optpipe {
 
 /// All errors in programs that are to run together, each with its rank and instruction. If the list is empty, the
-/// programs terminate under rendezvous semantics whatever the timing, even on a device that runs the lanes of a rank,
-/// or of a communicator, only in the order of issue. Then every operation also has exactly the buffers that it needs,
+/// programs terminate under rendezvous semantics for any timing. They do so even on a device that runs all lanes of a
+/// rank, or of a communicator, in the order of issue. Every operation then has exactly the buffers that it needs,
 /// buffers are aligned, and no memory is in use twice at one time.
 ///
 /// The check doesn't depend on how the programs were made. It prints a cycle of instructions that wait for each other

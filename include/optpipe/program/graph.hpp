@@ -29,8 +29,9 @@ struct instruction_place {
 enum class lane_progress : std::uint8_t { independent, in_issue_order };
 
 /// The happens-before graph of programs that run together (Lamport 1978). The start of an instruction comes before its
-/// end; its end comes before the start of the next instruction on its lane and of every instruction that waits for its
-/// marker. For the two ends of a message, the start of each comes before the end of the other (rendezvous).
+/// end. Its end comes before the start of the next instruction on its lane, and before the start of every instruction
+/// that waits for its marker. For the two ends of a message, the start of each comes before the end of the other
+/// (rendezvous).
 ///
 /// Contract: all numbers in the programs are in range, and `partners` are the pairs of exchanges that share a message.
 class program_graph {
@@ -60,7 +61,7 @@ public:
     /// Whether the graph has no cycle.
     [[nodiscard]] bool is_executable() const { return order_.size() == 2 * size_; }
 
-    /// A cycle of instructions, each of which waits for the next, and the last for the first; empty if there is none.
+    /// A cycle of instructions: each waits for the next, and the last waits for the first. Empty if there is none.
     [[nodiscard]] std::vector<instruction_place> cycle() const {
         if (is_executable()) return {};
         std::vector<std::uint32_t> before(2 * size_, nothing);
@@ -162,7 +163,7 @@ private:
     std::vector<std::uint32_t> order_;
 };
 
-/// Prints the instructions of a cycle rank by rank, each with its lane's previous instruction and the waiting one.
+/// Prints a cycle rank by rank. Each of its instructions follows the instruction before it on the lane.
 [[nodiscard]] inline std::string describe_cycle(std::span<const rank_program> programs,
                                                 std::span<const instruction_place> cycle) {
     std::string text = "each of these waits for another, none can go on";

@@ -120,8 +120,8 @@ enum class buffer_role : std::uint8_t {
     resident_freed, ///< with a partial offload: held by F, unused after I, and left on the device
     restored_kept,  ///< restored by RECOMPUTE and needed by W
     restored_freed, ///< restored by RECOMPUTE and unused after I
-    added,          ///< further memory that I stashes for W if weight_stash exceeds all of that
-    host,           ///< the offloaded memory on the host: kept, then freed
+    added,          ///< further memory that I stashes for W if weight_stash exceeds the kept memory
+    host,           ///< offloaded memory on the host: first the kept part, then the freed part
 };
 inline constexpr std::size_t buffer_roles = 10;
 
@@ -140,7 +140,7 @@ inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
     return none;
 }();
 
-/// One end of a message, which is named after the operation that produces it.
+/// One end of a message. A message is named after the operation that produces it.
 struct exchange_part {
     enum class side_kind : std::uint8_t { send, receive };
     side_kind side = side_kind::send;

@@ -10,17 +10,18 @@
 
 namespace optpipe {
 
-/// Lowers a schedule to the programs that run it, one per rank. Every lane keeps the order of the schedule. Waits for
-/// inputs, and for memory that must be freed first, enforce the plan whatever the timing.
+/// Lowers a schedule to the programs that run it, one per rank. Every lane keeps the order of the schedule.
+/// Instructions wait for their inputs, and for memory that must be freed first. So the programs follow the plan for any
+/// timing.
 ///
 /// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes, and, with
-/// `part_placement::contiguous`, up to gaps between stashes. The buffers of messages come on top. Neighbouring stages
-/// on one rank pass data on without a message. `check_programs` accepts the programs.
+/// `part_placement::contiguous`, up to gaps between stashes. The buffers of messages take further memory. Neighbouring
+/// stages on one rank pass data on without a message. `check_programs` accepts the programs.
 ///
-/// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`); one whose memory has no
-/// order (two stashes swapped at one instant in a full memory); one that exceeds the limit with the requested
-/// placement; and one that offloads a stash larger than a part of host memory. O(n log n) for n operations, times the
-/// number of buffers that a rank holds at once.
+/// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
+/// swaps two stashes at one instant in a full memory, as neither can be first. Refuses a schedule that exceeds the
+/// limit with the requested placement, or that offloads a stash larger than a part of host memory. O(n log n) for n
+/// operations, times the number of buffers that a rank holds at once.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});
 

@@ -78,7 +78,7 @@ private:
         found_.push_back({place_of_instruction(i.rank, i.position), describe(programs_[i.rank], at(i)) + " " + reason});
     }
 
-    /// Checks an instruction that either all stages have once, at the end of a training step, or none.
+    /// Checks an instruction at the end of a training step: either every stage has it once, or no stage has it.
     void check_all_or_none(std::span<const place> of_stages, const char* which, const char* not_after_forwards) {
         const auto has_one = [](const place& p) { return p.has_value(); };
         if (std::none_of(of_stages.begin(), of_stages.end(), has_one)) return;

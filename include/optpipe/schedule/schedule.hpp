@@ -77,10 +77,12 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 
 } // namespace detail
 
-/// One list per rank of its operations, in the order in which they start. Transfers are listed at their starts. To run
-/// such a list, follow three rules: post sends asynchronously, because neighbours may both send first; run transfers
-/// concurrently with computations; wait for an OFFLOAD before anything that starts at its end, which may reuse its
-/// memory. `lower` computes an order of messages, and all waits.
+/// One list per rank of its operations, in the order in which they start. Transfers are listed at their starts.
+///
+/// A synchronous loop runs such a list one operation after the other, and posts sends asynchronously, because
+/// neighbours may both send first. It is correct and stays within the plan's memory, but gives up what the plan gains
+/// by transfers beside computations: a rank computes nothing while it transfers. For an asynchronous loop, `lower` and
+/// `issue_order` give all waits: when each transfer may start, and what waits for its end.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);

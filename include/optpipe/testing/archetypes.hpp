@@ -14,7 +14,7 @@
 /// Types with the minimal requirements of each concept: a template that takes a concept must work with its archetype.
 namespace optpipe::testing::archetype {
 
-/// All stages are on the first rank; their number is that of the ranks.
+/// All stages are on the first rank; there are as many stages as ranks.
 struct placement {
     static constexpr std::size_t stage_extent(std::size_t ranks) { return ranks; }
     constexpr std::size_t stages(std::size_t ranks) const { return ranks; }

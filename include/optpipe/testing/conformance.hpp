@@ -202,8 +202,8 @@ private:
             }
     }
 
-    /// Every rank sends to both neighbours and receives from both in one exchange, which lists the message that can't
-    /// be met first at the front. An empty exchange on the same lane must come after it.
+    /// Every rank sends to both neighbours and receives from both in one exchange. The exchange begins with a message
+    /// that can't be the first to meet its partner. An empty exchange on the same lane must come after it.
     void check_both_ways() {
         using execution::receive_of;
         using execution::send_of;
@@ -237,8 +237,8 @@ private:
         }
     }
 
-    /// Work of rank 0 throws, or rank 0 cancels: nothing behind it runs, and `finish` reports it on every rank, with
-    /// the label.
+    /// Work of rank 0 throws, or rank 0 cancels. Then no later command runs, and `finish` reports the failure on every
+    /// rank, with the label.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);
@@ -306,9 +306,9 @@ private:
 
 /// Violations of the concepts by an executor, one sentence each; empty if there are none.
 ///
-/// Must be called on every rank at the same time, each with its executor, from a thread or process per rank. Work holds
-/// lanes back, and, with several ranks, messages do, so that anything that happens too early is found every time. Only
-/// errors during a running copy are found by chance. A check that gets stuck ends the run, and reports its place.
+/// Must be called on every rank at the same time, each with its executor, from a thread or process per rank. Lanes are
+/// held back by work and, with several ranks, also by messages. So anything that happens too early is found every time;
+/// only errors during a running copy are found by chance. A check that gets stuck ends the run, and reports its place.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {
     static_assert(execution::check_executor<Executor>());

@@ -117,8 +117,8 @@ private:
         if (!waits_first) await_published(published);
         if (is_first()) check_reports(reported);
     }
-    /// Checks that all reports have arrived: their ranks made them before they began the minimum. Reports of the next
-    /// round may have arrived, too.
+    /// Checks that all reports have arrived that ranks made before they began the minimum. Reports of the next round
+    /// may have arrived, too.
     void check_reports(const std::vector<std::vector<std::string>>& expected) {
         while (auto next = by_.next_report())
             reports_[next->from.position()].push_back(std::move(next->text));

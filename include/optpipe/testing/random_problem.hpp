@@ -142,8 +142,8 @@ private:
 
     void set_transfers(optpipe::problem& p) {
         const bool host_limited = random_->chance(30);
-        // If a transfer starts and ends at the same instant, two ranks can exchange memory at once, which no order of
-        // the two transfers can express. So this is excluded with host limits.
+        // With host limits, no transfer has length 0. Otherwise two ranks could exchange memory at one instant, and no
+        // order of the two transfers could express that.
         const std::size_t shortest = host_limited || random_->chance(85) ? 1 : 0;
         const bool all = random_->chance(60);
         for (const optpipe::stage s : p.graph.all_stages()) {

@@ -118,6 +118,27 @@ TEST_CASE("integer rows are rounded to multiples of their divisor") {
     CHECK(run(m, integer_rows{}).found == verdict::infeasible);
 }
 
+TEST_CASE("an equation of integers is infeasible where none of its sums lie") {
+    const auto is_infeasible = [](double sum, bool mirrored) {
+        model m;
+        const auto sign = mirrored ? -1.0 : 1.0;
+        for (int i = 0; i < 3; ++i)
+            m.add_variable(mirrored ? -infinity : 2.0, mirrored ? -2.0 : infinity, domain::integer);
+        m.add_row(sign * (12 * x + 20 * y + 30 * z) == sum);
+        return run(m, integer_rows{}).found == verdict::infeasible;
+    };
+    for (int sum = 0; sum <= 200; ++sum) {
+        bool exists = false;
+        for (int a = 2; 12 * a <= sum; ++a)
+            for (int b = 2; 12 * a + 20 * b <= sum; ++b)
+                exists = exists || (sum - 12 * a - 20 * b >= 60 && (sum - 12 * a - 20 * b) % 30 == 0);
+        CAPTURE(sum);
+        if (sum < 124) continue; // other rules see that the least sum is larger
+        CHECK(is_infeasible(sum, false) == !exists);
+        CHECK(is_infeasible(sum, true) == !exists);
+    }
+}
+
 TEST_CASE("bounds follow from rows") {
     model m;
     m.add_variable(0.0, infinity);

@@ -58,7 +58,8 @@ class patience_left {
 public:
     explicit patience_left(std::chrono::milliseconds patience)
         : deadline_{std::chrono::steady_clock::now() + patience} {}
-    /// Polls: whether one of the handles becomes ready before the deadline, and within `most`.
+    /// Polls until one of the handles is ready, the deadline is over, or `most` has passed. Returns whether one is
+    /// ready.
     [[nodiscard]] bool any_ready(std::span<pollfd> handles,
                                  std::chrono::milliseconds most = std::chrono::hours{24}) const {
         for (;;) {
@@ -119,8 +120,8 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     if (ask(handle, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
     return std::string(reinterpret_cast<const char*>(&address), size);
 }
-/// Whether the socket is connected to itself. That happens if the port isn't listened on yet, and this machine assigned
-/// the same port to the connecting socket.
+/// Whether the socket is connected to itself. That happens if nothing listens on the port yet, and this machine
+/// assigned the same port to the connecting socket.
 [[nodiscard]] inline bool is_connected_to_itself(int handle) {
     const auto here = address_of(handle, &::getsockname);
     return !here.empty() && here == address_of(handle, &::getpeername);

@@ -147,9 +147,9 @@ public:
     }
 
     /// Captures the commands that `issue()` puts into the lanes, as one graph, which the executor keeps for as long as
-    /// it lives. Excludes `options::record_times`. Nothing may be running. The lanes, and the memory that they use,
-    /// must still exist when the graph is launched. Throws `execution_error` if the step can't be issued; on all ranks,
-    /// if an operation failed.
+    /// it lives. Can't be used with `options::record_times`. Nothing may be running. The lanes, and the memory that
+    /// they use, must still exist when the graph is launched. Throws `execution_error` if the step can't be issued. If
+    /// an operation failed, all ranks throw it.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
     /// Captures the steps of all these executors together, issued by one thread.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
@@ -165,7 +165,7 @@ public:
         return step_graph{steps_.size() - 1};
     }
     /// Starts a captured step after all steps that this executor has launched; `finish` waits for it. Only `finish`
-    /// orders it with issued steps.
+    /// orders captured and issued steps.
     void launch(step_graph which) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         try {
@@ -203,8 +203,8 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks first: if the messages that those wait for disappeared before, they would report another
-    /// error.
+    /// Tells the other ranks first. Otherwise the messages that they wait for would disappear, and they would report
+    /// that as the error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();

@@ -29,16 +29,17 @@ struct options {
     /// never freed. A longer limit leaks less, and delays the error.
     std::chrono::milliseconds drain{60'000};
     /// Streams of an existing engine, or of green contexts. They are borrowed: their owner keeps them until the lanes
-    /// are destroyed. Without it each lane creates its own stream; those for messages have the highest priority.
+    /// are destroyed. If empty, each lane creates its own stream; streams for messages have the highest priority.
     stream_source streams{};
-    /// Whether to record times with events around every task. Excludes graphs.
+    /// Whether to record times with events around every task. Graphs can't be captured then.
     bool record_times = false;
     /// Bytes of host memory pinned by one call at most, rounded up to pages: drivers refuse very large ones. In
     /// programs with another `lowering_options::host_part`, data across two parts is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
-    /// The channel that is told at once about a failure on this rank. Wherever this rank waits for its device or for
-    /// NCCL, it asks the channel for failures of others; `finish` then throws those instead of waiting for its time
-    /// limit. `bootstrap::tcp_control` and `mpi::control` are such channels. The channel must outlive the executors.
+    /// The channel that is told at once about a failure on this rank. While this rank waits for its device or for NCCL,
+    /// it asks the channel for failures of other ranks. `finish` then throws such a failure at once, and doesn't wait
+    /// for its time limit. `bootstrap::tcp_control` and `mpi::control` are such channels. The channel must outlive the
+    /// executors.
     execution::failure_channel* failures = nullptr;
     /// Called with a warning if something is likely to be slow.
     std::function<void(const std::string&)> warn{};

@@ -24,8 +24,8 @@ template <class Check>
     return true;
 }
 
-/// The tasks put into a stream last, with the events around them, which show the stream's progress. Events must live as
-/// long as their entries. Keeps the latest `most` entries.
+/// The latest tasks in a stream, with the events around them. The events show the stream's progress. Events must live
+/// as long as their entries. Keeps the latest `most` entries.
 class progress {
 public:
     explicit progress(std::size_t most) : most_{most} {}

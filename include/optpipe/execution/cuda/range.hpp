@@ -6,7 +6,7 @@
 
 namespace optpipe::cuda {
 
-/// Shows the commands that the thread issues in profilers, under the label of the operation ("PP:2F0").
+/// In profilers, marks the commands that the thread issues with the label of the operation ("PP:2F0").
 class range {
 public:
     explicit range(const char* label) { static_cast<void>(nvtxRangePushA(label)); }

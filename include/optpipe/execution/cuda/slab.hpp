@@ -20,7 +20,7 @@
 
 namespace optpipe::cuda {
 
-/// Set if a device may never stop using its memory, which is then never freed. If null, that can't happen.
+/// Set if a device may use its memory forever; the memory is then never freed. Null if that can't happen.
 using leak_flag = std::shared_ptr<const std::atomic<bool>>;
 
 /// All device memory of a plan as one block, allocated once.
@@ -69,7 +69,7 @@ public:
     /// Throws `std::bad_alloc`.
     page_range(std::size_t bytes, std::size_t part) : bytes_{bytes} {
         if (bytes == 0) return;
-        // Reserves addresses only, which costs nothing; the unused ones are returned at once.
+        // Reserves addresses only, which costs nothing. Addresses that aren't used are returned at once.
         const auto reserved = bytes + std::min(bytes, part);
         void* const all = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (all == MAP_FAILED) throw std::bad_alloc{};

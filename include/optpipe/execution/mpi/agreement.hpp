@@ -16,10 +16,10 @@ namespace optpipe::mpi {
 /// Brings all ranks to a common end of the run, successful or not.
 ///
 /// A rank that fails reports it to rank 0. Rank 0 takes the first report it gets as the verdict on the run, and tells
-/// all ranks. Each rank confirms the verdict, cancels or completes its running messages, and reports that it is done;
-/// so does a rank that simply leaves. When all are done, or after its time limit `patience`, rank 0 announces the end,
-/// and which ranks haven't answered. If rank 0 itself is gone, the others stop waiting after twice the limit. To be
-/// used by one thread at a time.
+/// all ranks. Each rank confirms the verdict, cancels or completes its running messages, and reports that it is done. A
+/// rank that leaves without a failure also reports that it is done. When all are done, or after its time limit
+/// `patience`, rank 0 announces the end, and which ranks haven't answered. If rank 0 itself is gone, the others stop
+/// waiting after twice the limit. To be used by one thread at a time.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -78,8 +78,8 @@ private:
     [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
-    /// Whether rank 0 gets no more notices. A rank that is done may still answer a verdict; an answer that arrives
-    /// after the end could be taken for one on the next communicator that gets this one's place.
+    /// Whether rank 0 gets no more notices. A rank that is done may still answer a verdict. If the answer arrived after
+    /// the end, the next communicator that gets this one's place could receive it.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 

@@ -21,8 +21,8 @@
 
 namespace optpipe::mpi {
 
-/// Carries the letters of this rank's control channel, on the communicator of the notices, with their own tag. To be
-/// used by the thread that calls MPI. Sends are synchronous: they complete only when received.
+/// Carries the letters of this rank's control channel. They use the notices' communicator, with another tag. To be used
+/// by the thread that calls MPI. Sends are synchronous: they complete only when received.
 class control_mail {
 public:
     explicit control_mail(const communicator& by) : by_{by} {}

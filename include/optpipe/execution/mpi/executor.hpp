@@ -14,8 +14,8 @@
 
 namespace optpipe::mpi {
 
-/// One rank that is a process: its lanes are threads, its buffers in memory of the CPU, its messages carried by MPI. To
-/// be used by one thread, the one that issues.
+/// One rank that is a process. Its lanes are threads, its buffers are in memory of the CPU, and MPI carries its
+/// messages. To be used by one thread, the one that issues.
 class executor : private threads::executor {
 public:
     executor(threads::world& of, post_office& by, rank self) : threads::executor{of, self}, by_{by} {}
@@ -49,9 +49,10 @@ static_assert(execution::check_executor<executor>());
 /// A rank that leaves by an exception ends the run for all.
 ///
 /// `finish` throws on all ranks if any rank fails: an exception, a failed allocation, a message that is missing or
-/// wrong, a process that hangs or is gone. Rank, operation and reason are those that rank 0 heard of first, and ranks
-/// that don't answer any more are named. Only if rank 0 itself is gone, ranks may give different reasons. A launcher
-/// that ends the job with the first process that dies leaves no process to report: see `--enable-recovery` of Open MPI.
+/// wrong, a process that hangs or is gone. The error has the rank, operation and reason that rank 0 heard of first, and
+/// names the ranks that don't answer any more. Only if rank 0 itself is gone, ranks may give different reasons. If a
+/// launcher ends the job as soon as one process dies, no process is left to report: see `--enable-recovery` of Open
+/// MPI.
 class member {
 public:
     explicit member(MPI_Comm among, const options& how = {}) : control_{among, how} {}

@@ -77,7 +77,7 @@ private:
 
     communicator among_;
     std::chrono::milliseconds patience_;
-    /// Whether no sum is under way.
+    /// False while a sum is under way, and after a sum that didn't end.
     bool healthy_ = true;
 };
 

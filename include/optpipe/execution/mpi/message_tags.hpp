@@ -8,7 +8,7 @@
 namespace optpipe::mpi {
 
 /// Encodes the operation that produces a message as its tag. Messages match by their order alone; the tag only checks
-/// that it was the right one. If MPI has few tags, operations far apart share one.
+/// that the right message came. If MPI has few tags, operations far apart share one.
 class message_tags {
 public:
     /// `largest` is the largest tag that MPI allows, at least 32767.

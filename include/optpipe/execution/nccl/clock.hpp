@@ -14,8 +14,8 @@ template <class Clock> struct shared_instant {
     typename Clock::duration error{};
 };
 
-/// The `now()` of rank 0 when it called this, on the clock of each rank. Each rank asks the rank before it in a few
-/// round trips, and uses the shortest trip; errors add up along the way. All ranks must call it together.
+/// The instant at which rank 0 called this function, on the clock of each rank. Each rank asks the rank before it in a
+/// few round trips, and uses the shortest trip; errors add up along the way. All ranks must call it together.
 ///
 /// `send(peer, number)` returns when the peer has the number, or will get it; `receive(peer)` returns when the number
 /// has arrived.

@@ -133,8 +133,8 @@ public:
         if (asked != ncclSuccess) status = asked;
         if (status != ncclSuccess && status != ncclInProgress) settle(status, what);
     }
-    /// Aborts the running work on this rank; outside of a group it returns when that has ended. If there are several
-    /// communicators, each may wait for the abort of another: see `abort_together`.
+    /// Aborts the running work on this rank. Outside of a group, it returns when that work has ended. Several
+    /// communicators may wait for each other's abort: see `abort_together`.
     void abort() noexcept {
         healthy_ = false;
         if (!communicator_) return;
@@ -197,7 +197,7 @@ template <class... Communicators> void abort_together(Communicators&... all) noe
 
 /// An open group: its sends and receives progress together, except those with the same peer and direction, which match
 /// in order. It may use several communicators. Without `close`, the destructor closes it, and errors appear only at the
-/// next call. If calls may block, the watchdog aborts the communicators; null: no call blocks.
+/// next call. The watchdog aborts the communicators if a call blocks for too long; it is null if no call can block.
 class batch {
 public:
     explicit batch(watchdog* watched_by = nullptr) : watched_by_{watched_by} {

@@ -35,7 +35,7 @@
 
 namespace optpipe::nccl {
 
-/// The number of communicators per direction. NCCL runs the work of one communicator in a single order, whatever the
+/// The number of communicators per direction. NCCL runs the work of one communicator in a single order, even on several
 /// streams.
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one: for `message_lanes::per_direction` and `single`
@@ -68,8 +68,8 @@ struct borrowed_communicators {
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
-    /// never end. Called after a failure, at most once for each, in an open group (`ncclGroupStart`), by the rank's
-    /// thread, or by another thread while NCCL holds up the first. It must not throw.
+    /// never end. Called after a failure, at most once for each communicator, in an open group (`ncclGroupStart`). The
+    /// rank's thread calls it, or another thread if NCCL holds up the rank's thread. It must not throw.
     communicator::abort_call abort{};
 };
 
@@ -170,8 +170,8 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums first. Streams continue after messages are aborted: a sum that still ran would read data that never
-    /// arrived, and the other replicas would take the result for their gradients.
+    /// Aborts sums first. Streams continue after messages are aborted. A sum that still ran would read data that never
+    /// arrived, and the other replicas would use this wrong sum.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// A communicator for work other than the pipeline's messages. The communicator ends with the others, and its

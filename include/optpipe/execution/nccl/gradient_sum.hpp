@@ -13,8 +13,8 @@
 
 namespace optpipe::nccl {
 
-/// Sums the gradients of the replicas of a rank's stages, each on its own device, on a communicator separate from those
-/// of the pipeline. For `reduce` of a stage model.
+/// Sums the gradients of the replicas of a rank's stages. Each replica has its own device. The sums have a communicator
+/// of their own, apart from the pipeline's. For `reduce` of a stage model.
 ///
 /// All replicas construct their `gradient_sum` at the same time, before the first step; the member must outlive the
 /// `gradient_sum`. Their pipelines must run the same programs, so that all of them reduce in one order. If a replica
@@ -32,8 +32,8 @@ public:
     [[nodiscard]] int replica() const { return by_.rank(); }
     [[nodiscard]] int replicas() const { return by_.ranks(); }
 
-    /// Puts the sum over all replicas into the lane's stream; it leaves the result in `gradients`, on the device, of
-    /// each. Called by work of the lane, as `reduce` is.
+    /// Puts the sum over all replicas into the lane's stream. The sum replaces `gradients`, on the device, on every
+    /// replica. Called by work of the lane, as `reduce` is.
     template <class Real> void operator()(cuda::lane& on, std::span<Real> gradients) {
         batch open;
         open.add_up(by_, gradients, on.stream().native());

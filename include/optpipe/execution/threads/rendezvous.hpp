@@ -54,8 +54,8 @@ struct message_offer {
 /// Matches the two ends of each message, by their order for each pair of ranks and direction.
 class message_carrier {
 public:
-    /// Offers one end of a message; called by the lane of its gate, which is told when the message has arrived. Reports
-    /// a wrong message as a failure.
+    /// Offers one end of a message. Called by the lane of the offer's gate; the gate is told when the message has
+    /// arrived. Reports a wrong message as a failure.
     virtual void offer(rank self, const message_offer& mine) = 0;
     /// Withdraws an offer after a failure. When it returns, the data of this offer isn't used any more.
     virtual void withdraw(rank self, const message_offer& mine) = 0;

@@ -86,8 +86,8 @@ inline constexpr lp_spelling lp_spellings[] = {
     {"end", lp_section::end},
 };
 
-/// The number of characters at the start of `text` that spell `keyword`, whose blanks match any number of blanks; 0 if
-/// it starts otherwise.
+/// The number of characters at the start of `text` that spell `keyword`; 0 if it starts otherwise. A blank of the
+/// keyword matches any number of blanks.
 [[nodiscard]] inline std::size_t length_of_keyword(std::string_view text, std::string_view keyword) {
     std::size_t at = 0;
     for (const char c : keyword) {
@@ -140,7 +140,7 @@ struct lp_token {
     bool begins_line = false;
 };
 
-/// Splits a text into tokens. The keyword of a section counts as one only at the start of a line and without a colon
+/// Splits a text into tokens. The keyword of a section is a keyword only at the start of a line and without a colon
 /// after it.
 class lp_tokens {
 public:

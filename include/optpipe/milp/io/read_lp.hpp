@@ -67,7 +67,7 @@ private:
     }
     [[noreturn]] void refuse(std::string reason) const { place().refuse(std::move(reason)); }
 
-    /// Refuses the current token: for being nonlinear if it is, else for `reason`.
+    /// Refuses the current token. The reason is that it is nonlinear, or else `reason`.
     [[noreturn]] void refuse_token(const std::string& reason) const {
         if (is(kind::arrow)) refuse("indicator constraints can't be solved");
         if (is(kind::bracket) || is(kind::times) || is(kind::other))
@@ -157,7 +157,7 @@ private:
         }
     }
 
-    /// Refuses a name that is a keyword at the start of a line: it would be read in one place and not in another.
+    /// Refuses a name that is a keyword at the start of a line: such a name could be read only in some places.
     variable take_variable() {
         const auto name = token_.text;
         if (const auto keyword = lp_keyword_of(name); keyword && keyword->length == name.size())

@@ -271,8 +271,8 @@ private:
         }
     }
 
-    /// Whether a line belongs to the first of several sets, which is the one that counts. Refuses a mix of lines with
-    /// and without a set's name, which leaves open which set is meant.
+    /// Whether a line belongs to the first of several sets; only that set counts. Refuses a mix of lines with and
+    /// without a set's name, as their sets are then unclear.
     bool is_first_set(std::optional<std::string_view>& first, std::string_view name, const char* what) const {
         if (!first) first = name;
         if (first->empty() != name.empty())

@@ -40,17 +40,22 @@ namespace lp {
     return kept;
 }
 
+/// Whether a bound is lowered by the errors of its computation, or reduced costs that are only rounding count as 0.
+enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
+
 } // namespace lp
 
 /// A lower bound on the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
-/// error of its computation on the safe side. One case isn't safe: if a column has no bound, its reduced cost counts as
-/// 0 if it is tiny compared with the costs; excluding that would need exact arithmetic. `with_costs` false leaves the
-/// costs out.
+/// error of its computation on the safe side. One case isn't safe: the reduced cost of a column without a bound counts
+/// as 0 if it is tiny compared with the costs. Excluding that case would need exact arithmetic. `with_costs` false
+/// leaves the costs out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
-                                            bool with_costs = true) {
+                                            bool with_costs = true,
+                                            lp::rounding_errors rounding = lp::rounding_errors::lower_the_bound) {
     const auto multipliers = lp::without_infinite_terms(program, proposed);
     constexpr double unit = std::numeric_limits<double>::epsilon();
     constexpr double negligible = 1e-9;
+    const bool is_safe = rounding == lp::rounding_errors::lower_the_bound;
     double sum = 0.0;
     double sizes = 0.0;
     const auto take = [&](double v) {
@@ -75,13 +80,17 @@ namespace lp {
             size += std::abs(v);
             ++length;
         }
-        const double error = static_cast<double>(length) * unit * size;
+        double error = static_cast<double>(length) * unit * size;
+        if (!is_safe) {
+            if (std::abs(reduced) <= error) reduced = 0.0;
+            error = 0.0;
+        }
         take(lp::least_over(reduced, error, negligible * std::max(size, largest_cost), program.column_lower[j],
                             program.column_upper[j]));
     }
     terms += program.columns();
     if (std::isnan(sum)) return -std::numeric_limits<double>::infinity();
-    return std::isfinite(sum) ? sum - static_cast<double>(terms) * unit * sizes : sum;
+    return std::isfinite(sum) && is_safe ? sum - static_cast<double>(terms) * unit * sizes : sum;
 }
 
 /// Whether the multipliers prove that no x satisfies all rows and bounds (Farkas' lemma). The proven violation must

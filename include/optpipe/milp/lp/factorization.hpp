@@ -22,7 +22,7 @@ struct replacement {
 };
 
 /// A basis matrix as L · R · U, with the update of Forrest and Tomlin (1972). The columns of the basis are variables of
-/// [A | I]: an index below the number of columns of A is a column of A, larger ones are slacks of rows.
+/// [A | I]: an index below the number of columns of A is a column of A, and a larger index is the slack of a row.
 ///
 /// After `build`, `head[i]` is the variable that was eliminated with row i.
 class factorization {
@@ -40,14 +40,15 @@ public:
         finish_forward(x, history.second(), true);
         history.note_second(x.density());
     }
-    /// The same for a result of which only single values will be read, so that it may stay unlisted.
+    /// Does the same for a result whose values will be read one by one, so that its nonzeros needn't be listed.
     void forward_values(work_vector& x, density_history& history) {
         solve_triangular(lower_columns_, nullptr, lower_order_.begin(), lower_order_.end(), x, reach_, history.first());
         apply_updates(x);
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // Without a list the density isn't known. Assuming a little less makes a later solve list its result again.
+        // Without a list, the density isn't known. It is assumed a little lower each time, so that a later solve lists
+        // its result again.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.
@@ -61,8 +62,8 @@ public:
         history.note_second(x.density());
     }
 
-    /// Exchanges the variable at `row` of the head. `spike` comes from the forward solve with the new column, `partial`
-    /// from the backward solve with the unit vector of `row`, and `pivot` is the forward solve's entry at `row`.
+    /// Exchanges the variable at `row` of the head. `spike` comes from the forward solve with the new column. `partial`
+    /// comes from the backward solve with the unit vector of `row`. `pivot` is the forward solve's entry at `row`.
     /// Returns false if the new factors can't be trusted; then call `build`.
     [[nodiscard]] bool update(int row, const work_vector& spike, const work_vector& partial, double pivot);
 
@@ -209,7 +210,7 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
     reach_.resize(m);
 }
 
-/// Finds the pivots of a basis: slacks and singletons first, which are nearly all of it, then the rest by Markowitz.
+/// Finds the pivots of a basis: first slacks and singletons, which are nearly all pivots, then the rest by Markowitz.
 class basis_elimination {
 public:
     basis_elimination(const compressed& a, const std::vector<int>& head, const pivot_rules& rules)
@@ -259,7 +260,7 @@ private:
         }
         slacks_ = out_.rows.size();
     }
-    /// Lists the rows that the slacks leave, and moves the entries of structural columns in the slacks' rows to U.
+    /// Lists the rows whose pivot isn't a slack, and moves the entries of structural columns in the other rows to U.
     void list_rows() {
         row_start_.assign(at(size_) + 1, 0);
         column_count_.assign(at(size_), 0);

@@ -32,7 +32,7 @@ struct simplex_limits {
     std::size_t iterations = std::numeric_limits<std::size_t>::max();
     /// Solving ends once the objective is proven to be at least this.
     double cutoff = std::numeric_limits<double>::infinity();
-    /// Solving ends if the working basis with its factors takes more bytes.
+    /// Solving ends if the working basis with its factors takes more bytes than this.
     std::size_t memory = std::numeric_limits<std::size_t>::max();
     std::stop_token stop{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();

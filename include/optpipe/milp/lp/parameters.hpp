@@ -11,7 +11,7 @@ namespace optpipe::milp::lp {
 struct simplex_parameters {
     // Pivots.
 
-    /// The dual method's least pivot after few, some, and many updates of the factors, each of which adds to their
+    /// The dual method's least pivot after few, some, and many updates of the factors. Each update adds to the factors'
     /// error.
     int few_updates = 10;
     int many_updates = 20;
@@ -28,15 +28,16 @@ struct simplex_parameters {
     /// A group of breakpoints needs a pivot of at least this share (0 to 1) of the largest pivot of all groups. Later
     /// groups with such a pivot are preferred, because they go farther.
     double share_of_largest_pivot = 0.1;
-    /// Factor by which each group of breakpoints reaches farther than the previous one, while all of it flips anyway.
+    /// Factor by which each group of breakpoints reaches farther than the previous one, while all breakpoints flip
+    /// anyway.
     double coarsening = 4.0;
     /// Number of times that a method may find its factors wrong before it gives up.
     int most_retries = 50;
 
     // Pricing.
 
-    /// A row may leave only if its stored steepest-edge weight is at least this share (0 to 1) of the true one; and the
-    /// least weight that is stored.
+    /// A row may leave only if its stored steepest-edge weight is at least this share (0 to 1) of the true one. The
+    /// second number is the least weight that is stored.
     double acceptable_weight = 0.25;
     double least_weight = 1e-4;
     /// If a Devex weight of the primal method exceeds this, all are reset to 1.
@@ -78,8 +79,8 @@ struct simplex_parameters {
     double by_columns = 0.4;
     double by_sweep = 0.05;
 
-    // Attempts. If a result fails its check, the next attempt factorizes more often, the one after it has looser
-    // tolerances and firmer pivots, and the last one has no scaling.
+    // Attempts. If a result fails its check, the second attempt factorizes more often, the third attempt has looser
+    // tolerances and firmer pivots, and the last attempt has no scaling.
 
     int attempts = 4;
     int updates_when_careful = 20;

@@ -47,8 +47,8 @@ public:
             }
         return best;
     }
-    /// Replaces a weight by the true one, which is known once the row of the inverse is. Returns false if the stored
-    /// weight was so wrong that another row should be chosen.
+    /// Replaces a weight by the true one, which follows from the row of the inverse. Returns false if the stored weight
+    /// was so wrong that another row should be chosen.
     bool correct(int row, const work_vector& rho) {
         if (rule_ != pricing_rule::steepest_edge) return true;
         const double stored = t_.weight[at(row)];

@@ -99,8 +99,8 @@ public:
             direction[j] *= scale.column[j];
         return direction;
     }
-    /// The multipliers of the rows whose combination is a basic column's row of the tableau, with coefficient 1 for
-    /// that column.
+    /// The multipliers that combine the rows to a basic column's row of the tableau, in which that column has
+    /// coefficient 1.
     [[nodiscard]] std::vector<double> row_multipliers(std::size_t j) {
         if (!is_factorized_) factorize();
         work_vector rho;

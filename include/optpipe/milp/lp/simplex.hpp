@@ -61,12 +61,17 @@ public:
 
     /// The optimum of the last solve; after `cutoff` or a limit, a valid lower bound.
     [[nodiscard]] double objective() const { return found_.objective; }
-    /// A lower bound that is valid whatever the outcome of the last solve, computed from its multipliers with rounding
-    /// on the safe side.
+    /// A lower bound that is valid for any outcome of the last solve. It is computed from the multipliers, with
+    /// rounding on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
+    /// The same, but reduced costs that are only rounding count as 0. Close to the optimum unless other reduced costs
+    /// have the wrong sign, within the tolerance.
+    [[nodiscard]] double nearly_dual_bound() const {
+        return safe_dual_bound(program_, found_.point.duals, true, lp::rounding_errors::count_as_zero);
+    }
     [[nodiscard]] std::span<const double> primal() const { return found_.point.primal; }
     [[nodiscard]] std::span<const double> row_activity() const { return found_.point.row_activity; }
-    /// Multipliers of the rows; positive if the row's lower bound holds the objective up.
+    /// Multipliers of the rows. A multiplier is positive if a larger lower bound of its row raises the objective.
     [[nodiscard]] std::span<const double> duals() const { return found_.point.duals; }
     [[nodiscard]] std::span<const double> reduced_costs() const { return found_.point.reduced_costs; }
     /// After `infeasible`: multipliers that `verify_infeasible` accepts, possibly only with tolerance 0. All are 0 if a

@@ -63,7 +63,7 @@ inline void complete(const linear_program& program, solution& s) {
 [[nodiscard]] inline bool is_primal_feasible(const linear_program& program, const solution& s, double tolerance) {
     for (std::size_t j = 0; j < program.columns(); ++j)
         if (!is_within(s.primal[j], program.column_lower[j], program.column_upper[j], tolerance)) return false;
-    // Rounding keeps sums of large terms from coming closer than this.
+    // The rounding error of a row's sum, as a share of the magnitudes of its terms.
     constexpr double rounding = 1e-12;
     for (std::size_t i = 0; i < program.rows(); ++i) {
         const double slack = rounding * s.activity_sizes[i];

@@ -44,7 +44,7 @@ public:
         double& place = value[static_cast<std::size_t>(i)];
         if (place == 0.0) index.push_back(i);
         place += v;
-        // A listed entry that cancels keeps a trace; otherwise it would be listed twice when it fills again.
+        // A listed entry that cancels keeps a tiny value; otherwise it would be listed again once it is nonzero again.
         if (place == 0.0) place = trace;
     }
     void copy(const work_vector& other) {

@@ -10,7 +10,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// The number of rows that keep a column from growing (`up`) and from shrinking (`down`), whatever the rest of the row.
+/// The number of rows that can keep a column from growing (`up`) and from shrinking (`down`).
 struct lock_counts {
     std::size_t up = 0;
     std::size_t down = 0;
@@ -27,8 +27,8 @@ struct lock_counts {
     return locks;
 }
 
-/// A column that no row keeps from moving in its cheapest direction goes to its bound there. If that bound is infinite,
-/// the column goes with all of its rows if its cost is 0; otherwise the model is unbounded or infeasible.
+/// Fixes a column at its cheapest bound if no row keeps it from moving there. If that bound is infinite and the column
+/// costs nothing, the column is removed with all of its rows. If it has a cost, the model is unbounded or infeasible.
 struct dual_fixing {
     static constexpr std::string_view name = "dual fixing";
 

@@ -11,8 +11,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Columns that are multiples of each other, in all rows and in cost, are merged into one that stands for their sum, if
-/// the two can represent every value of that sum.
+/// Merges two columns that are multiples of each other, in all rows and in cost, into one column for their sum. The two
+/// columns must be able to represent every value of the merged one.
 struct duplicate_columns {
     static constexpr std::string_view name = "duplicate columns";
 
@@ -53,7 +53,7 @@ private:
         return is_same ? factor : 0.0;
     }
 
-    /// Whether every value that the kept column may have after merging splits into values of both columns.
+    /// Whether each value that the kept column may have after merging is a sum of values of both columns.
     static bool covers(const reducible& m, variable kept, variable merged, double factor, const margins& slack) {
         const double range = m.upper(kept) - m.lower(kept);
         if (!m.is_integer(merged)) return !m.is_integer(kept);

@@ -17,8 +17,8 @@ namespace optpipe::milp::presolving {
 
 /// Eliminates a column whose bounds follow from its rows: such a column is as good as free. An equation that contains
 /// it determines its value, and both are removed unless the other rows get much longer. A column whose bound depends on
-/// an integer stays: cuts need that bound of each column (the capacity of an arc), and would otherwise find the sum of
-/// several.
+/// an integer stays, as the flow of an arc with a capacity: cuts need such a bound for each column, not for a sum of
+/// columns.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";

@@ -29,8 +29,8 @@ struct implied_interval {
                                : implied_interval{at_most.value, at_least.value, noise};
 }
 
-/// Tightens bounds of columns that follow from one row and the bounds of its other columns. Bounds of continuous
-/// columns are tightened only if the model has integers and the gain is worth it (`margins::is_worth`).
+/// Tightens the bounds of a column by those that follow from one row and the bounds of the row's other columns. Bounds
+/// of continuous columns are tightened only if the model has integers and the gain is worth it (`margins::is_worth`).
 struct implied_bounds {
     static constexpr std::string_view name = "implied bounds";
 

@@ -1,17 +1,23 @@
 #pragma once
 
+#include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <string_view>
+#include <vector>
 
 namespace optpipe::milp::presolving {
 
 /// A row of integers whose coefficients have a common divisor only takes multiples of it, so its bounds can be rounded.
+/// An equation is infeasible if no sum of its coefficients gives its side, whatever the columns' far bounds are.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 
@@ -23,7 +29,7 @@ struct integer_rows {
             const double off = slack.grace(m.lower(r), m.upper(r), divisor, m.noise(r) / divisor);
             const double lower = divisor * margins::rounded_up(m.lower(r) / divisor, off);
             const double upper = divisor * margins::rounded_down(m.upper(r) / divisor, off);
-            if (lower > upper)
+            if (lower > upper || (lower == upper && is_unreachable(m, r, lower, divisor)))
                 found.add({{give_up{verdict::infeasible}}, {r}, {}});
             else if (lower > m.lower(r) + slack.excess_at(lower) || upper < m.upper(r) - slack.excess_at(upper))
                 found.add({{bound_row{r, lower, upper}}, {r}, {}});
@@ -31,6 +37,53 @@ struct integer_rows {
     }
 
 private:
+    static constexpr auto unreached = std::numeric_limits<std::int64_t>::max();
+
+    /// Whether no integers within one bound each give the sum: each column counts from the bound that makes the row
+    /// least.
+    static bool is_unreachable(const reducible& m, row r, double sum, double divisor) {
+        std::vector<std::int64_t> weights;
+        double left = sum / divisor;
+        double size = std::abs(left);
+        for (const auto& t : m.terms(r)) {
+            const double weight = std::round(t.coefficient / divisor);
+            const double bound = weight > 0.0 ? m.lower(t.column) : m.upper(t.column);
+            if (!std::isfinite(bound) || !milp::is_integral(bound)) return false;
+            left -= weight * bound;
+            size += std::abs(weight * bound);
+            weights.push_back(std::llround(std::abs(weight)));
+        }
+        if (!milp::is_integral(left) || size >= largest_exact_integer || left < 0.0) return false;
+        return is_beyond_all_sums(weights, std::llround(left));
+    }
+    /// Whether no multiples of the weights add up to the sum. The least sum of each residue modulo the least weight
+    /// decides; it is found round by round (Böcker and Lipták, 2007). All sums from the product of the least and the
+    /// largest weight on exist, because the weights have no common divisor (Brauer, 1942).
+    static bool is_beyond_all_sums(const std::vector<std::int64_t>& weights, std::int64_t sum) {
+        const auto [first, last] = std::minmax_element(weights.begin(), weights.end());
+        const auto modulus = *first;
+        if (modulus == 1 || sum >= modulus * *last) return false;
+        if (modulus * static_cast<std::int64_t>(weights.size()) > parameters.residue_work) return false;
+        std::vector<std::int64_t> least(static_cast<std::size_t>(modulus), unreached);
+        least[0] = 0;
+        for (const auto weight : weights)
+            add_weight(least, modulus, weight);
+        return least[static_cast<std::size_t>(sum % modulus)] > sum;
+    }
+    static void add_weight(std::vector<std::int64_t>& least, std::int64_t modulus, std::int64_t weight) {
+        const auto cycles = std::gcd(modulus, weight);
+        for (std::int64_t first = 0; first < cycles; ++first) {
+            auto smallest = unreached;
+            for (auto at = first; at < modulus; at += cycles)
+                smallest = std::min(smallest, least[static_cast<std::size_t>(at)]);
+            if (smallest == unreached) continue;
+            for (auto step = modulus / cycles; step > 0; --step) {
+                auto& here = least[static_cast<std::size_t>(smallest % modulus)];
+                here = std::min(here, smallest);
+                smallest = here + weight;
+            }
+        }
+    }
     /// 0 if a column isn't an integer, or if the coefficients aren't integral multiples of any of the tried units.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double tenth = 0.1;

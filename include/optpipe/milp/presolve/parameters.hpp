@@ -3,6 +3,7 @@
 #include "optpipe/core/standard.hpp"
 
 #include <cstddef>
+#include <cstdint>
 
 namespace optpipe::milp::presolving {
 
@@ -12,8 +13,8 @@ struct presolve_parameters {
     /// A better bound of a continuous column with a finite range must reduce that range by at least this share (0 to
     /// 1). Two rows could otherwise tighten each other's columns forever, by less each time.
     double least_gain = 0.02;
-    /// Larger bounds (in magnitude) aren't derived: they tell a relaxation nothing and scale it badly. A given one
-    /// becomes a row.
+    /// Larger bounds (in magnitude) aren't derived: they tell a relaxation nothing and scale it badly. A given bound of
+    /// that size becomes a row.
     double largest_bound = 1e7;
 
     /// Tightening must reduce a coefficient by at least this share of it (0 to 1). The share is larger if probing finds
@@ -21,9 +22,9 @@ struct presolve_parameters {
     double least_change = 1e-6;
     double least_change_behind_binary = 1e-3;
 
-    /// Eliminated columns: least ratio (0 to 1) of a pivot to the largest coefficient if its row stays (a singleton),
-    /// and if the row is added to others; and the largest ratio of two coefficients (or of its inverse) in an equation
-    /// of two.
+    /// Limits for eliminating columns. The first two are the least ratio (0 to 1) of a pivot to the largest
+    /// coefficient: if its row stays (a singleton), and if its row is added to others. The third is the largest ratio
+    /// of the two coefficients of an equation.
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;
@@ -39,6 +40,8 @@ struct presolve_parameters {
 
     /// Rows of integers are skipped if a coefficient is a larger multiple of the unit.
     double largest_multiple = 1e6;
+    /// Most work, in residues times terms, for finding the sums that an equation of integers can have.
+    std::int64_t residue_work = 1'000'000;
     /// Share (0 to 1) of the row tolerance that may be lost by treating a row as a multiple of another.
     double parallel_share = 1e-3;
     /// A column is fixed at a bound near its value if that causes at most this error in each of its rows.

@@ -18,8 +18,7 @@
 namespace optpipe::milp {
 namespace presolving {
 
-/// The only place where reductions are applied: in the order in which they were proposed, and only those that still
-/// hold.
+/// The only place where reductions are applied. It applies those that still hold, in the order of the proposals.
 class reducer {
 public:
     reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {
@@ -130,8 +129,8 @@ private:
     static double off(const bound_column& b, double bound) {
         return std::max({b.noise, b.grace, std::isfinite(bound) ? margins::noise_at(bound) : 0.0});
     }
-    /// The noise, unless it is no more than rounding: such noise isn't added to bounds, so that they keep their digits;
-    /// the rows account for it.
+    /// The noise, or 0 if it is only rounding. Rounding isn't added to bounds, so that they keep their digits; the rows
+    /// account for it.
     static double beyond_rounding(double bound, double noise) { return noise > margins::noise_at(bound) ? noise : 0.0; }
     static fix_column fixed(variable x, double value) {
         return {x, value, value == std::round(value) ? 0.0 : margins::noise_at(value)};
@@ -162,7 +161,7 @@ private:
     }
     verdict apply(const bound_row& b) {
         if (b.lower > b.upper + slack_.excess_at(b.lower) + m_.noise(b.at) + b.noise) return verdict::infeasible;
-        // Sides that cross by no more than that make the row an equation.
+        // Sides that cross by less make the row an equation.
         const double middle = b.lower + (b.upper - b.lower) / 2.0;
         const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle} : b;
         if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) {

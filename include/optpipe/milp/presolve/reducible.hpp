@@ -220,7 +220,7 @@ public:
         at(r).terms.clear();
         at(r).is_there = false;
     }
-    /// Removes deleted rows from the lists of their columns. It is done for all at once, because a column may have
+    /// Removes deleted rows from the lists of their columns. All of them are removed at once, because a column may have
     /// many.
     void normalize() {
         for (const variable x : stale_) {

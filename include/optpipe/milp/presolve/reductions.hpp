@@ -340,7 +340,7 @@ struct proposal {
 class proposal_list {
 public:
     void add(proposal p) { proposals_.push_back(std::move(p)); }
-    /// Adds a reduction that stays valid whatever else changes.
+    /// Adds a reduction that no other change makes invalid.
     void add(reduction r) { proposals_.push_back({{std::move(r)}, {}, {}}); }
     [[nodiscard]] const std::vector<proposal>& proposals() const { return proposals_; }
 

@@ -12,8 +12,8 @@
 namespace optpipe::milp::presolving {
 
 /// Continuous columns that occur in one row. In an equation, the column's cost moves to the other columns. Without
-/// cost, the column becomes wider bounds of the row. A column with cost that only the row bounds in its cheaper
-/// direction makes the row an equation. Only an equation still determines the column's value afterwards.
+/// cost, the column becomes wider bounds of the row. A column with cost makes the row an equation if only the row
+/// bounds it in its cheaper direction. Only an equation still determines the column's value afterwards.
 struct singleton_columns {
     static constexpr std::string_view name = "singleton columns";
     bool dual_reductions = true;

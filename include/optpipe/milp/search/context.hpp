@@ -68,7 +68,7 @@ struct context {
     }
     [[nodiscard]] double incumbent_objective() const { return best->objective() - shift; }
 
-    /// The objective that a point must reach to be worth searching for, given an incumbent of `objective`.
+    /// The worst objective of points that are worth searching for, if the incumbent has `objective`.
     [[nodiscard]] double cutoff_below(double objective) const {
         if (objective == infinity) return ceiling - shift;
         return std::min(ceiling - shift, objective - std::max(least_gain(objective), wanted_gap(objective)));
@@ -76,11 +76,17 @@ struct context {
     /// Whether the cutoff comes from the user's gap, not from the steps of the objective.
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
+    /// Objectives that differ by less are equal: relative to what the user sees, as presolve's constants may be far
+    /// larger, but no less than the rounding error of the problem's own objective.
+    [[nodiscard]] double objective_slack(double objective) const {
+        return std::max(instance->tolerances.objective_slack(objective + shift + offset),
+                        noise_of_sum(std::abs(objective)));
+    }
     /// The least amount by which a better point improves the objective.
     [[nodiscard]] double least_gain(double objective) const {
         constexpr double share = 0.1;
         const double step = instance->objective_step;
-        const double slack = instance->tolerances.objective_slack(objective);
+        const double slack = objective_slack(objective);
         return step > slack ? step - 0.5 * slack : share * slack;
     }
     [[nodiscard]] double wanted_gap(double objective) const {

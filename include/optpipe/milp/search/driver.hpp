@@ -58,12 +58,12 @@ public:
     }
 
 private:
-    /// Searches again with the sides moved by a part of their tolerance, after a search that found no point: a model is
-    /// infeasible only if it stays infeasible. Points must be within the rest of the tolerance. The search may use one
-    /// node more than the first one did, and has no conflict search, which has no such limit.
+    /// Searches again after a search that found no point, now with the sides moved by a part of their tolerance. A
+    /// model is infeasible only if this search finds no point either. Points must be within the rest of the tolerance.
+    /// The search may use one node more than the first one did. It has no conflict search, as that has no such limit.
     std::optional<result> search_relaxed() {
-        constexpr double part = 0.1; // share of the tolerance; other solvers allow as much in their relaxations
-        constexpr double rest = 0.899;
+        constexpr double part = 0.5; // share of the tolerance
+        constexpr double rest = 0.499;
         const auto m = relaxed_model(*given_, {{part * options_->tolerance.relative}});
         if (!m) return std::nullopt;
         auto options = remaining_options();
@@ -80,8 +80,8 @@ private:
         return found;
     }
     /// Searches the given model again without presolve, if the first search couldn't settle presolve's model within the
-    /// tolerances. The search has at most `least_nodes` more nodes than the first one, and no conflict search, which
-    /// has no such limit. Empty if it doesn't settle the model either; a better point is kept.
+    /// tolerances. The search has at most `least_nodes` more nodes than the first one. It has no conflict search, as
+    /// that has no such limit. Empty if it doesn't settle the model either; a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
@@ -104,9 +104,9 @@ private:
         limits_.count_iterations(stats.lp_iterations);
         limits_.count_conflicts(stats.conflicts);
     }
-    /// The model with each side wider by its slack, and each bound by its slack over the column's largest coefficient
-    /// (at least 1), so that no row moves by more than that slack. Bounds of integers and sides of integral rows stay.
-    /// Empty if nothing is wider.
+    /// The model with wider sides and bounds. Each side moves by its slack. Each bound moves by its slack, divided by
+    /// the column's largest coefficient (at least 1), so that no row moves by more than that slack. Bounds of integers
+    /// and sides of integral rows stay. Empty if nothing is wider.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {
@@ -304,8 +304,8 @@ private:
         return false;
     }
     /// Concludes from an unbounded relaxation. The model is then unbounded too if it has any solution (because its
-    /// numbers are rational). The presolved model is searched first. It may have no solution although the given one
-    /// has, because some reductions assume that an optimum exists.
+    /// numbers are rational). The presolved model is searched first. The presolved model may have no solution although
+    /// the given model has one, because some reductions assume that an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())
             if (auto found = any_solution(reduction_.model()).incumbent)

@@ -22,9 +22,9 @@ namespace optpipe::milp::search {
 /// The searched model, and the way back from it to the given one: one presolve step per restart.
 class reduction {
 public:
-    /// Starts with the given model. If bounds cross, which they may by the tolerance, the value between them replaces
-    /// both. Bounds that may just stand for "none" become rows: these enter no arithmetic except their own until
-    /// something makes them tight.
+    /// Starts with the given model. Bounds may cross by the tolerance; the value between them then replaces both.
+    /// Bounds that may just stand for "none" become rows: a row enters no other arithmetic until something makes it
+    /// tight.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;

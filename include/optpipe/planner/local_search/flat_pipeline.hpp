@@ -33,10 +33,11 @@ public:
         double hop = 0.0;
         std::int32_t rank = 0;
         operation_kind kind{};
-        /// Whether there is an input on another stage, as for forwards of later and gradients of earlier stages.
-        bool has_input = false;
-        /// Input on its own stage, as a difference of numbers; 0 if there is none.
+        /// Inputs on its own stage and on another one, and the operation of another stage that waits for it, as
+        /// differences of numbers; 0 if there is none.
         id own_input = 0;
+        id input = 0;
+        id consumer = 0;
         /// The link direction that the operation shares with other ranks, or none.
         std::int32_t channel = none;
         /// Copy engine, for transfers.
@@ -154,7 +155,6 @@ public:
     }
     /// The operation of the same kind and microbatch, `further` stages later.
     [[nodiscard]] id on_stage(id i, id further) const { return i + further * kinds * microbatches_; }
-    [[nodiscard]] bool is_last_stage(id i) const { return stage_of(i) + 1 == stages_; }
 
 private:
     struct stage_facts {
@@ -207,12 +207,12 @@ private:
         f.kind = kind;
         const rank r = p.rank_of(s);
         f.rank = static_cast<id>(r.value());
-        if (const auto own = own_input_of(op, way))
-            f.own_input = (static_cast<id>(own->kind) - static_cast<id>(kind)) * microbatches_;
-        for_each_input_of_others(p, op, [&](const operation&, duration delay) {
-            f.has_input = true;
-            f.hop = delay.value();
-        });
+        if (const auto own = own_input_of(op, way)) f.own_input = number(*own) - number(op);
+        if (const auto next = consumer_of(p.graph.stages(), op)) f.consumer = number(*next) - number(op);
+        if (const auto other = input_from_other_stage(p.graph.stages(), op)) {
+            f.input = number(*other) - number(op);
+            f.hop = p.hop(other->stage, s).value();
+        }
         if (is_transfer(kind)) { // the same for all options; the layout of links relies on it
             const bool inward = kind == operation_kind::reload;
             f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];

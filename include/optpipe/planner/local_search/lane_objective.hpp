@@ -109,8 +109,7 @@ private:
             horizon_ = std::max(horizon_, times_->start(next));
             latest = std::min(latest, start);
         };
-        if (!p_->is_last_stage(i)) {
-            const id after = p_->on_stage(i, 1);
+        if (const id after = lanes_->consumer(i); after != flat_pipeline::none) {
             const bool warm_up = late_in_[at(after)] == round_;
             if (warm_up) return false;
             const bool late = late_in_[at(after)] == round_ + 1;

@@ -72,22 +72,14 @@ public:
         return active(full) ? full : p_->sibling(i, operation_kind::backward_input);
     }
     /// The input of `i` on another stage, or none.
-    [[nodiscard]] id input(id i) const {
-        const auto& f = facts(i);
-        if (!f.has_input) return none;
-        return f.kind == operation_kind::forward ? p_->on_stage(i, -1) : gradient(p_->on_stage(i, 1));
-    }
+    [[nodiscard]] id input(id i) const { return other_stage(i, facts(i).input); }
     /// The input of `i` on its own stage, or none.
     [[nodiscard]] id own_input(id i) const {
         const auto& f = facts(i);
         return f.own_input == 0 ? none : i + f.own_input;
     }
     /// The operation on another stage that waits for `i`, or none.
-    [[nodiscard]] id consumer(id i) const {
-        const auto kind = facts(i).kind;
-        if (kind == operation_kind::forward) return p_->is_last_stage(i) ? none : p_->on_stage(i, 1);
-        return is_gradient(kind) && p_->stage_of(i) > 0 ? gradient(p_->on_stage(i, -1)) : none;
-    }
+    [[nodiscard]] id consumer(id i) const { return other_stage(i, facts(i).consumer); }
     [[nodiscard]] bool is_offloaded(id i) const { return active(p_->sibling(i, operation_kind::offload)); }
     /// The operation that waits for the reload of a stage and microbatch.
     [[nodiscard]] id user_of_stash(id i) const {
@@ -152,6 +144,12 @@ protected:
     std::vector<char> active_;
 
 private:
+    /// The operation that the rules name for `i`, or the full backward that takes its place; none for a difference of
+    /// 0.
+    [[nodiscard]] id other_stage(id i, id difference) const {
+        if (difference == 0) return none;
+        return is_gradient(facts(i).kind) ? gradient(i + difference) : i + difference;
+    }
     /// Numbers of operations per lane and per link.
     struct lengths {
         std::vector<id> of_lanes;

@@ -123,7 +123,7 @@ private:
     /// The time at which the inputs of an operation are available.
     double ready(id i, const flat_pipeline::kind_facts& f) const {
         const double own = f.own_input != 0 ? end(lanes_->own_input(i)) : 0.0;
-        return f.has_input ? std::max(own, end(lanes_->input(i)) + f.hop) : own;
+        return f.input != 0 ? std::max(own, end(lanes_->input(i)) + f.hop) : own;
     }
     /// Places the operation on a lane in state `s`, and updates `s`.
     template <bool Offloads> void place(id i, const flat_pipeline::kind_facts& f, state& s, id position) {

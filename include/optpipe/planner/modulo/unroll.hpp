@@ -4,6 +4,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/merge_lanes.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
@@ -174,12 +175,9 @@ private:
     }
     /// Whether an operation before the segment needs an operation of another rank that isn't before it.
     [[nodiscard]] bool starts_too_soon(const operation& op, const repeated_segment& found) const {
-        const stage s = op.stage;
-        const auto m = op.microbatch;
-        if (op.kind == operation_kind::forward) return !p_.is_first(s) && !before(forward(s.previous(), m), found);
-        if (is_gradient(op.kind) && !p_.is_last(s))
-            return !before(backward_input(s.next(), m), found) && !before(backward(s.next(), m), found);
-        return false;
+        const auto input = input_from_other_stage(p_.graph.stages(), op);
+        if (!input || before(*input, found)) return false;
+        return !is_gradient(input->kind) || !before(sibling(*input, operation_kind::backward), found);
     }
 
     const problem& p_;

@@ -214,7 +214,7 @@ private:
         const auto end = at + j.length;
         j.start = at;
         j.placed = true;
-        resources_.occupy(j.lanes, j.on, j.effect, end);
+        resources_.occupy(j.lanes, j.on, j.effect, duration{}, end);
         for (const auto& [later, delay] : j.next) {
             --later->waits;
             later->available = std::max(later->available, end + delay);

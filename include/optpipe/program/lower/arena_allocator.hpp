@@ -124,7 +124,8 @@ public:
         lifetimes_.push_back({bytes, moment_++});
         return result;
     }
-    /// Allocates several segments, those first that have been free longest. Contract: there is enough free memory.
+    /// Allocates several segments, beginning with those that have been free longest. Contract: there is enough free
+    /// memory.
     taken take_pieces(std::size_t bytes) {
         taken result;
         while (bytes > 0) {

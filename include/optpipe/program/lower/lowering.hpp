@@ -12,6 +12,7 @@
 #include "optpipe/program/lower/program_writer.hpp"
 #include "optpipe/program/lower/stash_parts.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -107,7 +108,8 @@ public:
         return all;
     }
 
-    /// A rank whose arena exceeds both the peak of its plan and its limit, if there is one.
+    /// The refusal for an arena that exceeds both its plan's peak and its rank's limit; empty if there is no such
+    /// arena.
     [[nodiscard]] std::optional<refusal> over_limit() const {
         std::optional<refusal> why;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -251,19 +253,23 @@ private:
         if (!is_transfer(op.kind)) computed_[p_.rank_of(op.stage)].emplace_back(node.end, written(op));
         if (is_weight_gradient(op.kind) && --weights_left_[op.stage] == 0 && options_.reduce) write_reduction(op);
     }
-    /// The last computation of rank `r`, among those written, that ends by `instant`.
+    /// The last computation of rank `r` that has been written and ends by `instant`.
     [[nodiscard]] std::uint32_t computed_by(rank r, std::size_t instant) const {
         const auto& own = computed_[r];
         const auto last = std::find_if(own.rbegin(), own.rend(), [&](const auto& c) { return c.first <= instant; });
         return last == own.rend() ? no_instruction : last->second;
     }
-    void take_input(program_writer& w, instruction& i, const operation& producer) {
+    void take_input(program_writer& w, instruction& i) {
+        const auto input = input_from_other_stage(p_.graph.stages(), i.op);
+        if (!input) return;
+        const auto producer = plan_.in_plan(*input);
         const bool local = p_.rank_of(producer.stage) == p_.rank_of(i.op.stage);
         const auto id = (local ? made_ : arrived_)[number_(producer)];
         w.depend_on(w.program().buffers[id.position()].first_use);
         i.set(buffer_role::input, id);
     }
     void make_output(program_writer& w, instruction& i) {
+        if (!consumer_of(p_.graph.stages(), i.op)) return;
         const auto id = w.acquire(memory_arena::message, message_bytes(i.op), part_placement::contiguous);
         made_[number_(i.op)] = id;
         i.set(buffer_role::output, id);
@@ -294,11 +300,11 @@ private:
 
     void prepare_forward(const plan_node& node, program_writer& w, instruction& i) {
         const auto& op = i.op;
-        if (!p_.is_first(op.stage)) take_input(w, i, forward(op.stage.previous(), op.microbatch));
+        take_input(w, i);
         release(w, i.buffer(buffer_role::input), node.end);
         take(w, op, memory_arena::device, held_roles);
         name(i, held_roles);
-        if (!p_.is_last(op.stage)) make_output(w, i);
+        make_output(w, i);
     }
     /// The instruction after which the stash of an operation is on the device: its reload, or else its forward.
     [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
@@ -315,7 +321,7 @@ private:
         const auto& op = i.op;
         const auto again = recompute_of(op.stage, op.microbatch);
         w.depend_on(plan_.has(again) ? written(again) : brought_back(op));
-        if (!p_.is_last(op.stage)) take_input(w, i, plan_.gradient(op.stage.next(), op.microbatch));
+        take_input(w, i);
         const bool splits = op.kind == operation_kind::backward_input;
         if (splits) take(w, op, memory_arena::device, std::array{buffer_role::added});
         name(i, kept_roles);
@@ -323,7 +329,7 @@ private:
         release(w, i.buffer(buffer_role::input), node.end);
         release(w, op, freed_roles, node.end);
         if (!splits) release(w, op, kept_roles, node.end);
-        if (!p_.is_first(op.stage)) make_output(w, i);
+        make_output(w, i);
     }
     void prepare_weight(const plan_node& node, program_writer& w, instruction& i) {
         w.depend_on(written(backward_input(i.op.stage, i.op.microbatch)));

@@ -30,7 +30,7 @@ enum class part_placement : std::uint8_t {
     contiguous, ///< no; fragmentation comes on top of the plan's peak. For GPUs, see `cuda::lowering_defaults`
 };
 
-/// How much of the memory that the forward holds with a storage option the weight gradient needs.
+/// For one storage option: how much of the forward's held memory the weight gradient needs.
 struct held_for_weight {
     optpipe::stage stage{};
     storage_index storage = 0;
@@ -43,8 +43,10 @@ struct lowering_options {
     /// Alignment in bytes of all buffers, at most 1 MiB; sizes are rounded up to multiples of it. The default is the
     /// alignment of CUDA's own allocations, with which kernels can read and write vectors.
     std::size_t alignment = 256;
-    /// Bytes of an activation between two stages, and of a gradient. 0: messages only signal that data is ready, for
-    /// models that pass on their tensors themselves; tasks then have no input and no output.
+    /// Bytes of an activation between two stages, and of a gradient. 0: the engine moves its own activations and
+    /// gradients, and the program only orders them: each message is a send and a receive without bytes, which name the
+    /// tensor by their label. Tasks then have no input and no output, no memory is reserved for messages, and nothing
+    /// waits for it. See examples 13 (a loop of your own) and 16 (a transport of your own).
     std::size_t message_bytes = 0;
     /// Message sizes of the boundaries, if they differ: entry s is for the boundary between stages s and s + 1. Missing
     /// entries default to `message_bytes`.
@@ -52,9 +54,9 @@ struct lowering_options {
     message_lanes lanes = message_lanes::separate;
     receive_issue receives = receive_issue::early;
     part_placement placement = part_placement::exact;
-    /// Size in bytes of the parts that host memory consists of, a multiple of `alignment`, for memory in which no copy
-    /// may cross from one part into the next. Each stash on the host is then contiguous within one part; unused space
-    /// at the ends of parts comes on top of the plan's peak. 0: host memory is one block.
+    /// Size in bytes of the parts of host memory, a multiple of `alignment`; 0 if host memory is one block. No copy may
+    /// cross from one part into the next. So each stash on the host is contiguous within one part. Unused space at the
+    /// ends of parts adds to the plan's peak.
     std::size_t host_part = 0;
     /// Whether each stage has an optimizer step at the end.
     bool update = false;
@@ -66,9 +68,9 @@ struct lowering_options {
     /// Whether the schedule has forwards alone (`forward_schedule`), for evaluation and inference. Excludes `update`
     /// and `reduce`.
     bool forward_only = false;
-    /// For storage options with a RECOMPUTE that restores a part of the memory that the weight gradient needs. Each
-    /// entry tells how much of that memory the forward holds, so that each part is written where it stays. Without an
-    /// entry it is as much as is held; impossible values are clamped.
+    /// Entries for storage options whose RECOMPUTE restores a part of the memory that the weight gradient needs. Each
+    /// entry tells how much of that memory the forward already holds, so that each part is written where it stays.
+    /// Without an entry, the forward holds as much of it as its held memory allows; impossible values are clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.

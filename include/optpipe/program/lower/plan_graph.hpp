@@ -61,9 +61,10 @@ public:
     [[nodiscard]] const timed_operation& operation_of(const plan_node& n) const { return operations_[n.operation]; }
     [[nodiscard]] const std::vector<std::size_t>& successors(std::size_t node) const { return successors_[node]; }
     [[nodiscard]] bool has(const operation& op) const { return node_of_[number_(op)] != nothing; }
-    /// The operation of this cell that passes the gradient to the stage before.
-    [[nodiscard]] operation gradient(stage s, microbatch m) const {
-        return has(backward(s, m)) ? backward(s, m) : backward_input(s, m);
+    /// An operation that the rules name, or the full backward that takes its place in the plan.
+    [[nodiscard]] operation in_plan(const operation& op) const {
+        const auto full = sibling(op, operation_kind::backward);
+        return op.kind == operation_kind::backward_input && has(full) ? full : op;
     }
 
 private:
@@ -73,22 +74,22 @@ private:
         std::vector<duration> times;
         for (const auto& [op, start, end] : s.operations) {
             times.insert(times.end(), {start, end});
-            if (const auto next = consumer_of(p, op)) times.push_back(end + p.hop(op.stage, *next));
+            if (const auto next = consumer_of(p.graph.stages(), op))
+                times.push_back(end + p.hop(op.stage, next->stage));
         }
         return times;
     }
 
     void collect_messages() {
         for (const auto& [op, start, end] : operations_) {
-            const auto next = consumer_of(*problem_, op);
+            const auto next = consumer_of(problem_->graph.stages(), op);
             if (!next) continue;
-            const auto consumer =
-                op.kind == operation_kind::forward ? forward(*next, op.microbatch) : gradient(*next, op.microbatch);
+            const auto consumer = in_plan(*next);
             const rank from = problem_->rank_of(op.stage);
-            const rank to = problem_->rank_of(*next);
+            const rank to = problem_->rank_of(next->stage);
             if (from != to)
                 messages_.push_back(
-                    {op, consumer, from, to, instant_(end), instant_(end + problem_->hop(op.stage, *next))});
+                    {op, consumer, from, to, instant_(end), instant_(end + problem_->hop(op.stage, next->stage))});
         }
     }
 
@@ -133,7 +134,7 @@ private:
         const stash_way way{has(offload_of(op.stage, op.microbatch)), has(recompute_of(op.stage, op.microbatch))};
         for_each_dependency(*problem_, op, way, [&](const operation& before, duration) {
             if (problem_->rank_of(before.stage) != problem_->rank_of(op.stage)) return;
-            add_edge(is_gradient(before.kind) ? gradient(before.stage, before.microbatch) : before, op);
+            add_edge(in_plan(before), op);
         });
     }
     void add_data_edges() {
@@ -144,7 +145,7 @@ private:
             }
         for (const stage s : problem_->graph.all_stages())
             for (const microbatch m : problem_->graph.all_microbatches()) {
-                const auto back = gradient(s, m);
+                const auto back = in_plan(backward_input(s, m));
                 for (const auto& op : {forward(s, m), back, backward_weight(s, m), offload_of(s, m), reload_of(s, m),
                                        recompute_of(s, m)})
                     add_input_edges(op);

@@ -32,8 +32,8 @@ struct stash_bytes {
     [[nodiscard]] std::size_t all_kept() const { return kept + resident_kept + restored_kept; }
 };
 
-/// The parts of a stage's stash with a storage option, each rounded by `bytes_of`. `most_kept` limits the held memory
-/// that W needs, unless more of it must be held.
+/// The parts of a stage's stash with a storage option, each rounded by `bytes_of`. The part that is held and needed by
+/// W is at most `most_kept`, unless RECOMPUTE can't restore the rest.
 template <class BytesOf>
 [[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
                                        const BytesOf& bytes_of) {

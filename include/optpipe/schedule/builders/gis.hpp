@@ -78,23 +78,6 @@ template <pipeline_graph Graph>
     return std::min(g.microbatches(), groups * block.group);
 }
 
-/// The peak of each rank's memory when it runs its lane.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent> memory_of_lanes(const basic_problem<Graph>& p,
-                                                                                  const compute_lanes& lanes) {
-    per_rank<memory_size, Graph::rank_extent> peaks(p.graph.ranks());
-    for (const rank r : p.graph.all_ranks()) {
-        memory_size level{};
-        for (const auto& op : lanes[r]) {
-            const auto effect = memory_effect_of(p, op);
-            level += effect.acquired_at_start;
-            peaks[r] = std::max(peaks[r], level);
-            level -= effect.released_at_end;
-        }
-    }
-    return peaks;
-}
-
 /// The largest lack of memory over the ranks; not positive if all limits hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size largest_lack(const basic_problem<Graph>& p,
@@ -124,7 +107,11 @@ template <pipeline_graph Graph>
     for (auto group = p.graph.ranks(); group > 0 && !stop(); --group) {
         const auto block = interleaved_block(p.graph, group, pace);
         const auto count = microbatches_to_the_peak(p.graph, block);
-        const auto lack = largest_lack(p, memory_of_lanes(p, interleaved_lanes(p, block, count)));
+        basic_order<Graph> repeated{p.graph, {}};
+        for (const auto& lane : interleaved_lanes(p, block, count))
+            for (const auto& op : lane)
+                repeated.operations.push_back(op);
+        const auto lack = largest_lack(p, memory_needed(p, repeated));
         if (lack <= slack) return group;
         if (lack >= least) continue;
         least = lack;

@@ -4,6 +4,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -38,8 +39,7 @@ public:
             tracker_.finish(op);
             merged.operations.push_back(op);
             consider(r);
-            if (op.stage.position() + 1 < graph_.stages()) consider(graph_.rank_of(op.stage.next()));
-            if (op.stage.value() > 0) consider(graph_.rank_of(op.stage.previous()));
+            if (const auto next = consumer_of(graph_.stages(), op)) consider(graph_.rank_of(next->stage));
         }
         return merged;
     }

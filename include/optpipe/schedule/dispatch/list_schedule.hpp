@@ -55,7 +55,7 @@ public:
         const auto stored = with_implied_storage(*p_, op);
         const auto end = now_ + duration_of(*p_, stored);
         const auto effect = memory_effect_of(*p_, stored);
-        device_[r.position()].acquire(effect.acquired_at_start);
+        device_[r.position()].acquire(effect.acquired_at_start, now_);
         if (effect.released_at_end > memory_size{}) device_[r.position()].release(effect.released_at_end, end);
         for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) {
             device_[of.position()].release(amount, end);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace optpipe::detail {
@@ -34,18 +35,21 @@ public:
     }
     /// Whether `amount` fits at the time of the last call of `advance`.
     [[nodiscard]] constexpr bool fits(memory_size amount) const { return level_ + amount <= limit_; }
-    /// Tells that nothing starts before `now` any more.
+    /// Tells that nothing takes memory before `now` any more.
     constexpr void advance(duration now) {
-        now_ = now;
-        for (; next_ < releases_.size() && releases_[next_].when <= now; ++next_)
+        now_ = std::max(now_, now);
+        for (; next_ < releases_.size() && releases_[next_].when <= now_; ++next_)
             level_ -= releases_[next_].amount;
     }
-    constexpr void acquire(memory_size amount) { level_ += amount; }
+    /// Nothing takes memory before `now` any more, either.
+    constexpr void acquire(memory_size amount, duration now) {
+        advance(now);
+        level_ += amount;
+    }
     constexpr void release(memory_size amount, duration when) {
-        auto at = releases_.size();
-        while (at > next_ && releases_[at - 1].when > when)
-            --at;
-        releases_.insert(releases_.begin() + static_cast<std::ptrdiff_t>(at), {when, amount});
+        releases_.push_back({when, amount});
+        for (auto i = releases_.size() - 1; i > next_ && releases_[i - 1].when > when; --i)
+            std::swap(releases_[i], releases_[i - 1]);
     }
     /// Forgets everything but the limit.
     constexpr void clear() {

@@ -37,7 +37,8 @@ public:
     /// The earliest start of an operation whose inputs are ready at `ready`.
     [[nodiscard]] constexpr start_time earliest_start(const occupied_lanes& lanes, rank r, const memory_effect& effect,
                                                       duration ready) const {
-        auto start = std::max({ready, free_[lanes.own], free_[lanes.shared]});
+        auto start = std::max(ready, free_[lanes.own]);
+        if (lanes.shared != lanes.own) start = std::max(start, free_[lanes.shared]);
         if (effect.host_acquired_at_start > memory_size{}) {
             start = host_[r.position()].first_fit(effect.host_acquired_at_start, start);
             if (start.is_unlimited()) return {start, memory_kind::host};
@@ -48,23 +49,17 @@ public:
         }
         return {start, {}};
     }
-    /// Occupies the resources of an operation until `end`.
-    constexpr void occupy(const occupied_lanes& lanes, rank r, const memory_effect& effect, duration end) {
+    /// Occupies the resources of an operation until `end`. Nothing on its rank takes memory before `now` any more.
+    constexpr void occupy(const occupied_lanes& lanes, rank r, const memory_effect& effect, duration now,
+                          duration end) {
         free_[lanes.own] = std::max(free_[lanes.own], end);
-        free_[lanes.shared] = std::max(free_[lanes.shared], end);
+        if (lanes.shared != lanes.own) free_[lanes.shared] = std::max(free_[lanes.shared], end);
         auto& device = device_[r.position()];
         auto& host = host_[r.position()];
-        device.acquire(effect.acquired_at_start);
-        host.acquire(effect.host_acquired_at_start);
+        if (effect.acquired_at_start > memory_size{}) device.acquire(effect.acquired_at_start, now);
         if (effect.released_at_end > memory_size{}) device.release(effect.released_at_end, end);
+        if (effect.host_acquired_at_start > memory_size{}) host.acquire(effect.host_acquired_at_start, now);
         if (effect.host_released_at_end > memory_size{}) host.release(effect.host_released_at_end, end);
-    }
-    /// Like `occupy`, for operations in the order in which they take memory: no later one takes it before `start`.
-    constexpr void occupy_in_order(const occupied_lanes& lanes, rank r, const memory_effect& effect, duration start,
-                                   duration end) {
-        if (effect.acquired_at_start > memory_size{}) device_[r.position()].advance(start);
-        if (effect.host_acquired_at_start > memory_size{}) host_[r.position()].advance(start);
-        occupy(lanes, r, effect, end);
     }
     /// Announces that an operation frees `amount` of what other operations took on rank `r`.
     constexpr void release(rank r, memory_size amount, duration end) { device_[r.position()].release(amount, end); }

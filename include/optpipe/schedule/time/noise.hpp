@@ -227,7 +227,7 @@ OPTPIPE_INLINE schedule noisy_order::run(const step_noise& noise) const {
         const auto start = resources.earliest_start(lanes, r, effect, ready).start;
         OPTPIPE_EXPECT(!start.is_unlimited(), "noisy_order: the order doesn't fit into memory");
         const auto end = start + noise(p, op);
-        resources.occupy_in_order(lanes, r, effect, start, end);
+        resources.occupy(lanes, r, effect, start, end);
         for_each_release_of_others(p, op, [&](rank of, memory_size amount) { resources.release(of, amount, end); });
         ran.operations.push_back({op, start, end});
     }

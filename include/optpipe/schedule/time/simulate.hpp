@@ -56,7 +56,7 @@ public:
         const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, ready);
         if (lacks) return *lacks == memory_kind::host ? obstacle::host_memory : obstacle::memory;
         const auto end = start + duration_of(p, op);
-        resources_.occupy_in_order(lanes, r, effect, start, end);
+        resources_.occupy(lanes, r, effect, start, end);
         if (!is_simple_)
             for_each_release_of_others(p, op,
                                        [&](rank of, memory_size amount) { resources_.release(of, amount, end); });

@@ -34,8 +34,8 @@ struct conformance_options {
     /// Whether that error is a `cancel` of rank 0 instead of an exception of its work. One executor can show only one
     /// of the two, so the suite needs two runs to see both kinds.
     bool by_cancel = false;
-    /// Whether all ranks get the error of the rank where it started. In some executors each rank detects by itself that
-    /// another is gone; its own error then names itself and the operation that it waited for.
+    /// Whether all ranks get the error of the rank where it started. In some executors, each rank detects by itself
+    /// that another rank is gone. Its error then names its own rank, and the operation that it waited for.
     bool same_error = true;
     /// Whether work that is called when its turn comes may block: work then holds lanes until the checks release them,
     /// up to two lanes of a rank at a time. Set to false for virtual time, or for fewer threads than that. Work that is
@@ -73,7 +73,7 @@ public:
     /// Whether the executor is still usable.
     [[nodiscard]] bool is_alive() const { return alive_; }
 
-    /// Reports a violation once, however many rounds find it.
+    /// Reports a violation once, even if several rounds find it.
     void report(const std::string& place, std::string reason) {
         violation found{"rank " + std::to_string(on_.self().value()) + ", " + place, std::move(reason)};
         if (std::find(found_.begin(), found_.end(), found) == found_.end()) found_.push_back(std::move(found));

@@ -14,8 +14,8 @@
 namespace optpipe::testing::detail {
 
 /// Checks in which a message holds a lane back, for lanes of any kind. A rank receives a message that its neighbour
-/// sends only after it knows that the rank has reached the wait, and after many other messages. The ranks are examined
-/// one after the other; the next rank helps.
+/// sends late: after many other messages, and after the neighbour knows that the rank has reached the wait. The ranks
+/// are examined one after the other; the next rank helps.
 ///
 /// Also works for transports that run all messages of a direction in the order of issue.
 template <class Context> class held_by_message {

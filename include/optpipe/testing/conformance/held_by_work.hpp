@@ -17,8 +17,8 @@ namespace optpipe::testing::detail {
 /// Holds a lane: work that doesn't end before the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` tells whether the host is waiting, which it gives up by itself; that time doesn't count. At other
-    /// times, a call or the scheduler of a busy machine may be holding up the host.
+    /// `host_waits` tells whether the check itself is waiting. That wait has a limit of its own, so its time doesn't
+    /// count. At other times, a call or the scheduler of a busy machine may hold up the host.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
@@ -68,8 +68,8 @@ struct opens_gate_late {
     }
 };
 
-/// Checks in which work holds a lane back, for lanes that call work when its turn comes. If something happens too
-/// early, it does so while only the check can end the work that it should have waited for.
+/// Checks in which work holds a lane back, for lanes that call work when its turn comes. Only the check ends the work
+/// that holds a lane. So a command that doesn't wait for this work runs before the work ends.
 template <class Context> class held_by_work {
     using lane_type = typename Context::lane_type;
     using marker_type = typename Context::marker_type;

@@ -29,8 +29,8 @@ enum class search_outcome : unsigned char {
 
 /// Restarts and clause deletion of `conflict_search`. Not tuned.
 struct conflict_parameters {
-    /// Unit of the random initial activities, at most a thousand of these, so that seeds differ; together less than one
-    /// conflict.
+    /// Unit of the random initial activities, which make seeds differ. An activity starts with at most a thousand
+    /// units, which count less than one conflict.
     double tie_breaker = 1e-6;
     /// Decay factor of activities per conflict, as in MiniSat: a lower one follows the last conflicts more closely.
     double activity_decay = 0.95;
@@ -101,7 +101,7 @@ public:
 
     /// Whether there are binaries that order other columns.
     [[nodiscard]] bool can_dispatch() const { return dispatcher_.has_start_columns(); }
-    /// From now on decides those binaries first, each time by another rule.
+    /// From now on decides the binaries that order other columns first, each time by another rule.
     void begin_dispatching() {
         restart();
         dispatching_ = true;

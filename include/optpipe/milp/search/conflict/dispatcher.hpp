@@ -14,10 +14,10 @@
 
 namespace optpipe::milp::search {
 
-/// Decides binaries that order other columns (`disjunctive_structure`) like dispatching jobs: the column with the least
-/// key of all with open decisions comes before the others, then the next one. The key is between the bounds that
-/// propagation has left by then. The lower bound selects the job that can start first, the upper bound the most urgent
-/// one (earliest start and due date; Giffler and Thompson, 1960).
+/// Dispatches jobs: it decides the binaries that order other columns (`disjunctive_structure`). The column with the
+/// least key, among those with open decisions, comes before the others, then the next one. A key is between the
+/// column's current bounds. With the lower bound as key, the job that can start first is selected; with the upper
+/// bound, the most urgent job is (earliest start and due date; Giffler and Thompson, 1960).
 class dispatcher {
 public:
     explicit dispatcher(const problem& p) : problem_{&p}, orders_{p} {}

@@ -18,11 +18,11 @@
 namespace optpipe::milp::search {
 
 /// Cut-set inequalities of networks that are hidden in the rows (Magnanti, Mirchandani and Vachani, 1995; found as by
-/// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes, and columns that
-/// aren't integers are arcs between the two rows that they are in, from the row where the scaled coefficient is below 0
-/// to the one where it is above. Columns in a single row connect it with the outside. For each node with a demand, the
-/// least cut by the openings at the point is found, and then the next ones behind it, with that cut open (the nested
-/// cuts and the creep flow of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
+/// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes. A column that isn't
+/// an integer and is in two rows is an arc: from the row with a scaled coefficient below 0 to the row with one above 0.
+/// A column in a single row connects that row with the outside. For each node with a demand, the cut whose arcs are
+/// least open at the point is found first. With that cut open, the next cuts behind it are found (the nested cuts and
+/// the creep flow of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)
@@ -81,7 +81,7 @@ private:
         }
         return all;
     }
-    /// Scales the rows so that columns in two rows cancel if both are added up, as far as possible.
+    /// Scales the rows so that, as far as possible, a column in two rows cancels if both rows are added up.
     void scale_rows(const std::vector<std::vector<occurrence>>& occurrences) {
         std::vector<std::vector<std::uint32_t>> columns_of(problem_.rows());
         for (std::uint32_t j = 0; j < occurrences.size(); ++j)

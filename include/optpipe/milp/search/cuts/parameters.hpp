@@ -51,8 +51,8 @@ struct cut_parameters {
 
     /// Cut sets: the effort per round in visits of an arc, some hundredths of a second (the next round continues where
     /// the last one ended); the flow, as a share of the demand, from which on no cut is needed; and an addition to the
-    /// capacity of each arc, so that among the cuts whose arcs are closed the one with the fewest arcs is found: half
-    /// the nodes on 31 networks.
+    /// capacity of each arc, which selects the cut with the fewest arcs if the arcs of several cuts are closed. It
+    /// halves the nodes on 31 networks.
     std::size_t cut_set_effort = 2'000'000;
     double enough_flow = 0.999;
     double creep = 0.01;

@@ -29,21 +29,23 @@ struct rounding_parameters {
     double least_efficacy = 1e-3;
     /// Coefficients after rounding that are smaller count as 0.
     double zero = 1e-10;
-    /// Number of coefficients that the sum is divided by; and divisors of the best one, as in the paper.
+    /// Number of coefficients by which the sum is divided, one at a time. The best one is then divided by each of the
+    /// shares, as in the paper.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
     /// Number of integers that are also tried from their other bound.
     std::size_t most_flips = 30;
-    /// Least distance of the side after division from the integer below (a cut is weak otherwise) and from the one
-    /// above (coefficients are large otherwise). Coefficients stay small if the side itself is small, like a demand
-    /// divided by the capacity of an arc; then the distance `least_rest` is enough, ten times the tolerance of
-    /// integers. (Of 31 networks whose arcs hold the total demand, 30 are proven in 6 s; without this rule 11.)
+    /// Least distance of the side after division from the integers below and above. If the side is too near the integer
+    /// below, the cut is weak; too near the integer above, coefficients are large. Coefficients stay small if the side
+    /// itself is small, like a demand divided by the capacity of an arc. Then the distance `least_rest` is enough,
+    /// which is ten times the tolerance of integers. (Of 31 networks whose arcs hold the total demand, 30 are proven in
+    /// 6 s; without this rule 11.)
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
 
 /// The bound from which a column that isn't an integer is measured. `nearest` is the nearer one at the point.
-/// `relaxing` is the one whose distance can be left out of the rounded sum, so that only integers stay, as in a cut-set
+/// `relaxing` is the bound whose distance can be left out of the rounded sum. Only integers then stay, as in a cut-set
 /// inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
@@ -288,7 +290,8 @@ private:
         return rest >= with_.least_fraction ||
                (rest >= with_.least_fraction * std::abs(right) && is_demand(divisor, rest));
     }
-    /// Whether the rest of the side is a demand next to capacities, and not just within the tolerance of rows.
+    /// Whether the rest of the side is a demand that is small beside capacities, and not just within the tolerance of
+    /// rows.
     [[nodiscard]] bool is_demand(double divisor, double rest) const {
         return has_capacity_ && rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }

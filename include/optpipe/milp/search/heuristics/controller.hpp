@@ -18,7 +18,7 @@ namespace optpipe::milp::search {
 
 /// When heuristics run, and for how long. Not tuned.
 struct heuristic_parameters {
-    /// Nodes of the worker between two heuristic dives, however they are divided into dives.
+    /// Nodes of the worker between two heuristic dives, counted over all of its own dives.
     std::size_t nodes_per_diving = 200;
     /// Node limit of the search of a neighbourhood, at the root and later.
     std::size_t root_nodes = 200;

@@ -26,17 +26,18 @@ namespace optpipe::milp::search {
 
 /// Division of the work in `parallel_tree_search`. Not tuned.
 struct tree_search_parameters {
-    /// Workers in deterministic mode, whatever the number of threads: more keep more threads busy, but choose worse
+    /// Workers in deterministic mode, for any number of threads: more workers keep more threads busy, but choose worse
     /// nodes.
     std::size_t workers_of_rounds = 4;
-    /// Nodes per dive: few follow the best bound, many solve their relaxations warm.
+    /// Nodes per dive. With few, the search follows the best bound; with many, relaxations start from a similar basis.
     std::size_t nodes_per_dive = 60;
     /// Limits of a slice of the prover. The first slice is shorter by the divisor, so that easy trees don't wait for
     /// it.
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;
-    /// Conflicts without progress after which the prover gets half of the tree's effort; before, it gets the same.
+    /// Conflicts without progress after which the prover gets half of the tree's effort. Before, it gets as much as the
+    /// tree.
     std::size_t stall_limit = 2'000;
     /// Most global bounds that are kept for workers that haven't applied them yet; later ones are dropped.
     std::size_t most_global_bounds = 100'000;
@@ -128,8 +129,8 @@ private:
         }
         wake_.notify_all();
     }
-    /// Whether thread `t` should run the prover. The first thread runs it while that pays, with the share of the total
-    /// effort that it would take alone; other threads run it if the tree has no nodes for them.
+    /// Whether thread `t` should run the prover. The first thread runs the prover while that pays, with the share of
+    /// the effort that it would get on one thread. Other threads run the prover if the tree has no nodes for them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;
@@ -341,8 +342,8 @@ private:
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
     std::size_t slice_divisor_ = with_.first_slice_divisor;
-    /// The number of threads without a node; whether one of them runs the prover meanwhile; and the flag that calls it
-    /// back.
+    /// The number of threads without a node; whether one of them runs the prover meanwhile; and the flag that calls
+    /// this thread back.
     std::atomic<std::size_t> waiting_{0};
     bool waits_in_prover_ = false;
     std::atomic<bool> leave_prover_{false};

@@ -98,8 +98,9 @@ public:
         }
     }
 
-    /// Tightens a bound, if that is new. Returns false on a conflict. If bounds of a continuous column cross by what a
-    /// row implies, they are made equal: the row itself, which knows its tolerance, reports a conflict.
+    /// Tightens a bound, if that is new. Returns false on a conflict. If a row implies a bound of a continuous column
+    /// that crosses the other bound, both are made equal. The row itself then reports a conflict, as it knows its
+    /// tolerance.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;
         const auto j = column_of(l.bound);
@@ -201,8 +202,8 @@ public:
         }
         }
     }
-    /// Adds a clause that always holds, and applies it at once. Its literals must be ordered: true or open ones first,
-    /// then those that became false last. Returns false on a conflict.
+    /// Adds a clause that always holds, and applies it at once. Its literals must be ordered: first the true or open
+    /// ones, then the false ones, the latest first. Returns false on a conflict.
     bool learn(std::span<const literal> literals, bool learned, std::uint32_t levels) {
         if (literals.empty()) return fail_at_root();
         if (literals.size() == 1) {

@@ -25,7 +25,7 @@ struct signed_row {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     double limit = 0.0;
-    /// The violation of the limit that is needed for a contradiction.
+    /// A contradiction needs a larger violation of the limit than this.
     double slack = 0.0;
     /// Error of the limit.
     double noise = 0.0;

@@ -25,16 +25,17 @@ using extra_rows = std::vector<sparse_row>;
     return sum;
 }
 
-/// A combination of a relaxation's rows with multipliers, and of the objective with its cutoff: one row that holds
-/// wherever those do. If the bounds contradict it, the relaxation has no point worth searching for, however inexact the
-/// linear solver's arithmetic was.
+/// A combination of a relaxation's rows with multipliers, and of the objective with its cutoff. This one row holds for
+/// every point of the relaxation within the cutoff. If the bounds contradict the row, the relaxation has no point worth
+/// searching for, however inexact the linear solver's arithmetic was.
 class proof_row {
 public:
     proof_row(const problem& p, const extra_rows& extra)
         : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
-    /// `multipliers` has one value per row, positive for lower sides; `share` is the multiplier of the objective. If it
-    /// is 0, the row proves that there is no point at all, which must hold whatever the noise in the rows' sides.
+    /// `multipliers` has one value per row, positive for lower sides; `share` is the multiplier of the objective. If
+    /// `share` is 0, the row proves that there is no point at all; that proof must hold for any noise in the rows'
+    /// sides.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
         std::fill(sums_.begin(), sums_.end(), 0.0);
@@ -80,7 +81,7 @@ public:
     [[nodiscard]] double limit() const { return limit_; }
     /// The limit for moving bounds: it includes all errors of the row, except the tolerance.
     [[nodiscard]] double safe_limit() const { return limit_ + noise_ + rounding * magnitude_; }
-    /// The violation of the limit that is needed for a contradiction, apart from the rounding of this class.
+    /// The bounds contradict the row only if they violate the limit by more than this and the rounding of this class.
     [[nodiscard]] double noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(sums_, sizes_, terms_); }
     /// Whether the bounds contradict the row by more than its noise and possible rounding.

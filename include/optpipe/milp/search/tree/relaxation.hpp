@@ -109,7 +109,7 @@ public:
         fresh.rows.assign(problem_->rows() + cuts_.size(), basis_status::basic);
         solver_.set_basis(fresh);
     }
-    /// A lower bound that is valid whatever the status of the last solve.
+    /// A lower bound that is valid for any status of the last solve.
     [[nodiscard]] double bound() const { return solver_.dual_bound(); }
     [[nodiscard]] std::span<const double> point() const { return solver_.primal(); }
 
@@ -143,8 +143,8 @@ public:
     }
 
 private:
-    /// Extra memory during a factorization, as a multiple of the factors' memory: growing lists, and those of the
-    /// matrix that is left to eliminate (measured).
+    /// Extra memory during a factorization, as a multiple of the factors' memory (measured). Lists grow, and the rest
+    /// of the matrix has lists of its own.
     static constexpr double room_per_factors = 1.6;
 
     [[nodiscard]] std::size_t room_for(std::size_t working) const {

@@ -42,7 +42,7 @@ struct tree_worker_parameters {
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// Most nodes in succession at which the user's cuts aren't requested, after there were none.
+    /// Most nodes in succession at which the user's cuts aren't requested, after a request gave none.
     std::size_t longest_pause = 31;
 };
 
@@ -330,11 +330,14 @@ private:
         return false;
     }
 
-    /// Handles an integral point of the relaxation. It is a solution, unless rounding it breaks a row. In that case,
-    /// branches on the integer that is farthest from its rounded value.
+    /// Handles an integral point of the relaxation, which is a solution unless rounding it breaks a row. The node is
+    /// closed if the relaxation's bound, but for rounding, says that nothing better is left. In other cases, branches
+    /// on the integer that is farthest from its rounded value.
     void settle(node& n, std::vector<node>& open) {
         const auto farthest = farthest_from_integral();
-        if (offer_rounded()) return;
+        const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
+        static_cast<void>(offer_rounded());
+        if (std::isfinite(bound) && bound + context_->objective_slack(bound) > results_.cutoff) return;
         if (!farthest) return branch_without_point(n, open);
         n.start.reset();
         split(n, *farthest, open);

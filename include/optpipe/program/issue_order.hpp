@@ -1,0 +1,42 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/program/ir.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace optpipe {
+
+/// One task of a rank, for a loop that runs without the library's executors.
+struct issued_task {
+    task_label what{};
+    lane_kind lane = lane_kind::compute;
+    /// Positions in the list of the tasks that must have ended before this one starts. All are on other lanes, and
+    /// earlier in the list.
+    std::vector<std::size_t> after{};
+    friend bool operator==(const issued_task&, const issued_task&) = default;
+};
+
+/// The tasks of a program, in the order in which one thread may issue all of them: computations, transfers, both ends
+/// of messages, reductions and updates. They need no clock. Each lane (a stream, or a thread) runs its tasks one after
+/// another in this order, beside the other lanes, and starts a task once all of its `after` have ended. A transfer thus
+/// has its start conditions in `after`, and must have ended before the tasks that list it. These are all waits: for
+/// inputs, and for memory that must be freed first. A loop that makes and frees tensors as the plan counts them
+/// (io/README.md, rules 8 and 9) stays within the plan's peak whatever the timing.
+///
+/// Contract: every exchange is one message, as with `message_lanes::separate`.
+[[nodiscard]] inline std::vector<issued_task> issue_order(const rank_program& p) {
+    std::vector<std::size_t> recorded_by(p.markers);
+    std::vector<issued_task> tasks;
+    for (const auto& i : p.instructions) {
+        OPTPIPE_EXPECT(i.parts <= 1, "issue_order: lower with message_lanes::separate");
+        if (i.records != no_marker) recorded_by[i.records.position()] = tasks.size();
+        auto& task = tasks.emplace_back(issued_task{label_of(p, i), p.lanes[i.lane], {}});
+        for (std::size_t w = 0; w < i.waits; ++w)
+            task.after.push_back(recorded_by[p.waits[i.first_wait + w].position()]);
+    }
+    return tasks;
+}
+
+} // namespace optpipe

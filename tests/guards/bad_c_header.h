@@ -1,0 +1,3 @@
+#include <string>
+
+bool optpipe_plan(const std::string& problem);
