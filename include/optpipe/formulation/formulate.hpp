@@ -9,6 +9,7 @@
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/result.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/require_plain.hpp"
 
 #include <memory>
 #include <vector>
@@ -122,6 +123,7 @@ OPTPIPE_INLINE bool is_certainly_too_large(const operation_table& t, const optio
 } // namespace detail
 
 OPTPIPE_INLINE outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o) {
+    require_plain(p, "a model is made");
     auto table = std::make_shared<const operation_table>(p);
     if (!has_form(*table, o.overtaking)) {
         refusal unknown;

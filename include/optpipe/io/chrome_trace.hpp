@@ -172,10 +172,11 @@ private:
     }
 
     void flows_of(stage s, microbatch m) {
-        if (!p_->is_last(s) && p_->rank_of(s) != p_->rank_of(s.next())) {
-            flow("forward", find(forward(s, m)), find(forward(s.next(), m)));
-            flow("gradient", gradient(s.next(), m), gradient(s, m));
-        }
+        p_->graph.for_each_edge_out_of(s, [&](const edge& e) {
+            if (p_->rank_of(s) == p_->rank_of(e.to)) return;
+            flow("forward", find(forward(s, m)), find(forward(e.to, m)));
+            flow("gradient", gradient(e.to, m), gradient(s, m));
+        });
         flow("offload", find(forward(s, m)), find(offload_of(s, m)));
         flow("offload", find(offload_of(s, m)), find(reload_of(s, m)));
         flow("offload", find(reload_of(s, m)), gradient(s, m));

@@ -3,6 +3,7 @@
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/schedule/time/report.hpp"
 
 #include <optional>
@@ -240,6 +241,7 @@ microbatch. Under an open rank: device memory with its limit, then host memory.<
 
 OPTPIPE_INLINE std::string schedule_to_html(const problem& p, const schedule_report& report,
                                             const html_options& options) {
+    require_plain(p, "a page is made");
     const auto title = xml_escaped(p.name.empty() ? "schedule" : p.name);
     auto body = std::string{detail::html_body};
     constexpr std::string_view heading = "<h1 id=\"title\">";

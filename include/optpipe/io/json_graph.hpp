@@ -39,8 +39,8 @@ inline std::optional<edge> read_edge(const fields& at, std::size_t stages, viola
     const double held = at.number_if_any("held").value_or(0.0);
     if (!from || !to) return std::nullopt;
     if (*from < *to) return edge{*from, *to, size, memory_size{held}};
-    found.add(at.place("to"), "is " + std::to_string(to->value()) + ", must be after from, " +
-                                  std::to_string(from->value()));
+    found.add(at.place("to"),
+              "is " + std::to_string(to->value()) + ", must be after from, " + std::to_string(from->value()));
     return std::nullopt;
 }
 
@@ -114,8 +114,8 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
         return given;
     }
     if (value->size() != stages) {
-        found.add(at.place(name), "has " + std::to_string(value->size()) + " entries, there are " +
-                                      std::to_string(stages) + " stages");
+        found.add(at.place(name),
+                  "has " + std::to_string(value->size()) + " entries, there are " + std::to_string(stages) + " stages");
         return otherwise;
     }
     for (std::size_t s = 0; s < stages; ++s)
@@ -180,8 +180,7 @@ inline void read_microbatches(const json& list, problem& p, violation_list& foun
             return;
         }
         const fields at{list[m], place + ".", found};
-        at.refuse_unknown(
-            {"forward", "backward_input", "backward_weight", "memory", "message", "scale", "sequence"});
+        at.refuse_unknown({"forward", "backward_input", "backward_weight", "memory", "message", "scale", "sequence"});
         all.push_back(read_factors_of(at, stages, found));
         differ = differ || all.back().differ;
     }

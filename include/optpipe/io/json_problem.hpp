@@ -114,9 +114,9 @@ inline storage_list<false> read_storage(const fields& at, const stage_costs& cos
 inline stage_costs read_costs(const fields& at, violation_list& found) {
     stage_costs c;
     if (at.find("backward"))
-        c.gradients = at.choice<gradient_kind, 3>("backward", {{{"full", gradient_kind::full},
-                                                             {"input", gradient_kind::input},
-                                                             {"none", gradient_kind::none}}});
+        c.gradients = at.choice<gradient_kind, 3>(
+            "backward",
+            {{{"full", gradient_kind::full}, {"input", gradient_kind::input}, {"none", gradient_kind::none}}});
     const bool is_full = c.gradients == gradient_kind::full;
     const bool has_input = c.gradients != gradient_kind::none;
     c.forward = duration{at.number("forward", 1.0)};

@@ -3,6 +3,7 @@
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <cstddef>
@@ -296,6 +297,9 @@ OPTPIPE_INLINE outcome<megatron_settings> to_megatron(const problem& p, const sc
                    "Megatron: layers must be given for each stage");
     OPTPIPE_EXPECT(options.prediction_layers.empty() || options.prediction_layers.size() == options.layers.size(),
                    "Megatron: layers of multi-token prediction must be given for each stage, beside the others");
+    if (!is_plain(p))
+        return refusal{refusal_reason::does_not_apply,
+                       decltype(refusal::sentence){"settings of Megatron are written", only_for_plain}};
     if (!is_loop_placed(p.graph))
         return refusal{refusal_reason::does_not_apply,
                        "Megatron has stage s on rank s mod R, as many on each rank; this placement is another"};

@@ -4,6 +4,7 @@
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/io/pytorch_actions.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <cstddef>
@@ -253,6 +254,7 @@ private:
 
 OPTPIPE_INLINE outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                     const pytorch_options& options) {
+    if (!is_plain(p)) return does_not_apply(bounded_text<200>{"files of PyTorch are written", only_for_plain});
     if (const auto lacking = detail::pytorch_lacks(p, s, options)) return *lacking;
     const auto plain = detail::without_storage(p);
     const auto timed = simulate(plain, detail::compute_order(s));

@@ -104,9 +104,9 @@ inline std::string json_costs(const std::string& first, const stage_costs& c, co
            field("weight_stash", json_number(c.weight_stash.value())) +
            (c.gradients == gradient_kind::full ? "" : field("backward", json_quoted(spelling(c.gradients)))) +
            (c.kv > memory_size{} ? field("kv", json_number(c.kv.value())) : "") +
-           (c.gradients == gradient_kind::none ? ""
+           (c.gradients == gradient_kind::none  ? ""
             : is_described_by_costs(c, options) ? json_transfer(options.back().transfer)
-                                              : field("storage", json_storage(options))) +
+                                                : field("storage", json_storage(options))) +
            " }";
 }
 
@@ -308,7 +308,7 @@ inline std::string json_operations(const problem& p, const schedule& s) {
 } // namespace detail
 
 OPTPIPE_INLINE std::string problem_to_json(const problem& p) {
-    const auto* format = !is_plain(p)                 ? "optpipe.problem/3"
+    const auto* format = !is_plain(p)               ? "optpipe.problem/3"
                          : is_described_by_costs(p) ? "optpipe.problem/1"
                                                     : "optpipe.problem/2";
     return detail::json_pipeline(p, format, {{"stages", detail::json_stages(p)}});

@@ -26,7 +26,8 @@ struct edge {
     friend constexpr bool operator==(const edge&, const edge&) = default;
 };
 
-template <class E> concept has_edge_visits = requires(const E& e, stage s, std::size_t stages, void (*visit)(const edge&)) {
+template <class E>
+concept has_edge_visits = requires(const E& e, stage s, std::size_t stages, void (*visit)(const edge&)) {
     e.for_each_into(s, stages, visit);
     e.for_each_out_of(s, stages, visit);
 };
@@ -87,9 +88,7 @@ public:
     any(std::size_t stages, std::vector<edge> given) : is_chain_{false}, into_{std::move(given)}, out_of_{into_} {
         for (const edge& each : into_)
             OPTPIPE_EXPECT(each.from < each.to && each.to.position() < stages, "edges: an edge goes back, or too far");
-        const auto by_end = [](const edge& a, const edge& b) {
-            return a.to != b.to ? a.to < b.to : a.from < b.from;
-        };
+        const auto by_end = [](const edge& a, const edge& b) { return a.to != b.to ? a.to < b.to : a.from < b.from; };
         const auto by_begin = [](const edge& a, const edge& b) {
             return a.from != b.from ? a.from < b.from : a.to < b.to;
         };

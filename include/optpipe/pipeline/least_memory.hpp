@@ -174,8 +174,9 @@ template <pipeline_graph Graph>
     return detail::storage_choices<Graph>{p, r, most_states}.result();
 }
 
-/// A lower bound on the device memory of rank `r` for any graph and microbatches: that of one stage at work, and of what
-/// the stages before it on the same rank must then leave there. Without slices, edges that hold memory, and groups.
+/// A lower bound on the device memory of rank `r` for any graph and microbatches: that of one stage at work, and of
+/// what the stages before it on the same rank must then leave there. Without slices, edges that hold memory, and
+/// groups.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_memory_of_any(const basic_problem<Graph>& p, rank r) {
     const auto stages = p.graph.stages();

@@ -49,8 +49,8 @@ template <pipeline_graph Graph>
         if (p.split_backward) after = p.costs[s].backward_weight;
         p.graph.for_each_edge_into(s, [&](const edge& e) {
             if (p.carries_gradients(e))
-                after = std::max(after, e.size * p.hop(e.to, e.from) + p.gradient_time(e.from) +
-                                            paths.after_gradient[e.from]);
+                after = std::max(after,
+                                 e.size * p.hop(e.to, e.from) + p.gradient_time(e.from) + paths.after_gradient[e.from]);
         });
     }
     return paths;

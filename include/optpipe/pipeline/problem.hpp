@@ -298,8 +298,8 @@ template <pipeline_graph Graph> struct basic_problem {
             const auto& f = microbatches.factors(s, m);
             total += cost(s, m).work();
             total += std::max(f.forward, f.memory) * longest_storage(s);
-            graph.for_each_edge_out_of(s,
-                                       [&](const edge& e) { total += message_time(e, m) + gradient_message_time(e, m); });
+            graph.for_each_edge_out_of(
+                s, [&](const edge& e) { total += message_time(e, m) + gradient_message_time(e, m); });
             groups.for_each_member(s, [&](stage member, duration delay) {
                 if (member == s) total += delay;
             });
@@ -440,7 +440,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool recomputes_anything
 /// edges, groups, frozen stages and lists of microbatches are.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain(const basic_problem<Graph>& p) {
     return p.is_simple() && std::all_of(p.costs.begin(), p.costs.end(),
-                       [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
+                                        [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
 }
 
 } // namespace optpipe

@@ -116,7 +116,8 @@ template <pipeline_graph Graph> void validate_costs(const basic_problem<Graph>& 
         const auto zero_unless = [&](bool has, const char* field, double value) {
             if (has) return numbers.positive(place("stages", at, field), value);
             if (value != 0.0)
-                found.push_back({place("stages", at, field), "must be 0 with this backward, is " + format_number(value)});
+                found.push_back(
+                    {place("stages", at, field), "must be 0 with this backward, is " + format_number(value)});
         };
         numbers.positive(place("stages", at, "forward"), c.forward.value());
         zero_unless(c.gradients != gradient_kind::none, "backward_input", c.backward_input.value());
@@ -143,7 +144,8 @@ template <pipeline_graph Graph> void validate_edges(const basic_problem<Graph>& 
     number_checks numbers{found};
     for (const stage s : p.graph.all_stages())
         p.graph.for_each_edge_out_of(s, [&](const edge& e) {
-            const auto name = "edge from stage " + std::to_string(e.from.value()) + " to " + std::to_string(e.to.value());
+            const auto name =
+                "edge from stage " + std::to_string(e.from.value()) + " to " + std::to_string(e.to.value());
             numbers.not_negative(name + ".size", e.size);
             numbers.not_negative(name + ".held", e.held.value());
             if (p.costs[e.from].gradients != gradient_kind::none && p.costs[e.to].gradients == gradient_kind::none)

@@ -29,7 +29,8 @@ struct order_search_parameters {
     /// Temperature at the beginning and at the end, as shares of the objective.
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
-    /// Moves until the temperature has fallen to the last one, if `moves` isn't less; then it starts anew from the best.
+    /// Moves until the temperature has fallen to the last one, if `moves` isn't less; then it starts anew from the
+    /// best.
     std::size_t moves_of_round = 30'000;
     /// The largest number of places by which an operation moves on its lane.
     std::size_t farthest = 6;
@@ -159,8 +160,8 @@ private:
     /// Moves an operation some places forward or back on its lane, if its inputs and consumers allow that.
     std::optional<order> move_on_lane() {
         const bool is_critical = random_.chance(75);
-        const index at = is_critical ? critical_[random_.below(critical_.size())]
-                                     : random_.below(now_.operations.size());
+        const index at =
+            is_critical ? critical_[random_.below(critical_.size())] : random_.below(now_.operations.size());
         const auto& op = now_.operations[at].op;
         if (is_transfer(op.kind)) return move_transfer(at);
         const auto& lane = lanes_[p_->rank_of(op.stage).position()];
@@ -231,7 +232,9 @@ private:
         if (a == b || a.size() != b.size()) return std::nullopt;
         auto all = order_now();
         for (auto& op : all.operations) {
-            const auto in = [&](const auto& slices) { return op.microbatch >= slices[0] && op.microbatch <= slices.back(); };
+            const auto in = [&](const auto& slices) {
+                return op.microbatch >= slices[0] && op.microbatch <= slices.back();
+            };
             if (in(a))
                 op.microbatch = microbatch{op.microbatch.value() - a[0].value() + b[0].value()};
             else if (in(b))
@@ -313,8 +316,8 @@ private:
 } // namespace detail
 
 /// Local search over the orders of any problem, from the incumbent on: moves of operations on their lanes, of whole
-/// sequences, between B and I with W, and between storage options. Each order is timed anew, so a move takes O(number of
-/// operations). Plain problems have `local_search`, whose moves cost far less.
+/// sequences, between B and I with W, and between storage options. Each order is timed anew, so a move takes O(number
+/// of operations). Plain problems have `local_search`, whose moves cost far less.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

@@ -8,6 +8,7 @@
 #include "optpipe/parallel/arena.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner/bounds/storage_mix.hpp"
 #include "optpipe/planner/cache/adapt.hpp"
@@ -155,8 +156,9 @@ private:
 class plan_search {
 public:
     plan_search(const problem& p, const plan_options& options, std::vector<any_search_strategy> strategies)
-        : options_{options}, end_{end_of(options)}, start_{start_of(p, options)}, threads_{thread_count(options)},
-          state_{p, limits_of(p, options, end_), options.progress, failures_of(options)} {
+        : options_{options}, is_plain_{optpipe::is_plain(p)}, end_{end_of(options)}, start_{start_of(p, options)},
+          threads_{thread_count(options)}, state_{p, limits_of(p, options, end_), options.progress,
+                                                  failures_of(options)} {
         for (auto& strategy : strategies)
             if (!is_left_out(options.without, strategy.name())) strategies_.push_back(std::move(strategy));
     }
@@ -187,7 +189,7 @@ private:
         add_uniform_storage();
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
-        if (!is_described_by_costs(state_.problem()))
+        if (is_plain_ && !is_described_by_costs(state_.problem()))
             state_.try_strategy(structure, [&] {
                 state_.raise_bound(storage_mix_bound(state_.problem(), state_.bound(), late), storage_mix);
             });
@@ -205,12 +207,14 @@ private:
         const auto find_any = [&] {
             if (!is_left_out(options_.without, adaptive.name)) find_any_schedule();
         };
-        auto built =
-            run_published_builders(state_, options_.without, threads_, log_, {find_any, [&] { run_adaptive_once(); }});
+        built_schedules built;
+        if (is_plain_) // published builders make no others
+            built = run_published_builders(state_, options_.without, threads_, log_,
+                                           {find_any, [&] { run_adaptive_once(); }});
         builders_ = std::move(built.results);
         find_any();
         run_adaptive_once();
-        if (is_first) search_from(std::move(built.best));
+        if (is_first && is_plain_) search_from(std::move(built.best));
         if (state_.done()) return;
         const auto left = strategies_left();
         if (!options_.time_limit)
@@ -261,11 +265,12 @@ private:
     /// find them, so a deterministic search leaves them out.
     void add_uniform_storage() {
         const auto& p = state_.problem();
-        if (is_described_by_costs(p) || options_.deterministic || !options_.time_limit) return;
+        if (!is_plain_ || is_described_by_costs(p) || options_.deterministic || !options_.time_limit) return;
         for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
             strategies_.push_back(std::move(strategy));
     }
-    [[nodiscard]] bool uses_cache() const { return !options_.cache.empty(); }
+    /// The cache knows plain problems only.
+    [[nodiscard]] bool uses_cache() const { return is_plain_ && !options_.cache.empty(); }
     void start_from_cache() {
         const stopwatch watch;
         const auto& p = state_.problem();
@@ -332,7 +337,8 @@ private:
         const auto& p = state_.problem();
         outcome<order> built;
         state_.try_strategy(adaptive.name, [&] {
-            if (fits_one_at_a_time(p)) state_.offer(order_within_memory(p, least_memory(p)), adaptive.name);
+            if (is_plain_ && fits_one_at_a_time(p))
+                state_.offer(order_within_memory(p, least_memory(p)), adaptive.name);
             if (state_.incumbent() || state_.abandoned()) return;
             const stop_when at_once{[] { return true; }};
             built = adaptive(p, at_once);
@@ -346,7 +352,8 @@ private:
     /// even if the search ended late, but none after a stop request.
     void reduce_storage() {
         const auto best = state_.incumbent();
-        if (options_.stop.stop_requested() || storage_time_of(state_.problem(), *best) <= duration{}) return;
+        if (!is_plain_ || options_.stop.stop_requested() || storage_time_of(state_.problem(), *best) <= duration{})
+            return;
         const stopwatch watch;
         const auto until = std::max(end_, deadline_after(std::chrono::steady_clock::now(), moment_for_storage()));
         state_.try_strategy(cheaper_storage, [&] {
@@ -398,6 +405,8 @@ private:
     static constexpr std::string_view cheaper_storage = "cheaper-storage";
 
     const plan_options& options_;
+    /// Whether all searches apply (`is_plain`).
+    bool is_plain_;
     /// End of the whole time limit; the search ends earlier, to leave time for cheaper storage options.
     std::chrono::steady_clock::time_point end_;
     std::optional<schedule> start_;
@@ -421,8 +430,9 @@ private:
 // and all others see only the declarations in plan.hpp.
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
-    return {propagation_strategy{}, cp_strategy{},          local_search_strategy{}, rescheduling_strategy{},
-            modulo_strategy{},      over_memory_strategy{}, timed_milp_strategy{},   adaptive_strategy{}};
+    return {propagation_strategy{},  cp_strategy{},       local_search_strategy{},
+            rescheduling_strategy{}, modulo_strategy{},   over_memory_strategy{},
+            timed_milp_strategy{},   adaptive_strategy{}, order_strategy{}};
 }
 
 OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& options,
@@ -431,6 +441,7 @@ OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& o
         throw input_error{p.name.empty() ? "problem" : p.name, std::move(violations)};
     detail::check_options(options, strategies);
     if (options.robust) {
+        require_plain(p, "plans for a percentile under noise are made");
         const auto end = detail::end_of(options);
         const auto plan_nominally = [&](const problem& q, const plan_options& how) {
             return detail::plan_search{q, how, strategies}.run();

@@ -4,6 +4,7 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower/options.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -63,6 +64,7 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     const auto refuse = [](std::string_view sentence) { return detail::not_executable(sentence, 0); };
     OPTPIPE_EXPECT(!(options.forward_only && options.update), "lower: forwards alone leave nothing to update by");
     OPTPIPE_EXPECT(!(options.forward_only && options.reduce), "lower: forwards alone leave nothing to reduce");
+    if (!is_plain(p)) return refuse(std::string{"programs are made"}.append(only_for_plain));
     if (options.forward_only) {
         if (!validate_forward_only(p, s).empty())
             return refuse("the schedule isn't one of forwards alone; validate_forward_only says why");

@@ -296,9 +296,9 @@ constexpr void for_each_release_of_others(const basic_problem<Graph>& p, const o
         p.graph.for_each_edge_out_of(op.stage, [&](const edge& e) {
             if (p.carries_gradients(e)) free_edge(e, e.to);
         });
-    const bool is_end_of_sequence = op.kind == operation_kind::forward &&
-                                    p.costs[op.stage].gradients == gradient_kind::none &&
-                                    p.microbatches.is_slice(op.microbatch) && !p.microbatches.slice_after(op.microbatch);
+    const bool is_end_of_sequence =
+        op.kind == operation_kind::forward && p.costs[op.stage].gradients == gradient_kind::none &&
+        p.microbatches.is_slice(op.microbatch) && !p.microbatches.slice_after(op.microbatch);
     if (!is_end_of_sequence) return;
     memory_size kv{};
     for (auto m = std::optional{op.microbatch}; m; m = p.microbatches.slice_before(*m))

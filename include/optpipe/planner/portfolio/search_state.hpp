@@ -290,7 +290,8 @@ OPTPIPE_INLINE std::vector<search_step> search_state::history() const {
 }
 
 OPTPIPE_INLINE schedule search_state::reduced(schedule timed) const {
-    if (!is_plain(problem()) || storage_time_of(problem(), timed) <= duration{} || !has_time_for(passes_to_reduce)) return timed;
+    if (!is_plain(problem()) || storage_time_of(problem(), timed) <= duration{} || !has_time_for(passes_to_reduce))
+        return timed;
     auto cheaper = with_cheaper_storage_in_place(problem(), timed, stop_check{limits_.stop, limits_.deadline});
     const bool is_sound = cheaper.operations != timed.operations && is_valid(problem(), cheaper);
     return is_sound ? std::move(cheaper) : std::move(timed);

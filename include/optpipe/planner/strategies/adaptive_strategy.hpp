@@ -27,8 +27,12 @@ struct adaptive_strategy {
     /// Includes a single run of the dispatcher; measured for 256 ranks and 4096 microbatches.
     static constexpr double least_passes = 5.0;
 
-    [[nodiscard]] static strategy_traits traits(const problem&) {
-        return {.first_effort = first_effort, .share = share, .least_passes = least_passes};
+    [[nodiscard]] static strategy_traits traits(const problem& p) {
+        return {.knows_graphs = true,
+                .knows_storage_options = !is_plain(p), // of plain ones it searches those with uniform storage
+                .first_effort = first_effort,
+                .share = share,
+                .least_passes = least_passes};
     }
 
     void operator()(search_state& state, const strategy_options& options) const {

@@ -38,7 +38,8 @@ public:
         if (op.kind == operation_kind::forward)
             graph_->for_each_edge_into(op.stage, [&](const edge& e) { look_at(forward(e.from, op.microbatch)); });
         if (is_gradient(op.kind))
-            graph_->for_each_edge_out_of(op.stage, [&](const edge& e) { look_at(backward_input(e.to, op.microbatch)); });
+            graph_->for_each_edge_out_of(op.stage,
+                                         [&](const edge& e) { look_at(backward_input(e.to, op.microbatch)); });
         return missing;
     }
     constexpr void finish(const operation& op) { done_[number_(op)] = 1; }

@@ -24,9 +24,8 @@ namespace optpipe {
 struct graph_dispatch_search_parameters {
     std::array<double, 7> depths{1.0, 2.0, 0.7, 1.4, 3.0, 0.5, 1e9};
     std::array<int, 3> further{0, 1, -1};
-    std::array<forward_preference, 3> preferences{forward_preference::deepest_stage,
-                                                  forward_preference::oldest_microbatch,
-                                                  forward_preference::shallowest_stage};
+    std::array<forward_preference, 3> preferences{
+        forward_preference::deepest_stage, forward_preference::oldest_microbatch, forward_preference::shallowest_stage};
     /// The largest number of W that wait on a rank; 0: each W comes right after its I.
     std::array<std::size_t, 4> most_weights{std::numeric_limits<std::size_t>::max(), 3, 1, 0};
 };

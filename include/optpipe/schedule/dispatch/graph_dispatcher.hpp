@@ -40,11 +40,11 @@ struct graph_dispatch_options {
 };
 
 /// Simulates a step of any graph, with any microbatches, and lets every rank start the best operation that is ready:
-/// gradients, then forwards that the memory and the number of microbatches in flight allow, then weight gradients. Every
-/// stage runs the microbatches in one order, and gradients of a sequence's slices in reverse.
+/// gradients, then forwards that the memory and the number of microbatches in flight allow, then weight gradients.
+/// Every stage runs the microbatches in one order, and gradients of a sequence's slices in reverse.
 ///
-/// Ranks may wait for each other's memory; the result then lacks operations. A careful dispatcher checks before it takes
-/// memory, in the order of sequences, that each one in flight can still be finished with the memory that its
+/// Ranks may wait for each other's memory; the result then lacks operations. A careful dispatcher checks before it
+/// takes memory, in the order of sequences, that each one in flight can still be finished with the memory that its
 /// predecessors release (the banker's algorithm); each needs what it needs alone, with full backwards. It hardly ever
 /// gets stuck, and often has fewer microbatches in flight. Contract: no storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {

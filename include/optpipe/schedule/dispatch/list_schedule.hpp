@@ -136,9 +136,8 @@ private:
         if (!e.is_end) return;
         occupy(e.op.kind, e.where, 0);
         policy.end(e.op, e.where);
-        for_each_consumer(*p_, e.op, [&](const operation& after, duration delay) {
-            wake(p_->rank_of(after.stage), now_ + delay);
-        });
+        for_each_consumer(
+            *p_, e.op, [&](const operation& after, duration delay) { wake(p_->rank_of(after.stage), now_ + delay); });
     }
 
     static constexpr double time_share = 1e-9;

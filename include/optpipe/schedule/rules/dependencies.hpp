@@ -34,8 +34,8 @@ template <pipeline_graph Graph>
 
 /// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, in addition to the order of its
 /// lane. These are one operation of its own stage and microbatch at most, and operations of other stages, of its group,
-/// and of other slices of its sequence. Only this file states these rules, except for `validate`, which is independent (tests compare the two), and the JavaScript of
-/// `html_timeline.hpp`.
+/// and of other slices of its sequence. Only this file states these rules, except for `validate`, which is independent
+/// (tests compare the two), and the JavaScript of `html_timeline.hpp`.
 ///
 /// The input of the same stage and microbatch. A gradient waits for the last operation that brings the stash back: its
 /// recomputation, its reload, or else its forward.
@@ -122,8 +122,8 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     return std::nullopt;
 }
 /// The operation of another stage that waits for the output of an operation in a chain, if there is one: the
-/// reverse of `input_from_other_stage`. If it is a backward_input, a full backward of the same stage and microbatch may take its
-/// place.
+/// reverse of `input_from_other_stage`. If it is a backward_input, a full backward of the same stage and microbatch may
+/// take its place.
 [[nodiscard]] constexpr std::optional<operation> consumer_of(std::size_t stages, const operation& op) {
     if (op.kind == operation_kind::forward && op.stage.position() + 1 < stages)
         return forward(op.stage.next(), op.microbatch);

@@ -48,8 +48,9 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     if (acquires || acquired != memory_size{}) visit(r, memory_change{timed.start, acquired});
     if (releases || released != memory_size{}) visit(r, memory_change{timed.end, -released});
     if (!device || p.is_simple()) return;
-    for_each_release_of_others(p, timed.op,
-                               [&](rank of, memory_size amount) { visit(of, memory_change{timed.end, -amount}); });
+    for_each_release_of_others(p, timed.op, [&](rank of, memory_size amount) {
+        visit(of, memory_change{timed.end, -amount});
+    });
 }
 
 /// The curve that follows from all changes of a rank.
@@ -77,8 +78,7 @@ constexpr per_rank<std::vector<memory_point>> curves_of(const basic_problem<Grap
                                                         memory_kind which, duration slack) {
     per_rank<std::vector<memory_change>> changes(p.graph.ranks());
     for (const auto& timed : s.operations)
-        for_each_memory_change(p, timed, which,
-                               [&](rank r, const memory_change& each) { changes[r].push_back(each); });
+        for_each_memory_change(p, timed, which, [&](rank r, const memory_change& each) { changes[r].push_back(each); });
     per_rank<std::vector<memory_point>> curves(p.graph.ranks());
     for (const rank r : p.graph.all_ranks())
         curves[r] = curve_of(std::move(changes[r]), slack);

@@ -145,8 +145,7 @@ OPTPIPE_INLINE duration step_noise::operator()(const problem& p, const operation
                    factor(r, sibling(op, operation_kind::backward_weight)) * weight);
 }
 
-OPTPIPE_INLINE duration step_noise::message(const problem& p, const operation& from, stage to,
-                                            duration planned) const {
+OPTPIPE_INLINE duration step_noise::message(const problem& p, const operation& from, stage to, duration planned) const {
     if (planned == duration{}) return planned;
     const auto pair = (std::uint64_t{p.rank_of(from.stage).value()} << 32U) | p.rank_of(to).value();
     const double slow = chance(message_link, pair, model_->slow_link_chance) ? model_->slow_link_factor : 1.0;

@@ -25,7 +25,8 @@ namespace optpipe {
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
-        : problem_{&p}, is_simple_{p.is_simple()}, number_{p.graph}, ends_(number_.size(), duration::unlimited()), cell_{p.graph},
+        : problem_{&p}, is_simple_{p.is_simple()}, number_{p.graph},
+          ends_(number_.size(), duration::unlimited()), cell_{p.graph},
           storage_(cell_.size(), storage_index{}), resources_{p, t} {
         result_.graph = p.graph;
         result_.operations.reserve(most_operations_per_cell * p.graph.cells());
@@ -50,8 +51,8 @@ public:
         if (ready.is_unlimited()) return obstacle::input_missing;
 
         const rank r = p.rank_of(op.stage);
-        const auto effect = is_simple_ ? memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind)
-                                       : memory_effect_of(p, op);
+        const auto effect =
+            is_simple_ ? memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind) : memory_effect_of(p, op);
         const auto lanes = resources_.lanes_of(op.kind, r);
         const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, ready);
         if (lacks) return *lacks == memory_kind::host ? obstacle::host_memory : obstacle::memory;

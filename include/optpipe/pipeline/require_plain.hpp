@@ -1,0 +1,20 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace optpipe {
+
+/// What is said of something that is only there for plain problems (`is_plain`).
+inline constexpr std::string_view only_for_plain =
+    " only for a chain of stages with gradients of weights and equal microbatches, without groups";
+
+/// Throws `optpipe::error` unless the problem is plain: `what`, such as "a page is", isn't there for other problems yet.
+inline void require_plain(const problem& p, std::string_view what) {
+    if (!is_plain(p)) throw error{std::string{what}.append(only_for_plain)};
+}
+
+} // namespace optpipe
