@@ -87,8 +87,8 @@ std::optional<per_rank<memory_use>> run_synchronously(const problem& p, const sc
             for (; next[r] < lists[r].size(); ++next[r], --left, goes_on = true) {
                 const auto& op = lists[r][next[r]].op;
                 bool ready = true;
-                for_each_input(p.graph.stages(), op, stash_way_of(p, op),
-                               [&](const operation& before) { ready = ready && has_ended(before); });
+                for_each_dependency(p, op, stash_way_of(p, op),
+                                    [&](const operation& before, duration) { ready = ready && has_ended(before); });
                 if (!ready) break;
                 const auto effect = memory_effect_of(p, op);
                 used[r].add(effect.acquired_at_start);

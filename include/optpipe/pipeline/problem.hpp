@@ -209,18 +209,6 @@ template <pipeline_graph Graph> struct basic_problem {
         c.kv = f.memory * c.kv;
         return c;
     }
-    /// One of the stage's storage options for one microbatch, with its factors.
-    [[nodiscard]] constexpr storage_option storage_of(stage s, std::size_t option, microbatch m) const {
-        auto o = storage_of(s, option);
-        if (!microbatches.has_factors()) return o;
-        const auto& f = microbatches.factors(s, m);
-        o.held = f.memory * o.held;
-        o.transfer_size = f.memory * o.transfer_size;
-        o.recompute = f.forward * o.recompute;
-        o.backward_extra = f.forward * o.backward_extra;
-        if (o.transfer) o.transfer = transfer_times{f.memory * o.transfer->offload, f.memory * o.transfer->reload};
-        return o;
-    }
     [[nodiscard]] constexpr bool is_first(stage s) const { return s.value() == 0; }
     [[nodiscard]] constexpr bool is_last(stage s) const { return s.position() + 1 == graph.stages(); }
     [[nodiscard]] constexpr std::size_t storage_options(stage s) const { return storage[s].size(); }
@@ -260,7 +248,7 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// Work of the busiest rank on a microbatch, in the mean: the least time between two equal microbatches.
+    /// Work of the busiest rank on a microbatch, in the mean: the least time between two microbatches that are equal.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
@@ -291,6 +279,25 @@ template <pipeline_graph Graph> struct basic_problem {
             longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
+    /// The largest stash or limit of device memory; comparisons of memory are relative to this amount. A limit counts
+    /// for no more than all stashes of its rank together, so that a huge number meant as "no limit" doesn't blur the
+    /// comparisons on other ranks.
+    [[nodiscard]] constexpr memory_size memory_scale() const {
+        memory_size largest{};
+        per_rank<memory_size, Graph::rank_extent> all(graph.ranks());
+        for (const stage s : graph.all_stages()) {
+            const auto stash = std::max(costs[s].activation, costs[s].weight_stash);
+            auto one = microbatches.has_slices() ? std::max(stash, costs[s].kv) : stash;
+            graph.for_each_edge_out_of(s, [&](const edge& e) { one = std::max(one, e.held); });
+            largest = std::max(largest, largest_memory_factor(s) * one);
+            all[rank_of(s)] += memory_factor_sum(s) * stash;
+        }
+        for (const rank r : graph.all_ranks())
+            if (!memory_limit[r].is_unlimited()) largest = std::max(largest, std::min(memory_limit[r], all[r]));
+        return largest;
+    }
+
+private:
     /// Duration of all operations, transfers and messages of one microbatch, none of which overlap.
     [[nodiscard]] constexpr duration serial_time_of(microbatch m) const {
         duration total{};
@@ -314,25 +321,7 @@ template <pipeline_graph Graph> struct basic_problem {
                 largest = std::max(largest, microbatches.factors(s, m).memory);
         return largest;
     }
-    /// The largest stash or limit of device memory; comparisons of memory are relative to this amount. A limit counts
-    /// for no more than all stashes of its rank together, so that a huge number meant as "no limit" doesn't blur the
-    /// comparisons on other ranks.
-    [[nodiscard]] constexpr memory_size memory_scale() const {
-        memory_size largest{};
-        per_rank<memory_size, Graph::rank_extent> all(graph.ranks());
-        for (const stage s : graph.all_stages()) {
-            const auto stash = std::max(costs[s].activation, costs[s].weight_stash);
-            auto one = microbatches.has_slices() ? std::max(stash, costs[s].kv) : stash;
-            graph.for_each_edge_out_of(s, [&](const edge& e) { one = std::max(one, e.held); });
-            largest = std::max(largest, largest_memory_factor(s) * one);
-            all[rank_of(s)] += memory_factor_sum(s) * stash;
-        }
-        for (const rank r : graph.all_ranks())
-            if (!memory_limit[r].is_unlimited()) largest = std::max(largest, std::min(memory_limit[r], all[r]));
-        return largest;
-    }
-
-private:
+    /// The sum of these factors over all microbatches.
     [[nodiscard]] constexpr double memory_factor_sum(stage s) const {
         if (!microbatches.has_factors()) return static_cast<double>(graph.microbatches());
         double sum = 0.0;
