@@ -109,12 +109,12 @@ public:
         for (auto at = first_of(out_of_, s, &edge::from); at != out_of_.end() && at->from == s; ++at)
             visit(*at);
     }
-    [[nodiscard]] constexpr bool is_chain() const { return is_chain_; }
+    [[nodiscard]] OPTPIPE_CONSTEXPR bool is_chain() const { return is_chain_; }
     friend bool operator==(const any&, const any&) = default;
 
 private:
     using list = std::vector<edge>;
-    static constexpr list::const_iterator first_of(const list& sorted, stage s, stage edge::*end) {
+    static OPTPIPE_CONSTEXPR list::const_iterator first_of(const list& sorted, stage s, stage edge::*end) {
         return std::lower_bound(sorted.begin(), sorted.end(), s,
                                 [&](const edge& each, stage at) { return each.*end < at; });
     }

@@ -46,13 +46,13 @@ public:
         advance(now);
         level_ += amount;
     }
-    constexpr void release(memory_size amount, duration when) {
+    OPTPIPE_CONSTEXPR void release(memory_size amount, duration when) {
         releases_.push_back({when, amount});
         for (auto i = releases_.size() - 1; i > next_ && releases_[i - 1].when > when; --i)
             std::swap(releases_[i], releases_[i - 1]);
     }
     /// Forgets everything but the limit.
-    constexpr void clear() {
+    OPTPIPE_CONSTEXPR void clear() {
         level_ = memory_size{};
         now_ = duration{};
         next_ = 0;

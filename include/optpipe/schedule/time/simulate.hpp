@@ -335,7 +335,7 @@ template <pipeline_graph Graph>
         case obstacle::host_memory: return detail::memory_refusal(p, sequence, memory_kind::host);
         }
         begun += op.kind == operation_kind::forward ? 1 : 0;
-        finished += (is_full ? is_weight_gradient(op.kind) : is_last_computation(p, op)) ? 1 : 0;
+        if (is_full ? is_weight_gradient(op.kind) : is_last_computation(p, op)) ++finished;
     }
     const auto all = p.graph.cells();
     if (begun != all || finished != all) return detail::incomplete(p, place, sequence.operations.size());
