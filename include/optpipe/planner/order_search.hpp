@@ -34,6 +34,11 @@ struct order_search_parameters {
     std::size_t moves_of_round = 30'000;
     /// The largest number of places by which an operation moves on its lane.
     std::size_t farthest = 6;
+    /// One in this number of moves exchanges sequences, one splits or joins a backward, and one changes a storage
+    /// option; the others move an operation on its lane. Above 2.
+    std::size_t moves_per_other = 16;
+    /// Share of operations on a critical path among those that move, in percent.
+    std::size_t percent_critical = 75;
     /// Weight of the mean end of the ranks beside the objective: of equal objectives, an earlier end of other ranks.
     double weight_of_mean = 1e-3;
 };
@@ -118,7 +123,8 @@ private:
     }
     std::optional<index> blocker_of(index at) const {
         const auto& timed = now_.operations[at];
-        const auto slack = 1e-9 * timed.start;
+        constexpr double rounding = 1e-9;
+        const auto slack = rounding * timed.start;
         std::optional<index> found;
         const auto offer = [&](index i, duration delay) {
             if (!found && i < at && now_.operations[i].end + delay >= timed.start - slack) found = i;
@@ -141,7 +147,7 @@ private:
     }
 
     std::optional<order> neighbour() {
-        switch (random_.below(16)) {
+        switch (random_.below(with_.moves_per_other)) {
         case 0: return exchange_sequences();
         case 1: return split_or_join();
         case 2: return change_storage();
@@ -159,7 +165,7 @@ private:
 
     /// Moves an operation some places forward or back on its lane, if its inputs and consumers allow that.
     std::optional<order> move_on_lane() {
-        const bool is_critical = random_.chance(75);
+        const bool is_critical = random_.chance(with_.percent_critical);
         const index at =
             is_critical ? critical_[random_.below(critical_.size())] : random_.below(now_.operations.size());
         const auto& op = now_.operations[at].op;

@@ -79,14 +79,19 @@ private:
     static constexpr std::string_view infeasible = "no schedule exists, not even with one microbatch at a time";
     static constexpr std::string_view found_none = "found no schedule, though none is proven infeasible";
 
+    /// Trials that are made whatever the effort, because a schedule is needed.
+    static constexpr std::size_t least_trials = 8;
+
     /// For graphs and microbatches that differ: the policy then applies to nothing.
     template <pipeline_graph Graph>
     outcome<basic_order<Graph>> for_any_graph(const basic_problem<Graph>& p, stop_check stop) const {
-        const auto known = (1.0 + 1e-9) * (bound > duration{} ? bound : graph_bound(p));
+        constexpr double rounding = 1e-9;
+        const auto known = (1.0 + rounding) * (bound > duration{} ? bound : graph_bound(p));
         best_order<Graph> best{p};
         const stop_when is_proven{[&] { return stop() || best.value() <= known; }};
-        const auto trials = effort / (dispatcher<Graph>::visits_per_start * 4 * p.graph.cells());
-        graph_dispatch_search<Graph>{p, best, stop_check{is_proven}, std::max<std::size_t>(trials, 8), seed}.run();
+        constexpr std::size_t operations_per_cell = 4; // F, I, W, and perhaps one for its storage
+        const auto trials = effort / (dispatcher<Graph>::visits_per_start * operations_per_cell * p.graph.cells());
+        graph_dispatch_search<Graph>{p, best, stop_check{is_proven}, std::max(trials, least_trials), seed}.run();
         if (best.found()) return std::move(best).take();
         const auto one = simulate(p, detail::one_sequence_at_a_time(p));
         return one ? was_stopped() : one.why();

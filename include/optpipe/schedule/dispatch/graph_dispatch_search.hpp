@@ -197,7 +197,7 @@ private:
     void change(graph_dispatch_options& options) {
         const auto s = random_.below(p_->graph.stages());
         switch (random_.below(6)) {
-        case 0: options.further[s] += random_.chance(50) ? 1 : -1; break;
+        case 0: options.further[s] += static_cast<int>(2 * random_.below(2)) - 1; break;
         case 1: options.storage[s] = options_[s][random_.below(options_[s].size())]; break;
         case 2: options.most_weights = random_.below(6); break;
         case 3: options.depth *= 0.8 + 0.5 * random_.share(); break;
