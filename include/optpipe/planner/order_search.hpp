@@ -173,7 +173,7 @@ private:
         const auto& lane = lanes_[p_->rank_of(op.stage).position()];
         const auto in_lane = static_cast<index>(std::lower_bound(lane.begin(), lane.end(), at) - lane.begin());
         const auto by = random_.between(1, with_.farthest);
-        if (random_.chance(50)) {
+        if (random_.chance(half)) {
             if (in_lane < by) return std::nullopt;
             return moved(at, std::max(lane[in_lane - by], after_inputs(at)));
         }
@@ -182,7 +182,7 @@ private:
     }
     std::optional<order> move_transfer(index at) {
         const auto by = random_.between(1, 4 * with_.farthest);
-        if (random_.chance(50)) return moved(at, std::max(at - std::min(at, by), after_inputs(at)));
+        if (random_.chance(half)) return moved(at, std::max(at - std::min(at, by), after_inputs(at)));
         return moved(at, std::min(std::min(at + by, now_.operations.size() - 1), before_consumers(at)));
     }
     /// The first place after all inputs of the operation.
@@ -302,6 +302,7 @@ private:
     }
 
     static constexpr index none = std::numeric_limits<index>::max();
+    static constexpr std::size_t half = 50; // in percent
 
     search_state* state_;
     const problem* p_;

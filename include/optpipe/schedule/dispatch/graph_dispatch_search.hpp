@@ -26,6 +26,9 @@ struct graph_dispatch_search_parameters {
     std::array<int, 3> further{0, 1, -1};
     std::array<forward_preference, 3> preferences{
         forward_preference::deepest_stage, forward_preference::oldest_microbatch, forward_preference::shallowest_stage};
+    /// A random change of the depth multiplies it by a number from the least factor on.
+    double least_factor = 0.8;
+    double factor_range = 0.5;
     /// The largest number of W that wait on a rank; 0: each W comes right after its I.
     std::array<std::size_t, 4> most_weights{std::numeric_limits<std::size_t>::max(), 3, 1, 0};
 };
@@ -200,7 +203,7 @@ private:
         case 0: options.further[s] += static_cast<int>(2 * random_.below(2)) - 1; break;
         case 1: options.storage[s] = options_[s][random_.below(options_[s].size())]; break;
         case 2: options.most_weights = random_.below(6); break;
-        case 3: options.depth *= 0.8 + 0.5 * random_.share(); break;
+        case 3: options.depth *= with_.least_factor + with_.factor_range * random_.share(); break;
         case 4: options.careful = !options.careful; break;
         default: exchange_sequences(options.sequence); break;
         }
