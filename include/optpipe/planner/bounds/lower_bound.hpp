@@ -11,7 +11,7 @@ namespace optpipe {
 /// `strong_bounds_of`, raised by `storage_mix_bound` if the problem has storage options. Deterministic.
 template <pipeline_graph Graph> [[nodiscard]] duration lower_bound(const basic_problem<Graph>& p) {
     const auto bound = strong_bounds_of(p).best();
-    return is_described_by_costs(p) ? bound : storage_mix_bound(p, bound);
+    return is_described_by_costs(p) || !is_plain(p) ? bound : storage_mix_bound(p, bound);
 }
 
 } // namespace optpipe

@@ -17,6 +17,7 @@ namespace optpipe {
 
 #if OPTPIPE_DEFINES(schedule)
 #include "optpipe/core/error.hpp"
+#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -27,6 +28,7 @@ namespace optpipe {
 
 namespace optpipe {
 OPTPIPE_INLINE schedule_report plan_forwards(const problem& p) {
+    require_plain(p, "forwards alone are planned");
     const auto alone = forward_problem(p);
     auto checked = alone;
     for (auto& each : checked.costs)

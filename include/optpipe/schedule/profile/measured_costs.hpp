@@ -16,6 +16,7 @@ namespace optpipe {
 #if OPTPIPE_DEFINES(schedule)
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
@@ -114,6 +115,7 @@ void measure_transfers(Options& options, const measured_medians& measured, stage
 } // namespace detail
 
 OPTPIPE_INLINE problem with_measured_costs(problem p, const cost_profile& profile) {
+    require_plain(p, "costs are measured");
     const detail::measured_medians measured{profile};
     for (const stage s : p.graph.all_stages()) {
         auto& costs = p.costs[s];
