@@ -2,7 +2,7 @@
 //
 //     example_05_from_file [PROBLEM.json [FOLDER]]
 //
-// reads a problem (optpipe.problem/1 or /2), plans it, and writes the schedule, a picture (SVG) and a trace into the
+// reads a problem (optpipe.problem/1 to /3), plans it, and writes the schedule, a picture (SVG) and a trace into the
 // folder. The default folder is the system's folder for temporary files. Open the trace with https://ui.perfetto.dev.
 // The program `optpipe` does the same, with options.
 

@@ -60,7 +60,7 @@ void add_changes(CLI::App& command, program::problem_file& o) {
 }
 
 void add_problem(CLI::App& command, program::problem_file& o) {
-    command.add_option("PROBLEM", o.path, "Problem file (optpipe.problem/1 or /2)")->required();
+    command.add_option("PROBLEM", o.path, "Problem file (optpipe.problem/1 to /3)")->required();
     add_changes(command, o);
 }
 
@@ -73,7 +73,7 @@ void add_problems(CLI::App& command, program::problem_file& o, std::vector<std::
                 all = paths;
                 o.path = paths.front();
             },
-            "Problem file (optpipe.problem/1 or /2); of several, a table is printed")
+            "Problem file (optpipe.problem/1 to /3); of several, a table is printed")
         ->required();
     add_changes(command, o);
 }

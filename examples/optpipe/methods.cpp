@@ -7,6 +7,7 @@
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/schedule.hpp>
+#include <optpipe/schedule/builders/builder.hpp>
 #include <optpipe/schedule/builders/builder_parameters.hpp>
 #include <optpipe/schedule/builders/method_name.hpp>
 #include <optpipe/schedule/construct/uniform_storage.hpp>
@@ -31,6 +32,7 @@ using clock = std::chrono::steady_clock;
 /// The constructive planner, which searches for at most `time_limit` seconds, or until it is told to stop.
 struct stoppable_adaptive {
     static constexpr std::string_view name = optpipe::adaptive.name;
+    static constexpr bool any_graph = optpipe::plans_any_graph<optpipe::adaptive_builder<>>;
     optpipe::adaptive_builder<> build{};
     std::optional<double> time_limit{};
     std::stop_token stop{};
@@ -53,6 +55,10 @@ optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem
                                                 "\"; all stages have " + (known.empty() ? "none in common" : known)}}};
 }
 
+/// Whether builders plan the problem itself, not one problem for each storage option that all stages have. For problems
+/// that aren't plain, they choose the options of stages themselves.
+bool is_planned_as_it_is(const optpipe::problem& p) { return is_described_by_costs(p) || !is_plain(p); }
+
 /// For a problem with lists of storage options: runs the builder with the requested option, or with the best one.
 template <class Builder>
 attempt run(const optpipe::problem& p, const Builder& builder, const std::optional<std::string>& storage,
@@ -63,7 +69,7 @@ attempt run(const optpipe::problem& p, const Builder& builder, const std::option
         return {optpipe::method_with_storage(name, *storage),
                 optpipe::build_uniform_schedule(p, builder, options, stops), 0.0};
     }
-    if (is_described_by_costs(p)) return {name, optpipe::build_schedule(p, builder, stops), 0.0};
+    if (is_planned_as_it_is(p)) return {name, optpipe::build_schedule(p, builder, stops), 0.0};
     auto best = optpipe::build_best_uniform_schedule(p, builder, stops);
     return {best.result ? optpipe::method_with_storage(name, best.option.view()) : name, std::move(best.result), 0.0};
 }
@@ -78,7 +84,8 @@ template <class Builder> attempt run(const optpipe::problem& p, Builder builder,
     attempt done;
     if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
         // The storage options share the effort, or the time limit.
-        const auto tries = settings.storage ? 1 : std::max<std::size_t>(1, optpipe::uniform_choices(p).size());
+        const bool is_one = settings.storage || is_planned_as_it_is(p);
+        const auto tries = is_one ? 1 : std::max<std::size_t>(1, optpipe::uniform_choices(p).size());
         builder.effort = options.time_limit ? optpipe::dynamic : builder.effort / tries;
         auto limit = options.time_limit;
         if (limit) *limit /= static_cast<double>(tries);

@@ -46,6 +46,23 @@ TEST_CASE("compare lists every method; those that don't fit say why") {
     CHECK(best["planning_seconds"].get<double>() >= 0.0);
 }
 
+TEST_CASE("compare of a graph: adaptive plans it, and the others say why they don't") {
+    const workplace place;
+    const auto chosen = data("format3/mtp-small-p2-m3-d1-mem3.5.json");
+    auto with_options = json::parse(content_of(chosen));
+    for (auto& stage : with_options["stages"])
+        stage["storage"] = json::parse(R"([{"name": "keep"}, {"name": "full", "held": 0.1, "recompute": 2}])");
+    for (const auto& file : {chosen, place.write("with-options.json", with_options.dump())}) {
+        const auto result = run({"compare", file, "--time-limit", "0.2", "--json", place / "table.json"});
+        CHECK_MESSAGE(result.status == 0, result);
+        const auto table = json::parse(place.read("table.json"));
+        CHECK(contains(row_of(table, "1f1b")["reason"].get<std::string>(), "a chain of stages"));
+        const auto best = row_of(table, "adaptive");
+        REQUIRE_MESSAGE(best.contains("objective"), result);
+        CHECK(best["objective"].get<double>() >= table["bound"].get<double>() * (1.0 - 1e-6));
+    }
+}
+
 TEST_CASE("compare agrees with plan") {
     const workplace place;
     REQUIRE(run({"compare", data("whole-backward.json"), "--json", place / "table.json"}).status == 0);
