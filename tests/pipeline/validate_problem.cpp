@@ -333,3 +333,68 @@ TEST_CASE("a stage has so many storage options and no more") {
             {optpipe::bounded_text<32>{"option-", p.storage[stage{1}].size()}, memory_size{1}, {}, {}, {}, {}});
     CHECK(texts(p) == lines({"stages[1].storage: holds 33 options, at most 32 are possible"}));
 }
+
+TEST_CASE("a stage has the gradients that its costs say") {
+    auto p = valid_problem();
+    for (auto& list : p.storage)
+        list.resize(1);
+    auto& frozen = p.costs[stage{1}];
+    frozen.gradients = optpipe::gradient_kind::input;
+    CHECK(texts(p) == lines({"stages[1].backward_weight: must be 0 with this backward, is 1",
+                             "stages[1].weight_stash: must be 0 with this backward, is 0.5"}));
+    frozen.backward_weight = duration{};
+    frozen.weight_stash = memory_size{};
+    CHECK(texts(p) == lines({}));
+    frozen.gradients = optpipe::gradient_kind::none;
+    CHECK(texts(p) == lines({"stages[1].backward_input: must be 0 with this backward, is 1",
+                             "stages[1].backward: is \"none\", but stage 0, which feeds it, computes gradients"}));
+    frozen.backward_input = duration{};
+    p.costs[stage{0}] = frozen;
+    CHECK(texts(p) == lines({}));
+    frozen.kv = memory_size{-1};
+    CHECK(texts(p) == lines({"stages[1].kv: must not be negative, is -1"}));
+}
+
+TEST_CASE("sizes of edges, delays of groups and factors") {
+    auto p = valid_problem();
+    const optpipe::any_graph chain = p.graph;
+    p.graph = {3, 2, chain.placement(),
+               optpipe::edges::any{3, {optpipe::edge{stage{0}, stage{2}, -1.0, memory_size{-2}}}}};
+    CHECK(texts(p) == lines({"edge from stage 0 to 2.size: must not be negative, is -1",
+                             "edge from stage 0 to 2.held: must not be negative, is -2"}));
+    p.graph = chain;
+    p.groups.add(std::vector{stage{1}, stage{2}}, duration{-1}, 3);
+    CHECK(texts(p) == lines({"groups: delay of stage 1: must not be negative, is -1"}));
+    p.groups = {};
+    std::vector<optpipe::cost_factors> factors{{}, {0, -1, infinity, 1, not_a_number}};
+    p.microbatches.set_factors(factors);
+    CHECK(texts(p) == lines({"microbatches[1].forward: must be above 0, is 0",
+                             "microbatches[1].backward_input: must be above 0, is -1",
+                             "microbatches[1].backward_weight: is not a finite number",
+                             "microbatches[1].message: is not a finite number"}));
+    factors.assign(6, {});
+    factors[3].memory = 0.0;
+    p.microbatches.set_factors_by_stage(factors, 2);
+    CHECK(texts(p) == lines({"microbatches[1].memory[1]: must be above 0, is 0"}));
+}
+
+TEST_CASE("a limit below what the stages before leave, of the largest microbatch") {
+    auto p = with_ranks(2, 2, {0, 1, 0}); // a stash of 1 each
+    p.groups.add(std::vector{stage{2}}, duration{}, 3);
+    p.memory_limit[rank{0}] = memory_size{2};
+    CHECK(texts(p) == lines({}));
+    p.memory_limit[rank{0}] = memory_size{1.5};
+    CHECK(texts(p) == lines({"memory_limit[0]: 1.5 is below 2, what a single microbatch needs on rank 0"}));
+    std::vector<optpipe::cost_factors> factors(2);
+    factors[1].memory = 0.5;
+    p.microbatches.set_factors(factors);
+    CHECK(texts(p) == lines({"memory_limit[0]: 1.5 is below 2, what a single microbatch needs on rank 0"}));
+    factors[0].memory = 0.75;
+    p.microbatches.set_factors(factors);
+    CHECK(texts(p) == lines({}));
+    // Stages that don't lead to one another may run one after the other.
+    p = with_ranks(2, 2, {0, 1, 0});
+    p.graph = {2, 2, p.graph.placement(), optpipe::edges::any{3, {}}};
+    p.memory_limit[rank{0}] = memory_size{1};
+    CHECK(texts(p) == lines({}));
+}

@@ -6,6 +6,7 @@
 #include "optpipe/pipeline/edges.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -70,6 +71,7 @@ inline edges::any read_edges(const fields& top, std::size_t stages, violation_li
 inline void read_group(const fields& at, problem& p, violation_list& found) {
     at.refuse_unknown({"stages", "delay"});
     const auto* list = at.list("stages");
+    if (list && list->empty()) found.add(at.place("stages"), "must hold at least one stage");
     const auto delay = at.number_if_any("delay").value_or(0.0);
     std::vector<stage> members;
     for (std::size_t i = 0; list && i < list->size(); ++i) {
@@ -123,6 +125,18 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
     return given;
 }
 
+/// The factor that stands for those that a microbatch doesn't give. Checked here, because `validate` knows only those.
+inline read_factor read_scale(const fields& at, std::size_t stages, violation_list& found) {
+    const auto scale = read_factor_of(at, "scale", stages, {}, found);
+    for (std::size_t s = 0; s < std::max<std::size_t>(scale.by_stage.size(), 1); ++s) {
+        if (scale.of(s) > 0.0) continue;
+        const auto place = scale.by_stage.empty() ? at.place("scale") : element_of(at.place("scale"), s);
+        found.add(place, "must be above 0, is " + format_number(scale.of(s)));
+        return {};
+    }
+    return scale;
+}
+
 /// The factors of one microbatch, by stage; whether they differ between stages.
 struct read_factors {
     std::vector<cost_factors> by_stage{};
@@ -130,7 +144,7 @@ struct read_factors {
 };
 
 inline read_factors read_factors_of(const fields& at, std::size_t stages, violation_list& found) {
-    const auto scale = read_factor_of(at, "scale", stages, {}, found);
+    const auto scale = read_scale(at, stages, found);
     const auto forward = read_factor_of(at, "forward", stages, scale, found);
     const auto input = read_factor_of(at, "backward_input", stages, scale, found);
     const auto weight = read_factor_of(at, "backward_weight", stages, scale, found);

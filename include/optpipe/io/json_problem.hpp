@@ -321,11 +321,18 @@ inline void refuse_unknown_of_problem(const fields& top, std::size_t version) {
 }
 
 /// The list `microbatches`; null if the field isn't a list.
-inline const json* listed_microbatches(const fields& top, violation_list& found) {
+inline const json* listed_microbatches(const fields& top) {
     const auto* value = top.find("microbatches");
-    if (!value || !value->is_array()) return nullptr;
-    if (value->empty()) found.add("microbatches", "must hold at least one microbatch");
-    return value;
+    return value && value->is_array() ? value : nullptr;
+}
+
+/// The number of microbatches, of which `listed` are described, if they are.
+inline std::optional<std::size_t> count_microbatches(const fields& top, const json* listed, std::size_t version,
+                                                     violation_list& found) {
+    if (!listed) return top.count("microbatches", most_stage_microbatches);
+    if (version < 3) found.add("microbatches", "a list belongs to optpipe.problem/3");
+    if (listed->empty()) found.add("microbatches", "must hold at least one microbatch");
+    return listed->size();
 }
 
 /// Reads the problem. It may be used only if no violation was found.
@@ -338,8 +345,8 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
     problem_parts parts;
     parts.version = version;
     parts.ranks = top.count("ranks", most_ranks);
-    const auto* listed = version >= 3 ? listed_microbatches(top, found) : nullptr;
-    parts.microbatches = listed ? std::optional{listed->size()} : top.count("microbatches", most_stage_microbatches);
+    const auto* listed = listed_microbatches(top);
+    parts.microbatches = count_microbatches(top, listed, version, found);
     read_stages(top, parts, found);
     if (parts.costs.empty() && found.empty()) found.add("stages", "must hold at least one stage");
 
@@ -352,7 +359,7 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
         p = problem{*graph, costs};
         for (const stage s : p.storage.indices())
             p.set_storage(s, parts.storage[s.position()]);
-        if (listed) read_microbatches(*listed, p, found);
+        if (listed && version >= 3) read_microbatches(*listed, p, found);
         read_groups(top, p, found);
     }
     if (parts.ranks) read_ranks(top, *parts.ranks, p, found);

@@ -308,7 +308,8 @@ inline std::string json_operations(const problem& p, const schedule& s) {
 } // namespace detail
 
 OPTPIPE_INLINE std::string problem_to_json(const problem& p) {
-    const auto* format = !is_plain(p)               ? "optpipe.problem/3"
+    const bool has_kv = std::any_of(p.costs.begin(), p.costs.end(), [](const auto& c) { return c.kv > memory_size{}; });
+    const auto* format = !is_plain(p) || has_kv     ? "optpipe.problem/3"
                          : is_described_by_costs(p) ? "optpipe.problem/1"
                                                     : "optpipe.problem/2";
     return detail::json_pipeline(p, format, {{"stages", detail::json_stages(p)}});

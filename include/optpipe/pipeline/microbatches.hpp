@@ -89,8 +89,11 @@ private:
             factors_.push_back(each);
             usual = usual && each == usual_factors;
         }
-        if (usual) factors_.clear();
-        if (usual) is_by_stage_ = false;
+        if (usual) { // as if none had been given
+            factors_.clear();
+            is_by_stage_ = false;
+            count_ = 0;
+        }
         are_equal_ = factors_.empty() && sequence_.empty();
     }
 

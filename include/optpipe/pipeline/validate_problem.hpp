@@ -178,10 +178,14 @@ void validate_microbatches(const basic_problem<Graph>& p, std::vector<violation>
 
 template <pipeline_graph Graph> void validate_groups(const basic_problem<Graph>& p, std::vector<violation>& found) {
     number_checks numbers{found};
-    for (const stage s : p.graph.all_stages())
+    for (const stage s : p.graph.all_stages()) {
+        bool is_first = true; // of its group, which is reported once
         p.groups.for_each_member(s, [&](stage member, duration delay) {
-            if (member == s) numbers.not_negative("groups: delay of stage " + std::to_string(s.value()), delay.value());
+            if (is_first && member == s)
+                numbers.not_negative("groups: delay of stage " + std::to_string(s.value()), delay.value());
+            is_first = false;
         });
+    }
 }
 
 template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>& p, std::vector<violation>& found) {

@@ -2,7 +2,9 @@
 
 #include "optpipe/core/bounded_text.hpp"
 #include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/edges.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/microbatches.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
 #include <algorithm>
@@ -28,6 +30,9 @@ struct problem_ranges {
     std::size_t split_only_percent = 0;
     /// Percentage of problems whose stages have more options than keep and offload.
     std::size_t storage_percent = 0;
+    /// Percentage of problems with edges, frozen stages, groups, slices and microbatches that differ, each of which may
+    /// be missing.
+    std::size_t graph_percent = 0;
     /// Times are 1 to `steps` grid steps.
     std::size_t steps = 4;
 };
@@ -58,7 +63,11 @@ public:
         set_hops(p);
         if (random_->chance(ranges_.offloading_percent)) set_transfers(p);
         if (ranges_.storage_percent > 0 && random_->chance(ranges_.storage_percent)) set_storage(p);
-        set_limits(p);
+        if (ranges_.graph_percent > 0 && random_->chance(ranges_.graph_percent)) make_graph(p);
+        if (is_plain(p))
+            set_limits(p);
+        else
+            set_limits_of_graph(p);
         p.name = "random";
         return {std::move(p), grid_};
     }
@@ -213,6 +222,101 @@ private:
         }
     }
 
+    void make_graph(optpipe::problem& p) {
+        if (random_->chance(70)) set_edges(p);
+        if (random_->chance(40)) freeze_stages(p);
+        if (random_->chance(40)) set_group(p);
+        if (random_->chance(50)) set_slices(p);
+        if (random_->chance(50)) set_factors(p);
+        for (auto& limit : p.host_memory_limit)
+            limit = optpipe::memory_size::unlimited();
+        grid_ /= 4.0; // sizes of edges and factors are whole halves, and may meet
+    }
+    /// One of 0.5, 1, 1.5 and 2.
+    double factor() { return 0.5 * static_cast<double>(random_->between(1, 4)); }
+
+    void set_edges(optpipe::problem& p) {
+        std::vector<optpipe::edge> all;
+        for (const optpipe::stage s : p.graph.all_stages())
+            for (const optpipe::stage t : p.graph.all_stages()) {
+                if (!(s < t) || !random_->chance(t == s.next() ? 75 : 25)) continue;
+                const auto held = random_->chance(40) ? quarters(random_->between(1, 3)) : optpipe::memory_size{};
+                all.push_back({s, t, 0.5 * static_cast<double>(random_->below(4)), held});
+            }
+        p.graph = {p.graph.ranks(), p.graph.microbatches(), p.graph.placement(),
+                   optpipe::edges::any{p.graph.stages(), std::move(all)}};
+    }
+    void freeze_stages(optpipe::problem& p) {
+        for (const optpipe::stage s : p.graph.all_stages()) {
+            bool may_be_none = true;
+            p.graph.for_each_edge_into(s, [&](const optpipe::edge& e) {
+                may_be_none = may_be_none && p.costs[e.from].gradients == optpipe::gradient_kind::none;
+            });
+            auto& c = p.costs[s];
+            if (!random_->chance(40)) continue;
+            c.gradients = may_be_none ? optpipe::gradient_kind::none : optpipe::gradient_kind::input;
+            c.backward_weight = {};
+            c.weight_stash = {};
+            if (!may_be_none) continue;
+            c.backward_input = {};
+            p.set_stage(s, optpipe::stage_costs{c});
+        }
+    }
+    void set_group(optpipe::problem& p) {
+        std::vector<optpipe::stage> members;
+        for (const optpipe::stage s : p.graph.all_stages())
+            if (random_->chance(50)) members.push_back(s);
+        if (!members.empty()) p.groups.add(members, steps(0, 2), p.graph.stages());
+    }
+    void set_slices(optpipe::problem& p) {
+        std::vector<std::size_t> sequences(p.graph.microbatches());
+        for (std::size_t m = 1; m < sequences.size(); ++m)
+            sequences[m] = sequences[m - 1] + (random_->chance(60) ? 0 : 1);
+        p.microbatches.set_sequences(sequences);
+        for (auto& c : p.costs)
+            c.kv = quarters(random_->below(4));
+    }
+    void set_factors(optpipe::problem& p) {
+        const auto some = [&] {
+            const auto common = factor();
+            if (random_->chance(50)) return optpipe::cost_factors{common, common, common, common, common};
+            return optpipe::cost_factors{factor(), factor(), factor(), factor(), factor()};
+        };
+        const bool by_stage = random_->chance(40);
+        std::vector<optpipe::cost_factors> all(by_stage ? p.graph.cells() : p.graph.microbatches());
+        for (auto& each : all)
+            each = some();
+        if (by_stage)
+            p.microbatches.set_factors_by_stage(all, p.graph.microbatches());
+        else
+            p.microbatches.set_factors(all);
+    }
+
+    /// What the microbatches of a sequence hold on a rank if all of it is kept to the end.
+    static optpipe::memory_size all_of_sequence(const optpipe::problem& p, optpipe::rank r, optpipe::microbatch first) {
+        optpipe::memory_size all{};
+        for (auto m = std::optional{first}; m; m = p.microbatches.slice_after(*m))
+            for (const optpipe::stage s : p.graph.all_stages()) {
+                const auto c = p.cost(s, *m);
+                if (p.rank_of(s) == r) all += std::max(c.activation, c.weight_stash) + 2.0 * c.kv;
+                p.graph.for_each_edge_out_of(s, [&](const optpipe::edge& e) {
+                    const auto held = p.microbatches.factors(s, *m).memory * e.held;
+                    all += (p.rank_of(s) == r ? held : optpipe::memory_size{}) +
+                           (p.rank_of(e.to) == r ? held : optpipe::memory_size{});
+                });
+            }
+        return all;
+    }
+    void set_limits_of_graph(optpipe::problem& p) {
+        for (const optpipe::rank r : p.graph.all_ranks()) {
+            if (random_->chance(30)) continue;
+            optpipe::memory_size most{};
+            for (const optpipe::microbatch m : p.graph.all_microbatches())
+                if (!p.microbatches.slice_before(m)) most = std::max(most, all_of_sequence(p, r, m));
+            p.memory_limit[r] = most + quarters(random_->between(0, 4));
+        }
+    }
+
     random_numbers* random_;
     problem_ranges ranges_;
     double grid_ = 1.0;
@@ -220,7 +324,7 @@ private:
 
 } // namespace detail
 
-/// A small random problem of any kind. At least one schedule is valid: one microbatch after the other.
+/// A small random problem of any kind. At least one schedule is valid: one microbatch, or sequence, after the other.
 inline random_problem make_random_problem(random_numbers& random, const problem_ranges& ranges = {}) {
     return detail::problem_maker{random, ranges}.make();
 }

@@ -13,8 +13,12 @@ public:
     reference_checker(const optpipe::problem& p, const optpipe::schedule& s) : p_{p}, ops_{s.operations} {
         for (const auto& c : p.costs) {
             time_slack_ = std::max({time_slack_, c.forward.value(), c.backward().value()});
-            memory_slack_ = std::max({memory_slack_, c.activation.value(), c.weight_stash.value()});
+            memory_slack_ = std::max({memory_slack_, c.activation.value(), c.weight_stash.value(), c.kv.value()});
         }
+        for (const optpipe::stage from : p.graph.all_stages())
+            p.graph.for_each_edge_out_of(from, [&](const optpipe::edge& e) { edges_.push_back(e); });
+        for (const auto& e : edges_)
+            memory_slack_ = std::max(memory_slack_, e.held.value());
         for (const auto& options : p.storage)
             for (const auto& o : options)
                 if (o.transfer)
@@ -68,25 +72,34 @@ private:
         stored_.resize(cells);
         for (std::size_t i = 0; i < cells; ++i) {
             const optpipe::stage s{i / p_.graph.microbatches()};
-            stored_[i].held = p_.costs[s].activation.value();
+            const optpipe::microbatch m{i % p_.graph.microbatches()};
+            stored_[i].held = p_.costs[s].activation.value() * p_.microbatches.factors(s, m).memory;
         }
         for (const auto& t : ops_) {
             if (t.op.kind != kind::forward || !is_known(t)) continue;
             if (t.op.storage >= p_.storage[t.op.stage].size()) continue;
             const auto& option = p_.storage[t.op.stage][t.op.storage];
             auto& cell = stored_[t.op.stage.position() * p_.graph.microbatches() + t.op.microbatch.position()];
-            cell = {option.held.value(),
-                    option.recompute.value(),
-                    option.backward_extra.value(),
-                    option.transfer_size.value(),
+            const auto& f = factors(t.op);
+            cell = {option.held.value() * f.memory,
+                    option.recompute.value() * f.forward,
+                    option.backward_extra.value() * f.forward,
+                    option.transfer_size.value() * f.memory,
                     -1.0,
                     -1.0,
                     t.op.storage};
             if (!option.transfer) continue;
-            cell.out = option.transfer->offload.value();
-            cell.in = option.transfer->reload.value();
+            cell.out = option.transfer->offload.value() * f.memory;
+            cell.in = option.transfer->reload.value() * f.memory;
         }
     }
+    [[nodiscard]] const optpipe::cost_factors& factors(const optpipe::operation& op) const {
+        return p_.microbatches.factors(op.stage, op.microbatch);
+    }
+    [[nodiscard]] optpipe::gradient_kind gradients(std::size_t s) const {
+        return p_.costs[optpipe::stage{s}].gradients;
+    }
+    [[nodiscard]] bool trains(std::size_t s) const { return gradients(s) != optpipe::gradient_kind::none; }
     [[nodiscard]] const stored& stored_as(const optpipe::operation& op) const {
         return stored_[op.stage.position() * p_.graph.microbatches() + op.microbatch.position()];
     }
@@ -117,10 +130,13 @@ private:
     [[nodiscard]] double length(const optpipe::operation& op) const {
         const auto& c = p_.costs[op.stage];
         const auto& as = stored_as(op);
-        if (op.kind == kind::forward) return c.forward.value();
-        if (op.kind == kind::backward_input) return c.backward_input.value() + as.extra;
-        if (op.kind == kind::backward_weight) return c.backward_weight.value();
-        if (op.kind == kind::backward) return c.backward_input.value() + as.extra + c.backward_weight.value();
+        const auto& f = factors(op);
+        const double input = c.backward_input.value() * f.backward_input + as.extra;
+        const double weight = c.backward_weight.value() * f.backward_weight;
+        if (op.kind == kind::forward) return c.forward.value() * f.forward;
+        if (op.kind == kind::backward_input) return input;
+        if (op.kind == kind::backward_weight) return weight;
+        if (op.kind == kind::backward) return input + weight;
         if (op.kind == kind::recompute) return as.recompute;
         return op.kind == kind::offload ? as.out : as.in;
     }
@@ -135,7 +151,12 @@ private:
                 const bool split = inputs == 1 && weights == 1 && full == 0 && p_.split_backward;
                 const bool whole = inputs == 0 && weights == 0 && full == 1 && p_.full_backward;
                 if (count(kind::forward, s, m) != 1) broken("rule 1, one F:", cell);
-                if (!split && !whole) broken("rule 1, B or I and W:", cell);
+                const bool input_alone = inputs == 1 && weights == 0 && full == 0;
+                const bool nothing = inputs == 0 && weights == 0 && full == 0;
+                const bool right = gradients(s) == optpipe::gradient_kind::full    ? split || whole
+                                   : gradients(s) == optpipe::gradient_kind::input ? input_alone
+                                                                                   : nothing;
+                if (!right) broken("rule 1, B or I and W:", cell);
                 const auto away = count(kind::offload, s, m);
                 if (away > 1 || away != count(kind::reload, s, m)) broken("rule 5, both or neither:", cell);
                 if (away != (stored_as(cell).out < 0.0 ? 0U : 1U)) broken("rule 5, as stored:", cell);
@@ -153,19 +174,63 @@ private:
             for (const auto& b : ops_) {
                 const auto s = a.op.stage.position();
                 const auto m = a.op.microbatch.position();
-                const double hop = p_.p2p(p_.rank_of(a.op.stage), p_.rank_of(b.op.stage)).value();
                 if (a.op.kind == kind::forward) {
-                    if (is(b, kind::forward, s + 1, m)) starts_after(b, a, hop);
                     if (is_gradient_of(b, s, m) || is(b, kind::offload, s, m) || is(b, kind::recompute, s, m))
                         starts_after(b, a);
                 }
-                if (is_gradient_of(a, s, m) && s > 0 && is_gradient_of(b, s - 1, m)) starts_after(b, a, hop);
                 if (a.op.kind == kind::backward_input && is(b, kind::backward_weight, s, m)) starts_after(b, a);
                 if (a.op.kind == kind::offload && is(b, kind::reload, s, m)) starts_after(b, a);
                 if (a.op.kind == kind::reload && (is_gradient_of(b, s, m) || is(b, kind::recompute, s, m)))
                     starts_after(b, a);
                 if (a.op.kind == kind::recompute && is_gradient_of(b, s, m)) starts_after(b, a);
             }
+        for (const auto& e : edges_)
+            along(e);
+        for (const auto& a : ops_)
+            for (const auto& b : ops_)
+                between(a, b);
+        group_orders();
+    }
+    /// Rules 2 and 3 along an edge.
+    void along(const optpipe::edge& e) {
+        const auto from = e.from.position();
+        const auto to = e.to.position();
+        for (const auto& a : ops_)
+            for (const auto& b : ops_) {
+                if (a.op.microbatch != b.op.microbatch) continue;
+                const auto m = a.op.microbatch.position();
+                const double lag = e.size * p_.microbatches.factors(e.from, a.op.microbatch).message *
+                                   p_.p2p(p_.rank_of(a.op.stage), p_.rank_of(b.op.stage)).value();
+                if (is(a, kind::forward, from, m) && is(b, kind::forward, to, m)) starts_after(b, a, lag);
+                if (is_gradient_of(a, to, m) && is_gradient_of(b, from, m)) starts_after(b, a, lag);
+            }
+    }
+    /// Rules 2 and 3 between the slices of a sequence, and between the stages of a group.
+    void between(const timed& a, const timed& b) {
+        const auto& op = a.op;
+        if (op.stage == b.op.stage && p_.microbatches.slice_after(op.microbatch) == b.op.microbatch) {
+            if (op.kind == kind::forward && b.op.kind == kind::forward) starts_after(b, a);
+            const bool are_gradients = is_gradient_of(a, op.stage.position(), op.microbatch.position()) &&
+                                       is_gradient_of(b, op.stage.position(), b.op.microbatch.position());
+            if (are_gradients) starts_after(a, b);
+        }
+        if (op.kind != kind::forward || !p_.groups.together(op.stage, b.op.stage)) return;
+        p_.groups.for_each_member(op.stage, [&](optpipe::stage member, optpipe::duration delay) {
+            if (member == b.op.stage && is_gradient_of(b, member.position(), op.microbatch.position()))
+                starts_after(b, a, delay.value());
+        });
+    }
+    void group_orders() {
+        std::vector<std::vector<optpipe::microbatch>> order(p_.graph.stages());
+        auto sorted = ops_;
+        std::stable_sort(sorted.begin(), sorted.end(),
+                         [](const timed& a, const timed& b) { return a.start < b.start; });
+        for (const auto& t : sorted)
+            if (t.op.kind == kind::forward) order[t.op.stage.position()].push_back(t.op.microbatch);
+        for (const optpipe::stage s : p_.graph.all_stages())
+            for (const optpipe::stage t : p_.graph.all_stages())
+                if (s < t && p_.groups.together(s, t) && order[s.position()] != order[t.position()])
+                    broken("rule 3, order of the group:", forward(t, optpipe::microbatch{0}));
     }
 
     [[nodiscard]] bool exclude_each_other(const timed& a, const timed& b) const {
@@ -196,18 +261,60 @@ private:
     void device_changes(const timed& t, std::vector<change>& list) const {
         const auto& c = p_.costs[t.op.stage];
         const auto& as = stored_as(t.op);
-        const double all = as.recompute > 0.0 ? c.activation.value() : as.held; // when the backward starts
-        const double kept = c.weight_stash.value();
+        const double factor = factors(t.op).memory;
+        const double all = as.recompute > 0.0 ? factor * c.activation.value() : as.held; // when the backward starts
+        const bool is_frozen = c.gradients != optpipe::gradient_kind::full;
+        const double kept = is_frozen ? 0.0 : factor * c.weight_stash.value();
         const double start = t.start.value();
         const double end = t.end.value();
         switch (t.op.kind) {
-        case kind::forward: list.push_back({start, as.held}); break;
+        case kind::forward:
+            list.push_back({start, as.held});
+            if (c.gradients == optpipe::gradient_kind::none) list.push_back({end, -as.held});
+            break;
         case kind::offload: list.push_back({end, -as.moved}); break;
         case kind::reload: list.push_back({start, as.moved}); break;
         case kind::recompute: list.push_back({start, all - as.held}); break;
         case kind::backward: list.push_back({end, -all}); break;
         case kind::backward_weight: list.push_back({end, -kept}); break;
         case kind::backward_input: list.push_back({kept < all ? end : start, kept - all}); break;
+        }
+    }
+    [[nodiscard]] const timed* find(bool gradient, std::size_t s, std::size_t m) const {
+        for (const auto& t : ops_)
+            if (gradient ? is_gradient_of(t, s, m) : is(t, kind::forward, s, m)) return &t;
+        return nullptr;
+    }
+    /// Adds what is held from the start of one operation to the end of another.
+    static void hold(double amount, const timed* from, const timed* to, std::vector<change>& list) {
+        if (!from || !to) return;
+        list.push_back({from->start.value(), amount});
+        list.push_back({to->end.value(), -amount});
+    }
+    /// What edges and the slices of sequences hold on a rank.
+    void held_besides(std::size_t r, std::vector<change>& list) const {
+        for (const optpipe::microbatch m : p_.graph.all_microbatches()) {
+            const auto i = m.position();
+            for (const auto& e : edges_) {
+                const auto from = e.from.position();
+                const auto to = e.to.position();
+                const double held = e.held.value() * p_.microbatches.factors(e.from, m).memory;
+                if (p_.rank_of(e.from).position() == r) hold(held, find(false, from, i), find(false, to, i), list);
+                if (p_.rank_of(e.to).position() == r && trains(from) && trains(to))
+                    hold(held, find(true, to, i), find(true, from, i), list);
+            }
+            if (!p_.microbatches.slice_before(m) && !p_.microbatches.slice_after(m)) continue;
+            auto last = m;
+            while (const auto next = p_.microbatches.slice_after(last))
+                last = *next;
+            for (const optpipe::stage s : p_.graph.all_stages()) {
+                if (p_.rank_of(s).position() != r) continue;
+                const auto at = s.position();
+                const double kv = p_.costs[s].kv.value() * p_.microbatches.factors(s, m).memory;
+                const auto* freed_by = trains(at) ? find(true, at, i) : find(false, at, last.position());
+                hold(kv, find(false, at, i), freed_by, list);
+                if (trains(at) && m != last) hold(kv, find(true, at, last.position()), find(true, at, i), list);
+            }
         }
     }
     void host_changes(const timed& t, std::vector<change>& list) const {
@@ -235,6 +342,7 @@ private:
                     device_changes(t, device);
                     host_changes(t, host);
                 }
+            held_besides(r, device);
             result_.peak_memory.push_back(peak(device));
             result_.peak_host_memory.push_back(peak(host));
             const std::string rank = " on rank " + std::to_string(r);
@@ -283,6 +391,7 @@ private:
 
     const optpipe::problem& p_;
     const std::vector<timed>& ops_;
+    std::vector<optpipe::edge> edges_;
     std::vector<stored> stored_;
     double time_slack_ = 0.0;
     double memory_slack_ = 0.0;

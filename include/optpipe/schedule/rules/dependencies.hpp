@@ -102,7 +102,9 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     const microbatch m = op.microbatch;
     if (op.kind == operation_kind::forward) {
         p.graph.for_each_edge_out_of(s, [&](const edge& e) { visit(forward(e.to, m), p.message_time(e, m)); });
-        p.groups.for_each_member(s, [&](stage member, duration delay) { visit(backward_input(member, m), delay); });
+        p.groups.for_each_member(s, [&](stage member, duration delay) {
+            if (p.costs[member].gradients != gradient_kind::none) visit(backward_input(member, m), delay);
+        });
         if (const auto slice = p.microbatches.slice_after(m)) visit(forward(s, *slice), duration{});
     }
     if (is_gradient(op.kind)) {

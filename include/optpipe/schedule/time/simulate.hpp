@@ -344,10 +344,11 @@ template <pipeline_graph Graph>
 
 /// Starts the forwards before each rank's first backward as late as everything after them allows, and changes nothing
 /// else; without backwards, the last operation of each rank stays in place, and so does a forward whose end frees what
-/// an edge holds. A rank that starts later is engaged for a
+/// another operation may wait for. A rank that starts later is engaged for a
 /// shorter time, and holds its stashes for less time (PipeOffload does the same before it places transfers).
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
+    const bool transfers = offloads_anything(p);
     const operation_numbering<Graph> number{p.graph};
     std::vector<duration> start_of(number.size(), duration::unlimited());
     per_rank<duration, Graph::rank_extent> first_backward(p.graph.ranks(), duration::unlimited());
@@ -386,6 +387,8 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
                 latest_end = std::min(latest_end, start_of[number(sibling(after, operation_kind::backward))] - delay);
         });
         for_each_release_of_others(p, timed.op, [&](rank, memory_size) { latest_end = timed.end; });
+        // A reload may wait for the stash that such a forward frees.
+        if (transfers && p.costs[at].gradients == gradient_kind::none) latest_end = timed.end;
         const auto length = timed.end - timed.start;
         if (latest_end > timed.end) {
             timed.start = latest_end - length;
