@@ -162,6 +162,7 @@ TEST_CASE("bad edges") {
     refuses("/edges/1/to", 3, "edges[2]: is the second edge from stage 1 to stage 3");
     refuses("/edges/1/size", "x", "edges[1].size: must be a number, is \"x\"");
     refuses("/edges/1/size", -1, "edge from stage 1 to 2.size: must not be negative, is -1");
+    refuses("/edges/1/held", nullptr, "edges[1].held: must be a number, is null");
     refuses("/edges/1/held", true, "edges[1].held: must be a number, is true");
     refuses("/edges/1/held", -1, "edge from stage 1 to 2.held: must not be negative, is -1");
     refuses("/edges/1/weight", 1, "edges[1].weight: is no field of this format");
@@ -179,6 +180,7 @@ TEST_CASE("bad groups") {
     refuses("/groups/0/stages/1", 9, "groups[0].stages[1]: is 9, there are 4 stages");
     refuses("/groups/0/stages/1", 2, "groups[0].stages[1]: stage 2 is in a group already");
     refuses("/groups/1", json{{"stages", {1, 3}}}, "groups[1].stages[1]: stage 3 is in a group already");
+    refuses("/groups/0/delay", nullptr, "groups[0].delay: must be a number, is null");
     refuses("/groups/0/delay", "x", "groups[0].delay: must be a number, is \"x\"");
     refuses("/groups/0/delay", -1, "groups: delay of stage 2: must not be negative, is -1");
     refuses("/groups/0/size", 1, "groups[0].size: is no field of this format");
@@ -233,6 +235,7 @@ TEST_CASE("bad backwards, keys and values") {
             "stages[0].storage: is not for a stage with backward \"none\"");
     refuses("/stages/3", json::parse(R"({"rank": 1, "forward": 4, "activation": 1, "backward": "none"})"),
             "stages[3].backward: is \"none\", but stage 1, which feeds it, computes gradients");
+    refuses("/stages/1/kv", nullptr, "stages[1].kv: must be a number, is null");
     refuses("/stages/1/kv", "x", "stages[1].kv: must be a number, is \"x\"");
     refuses("/stages/1/kv", -1, "stages[1].kv: must not be negative, is -1");
     accepts("/stages/1/backward_weight", 0);

@@ -195,8 +195,9 @@ TEST_CASE("a problem reads back as it was, bit by bit") {
 
 TEST_CASE("each field that is wrong is named, with the reason") {
     REQUIRE(violations_of(example).empty());
-    refuses("/format", "optpipe.problem/3", "format",
-            "is \"optpipe.problem/3\", must be \"optpipe.problem/1\" or \"optpipe.problem/2\"");
+    refuses(
+        "/format", "optpipe.problem/4", "format",
+        "is \"optpipe.problem/4\", must be \"optpipe.problem/1\" or \"optpipe.problem/2\" or \"optpipe.problem/3\"");
     refuses("/format", 1, "format", "is 1");
     refuses("/name", 7, "name", "must be a string, is 7");
     refuses("/time_unit", nullptr, "time_unit", "must be a string, is null");

@@ -36,8 +36,8 @@ inline std::optional<edge> read_edge(const fields& at, std::size_t stages, viola
     };
     const auto from = end("from");
     const auto to = end("to");
-    const double size = at.number_if_any("size").value_or(1.0);
-    const double held = at.number_if_any("held").value_or(0.0);
+    const double size = at.number_or("size", 1.0);
+    const double held = at.number_or("held", 0.0);
     if (!from || !to) return std::nullopt;
     if (*from < *to) return edge{*from, *to, size, memory_size{held}};
     found.add(at.place("to"),
@@ -72,7 +72,7 @@ inline void read_group(const fields& at, problem& p, violation_list& found) {
     at.refuse_unknown({"stages", "delay"});
     const auto* list = at.list("stages");
     if (list && list->empty()) found.add(at.place("stages"), "must hold at least one stage");
-    const auto delay = at.number_if_any("delay").value_or(0.0);
+    const auto delay = at.number_or("delay", 0.0);
     std::vector<stage> members;
     for (std::size_t i = 0; list && i < list->size(); ++i) {
         const auto place = element_of(at.place("stages"), i);

@@ -120,13 +120,11 @@ inline stage_costs read_costs(const fields& at, violation_list& found) {
     const bool is_full = c.gradients == gradient_kind::full;
     const bool has_input = c.gradients != gradient_kind::none;
     c.forward = duration{at.number("forward", 1.0)};
-    c.backward_input =
-        duration{has_input ? at.number("backward_input", 1.0) : at.number_if_any("backward_input").value_or(0.0)};
-    c.backward_weight =
-        duration{is_full ? at.number("backward_weight", 1.0) : at.number_if_any("backward_weight").value_or(0.0)};
+    c.backward_input = duration{has_input ? at.number("backward_input", 1.0) : at.number_or("backward_input", 0.0)};
+    c.backward_weight = duration{is_full ? at.number("backward_weight", 1.0) : at.number_or("backward_weight", 0.0)};
     c.activation = memory_size{at.number("activation", 0.0)};
-    c.weight_stash = memory_size{at.number_if_any("weight_stash").value_or(is_full ? 0.5 * c.activation.value() : 0.0)};
-    c.kv = memory_size{at.number_if_any("kv").value_or(0.0)};
+    c.weight_stash = memory_size{at.number_or("weight_stash", is_full ? 0.5 * c.activation.value() : 0.0)};
+    c.kv = memory_size{at.number_or("kv", 0.0)};
     c.transfer = read_transfer_times(at, found);
     return c;
 }

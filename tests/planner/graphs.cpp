@@ -1,0 +1,66 @@
+// Plans of graphs and of microbatches that differ.
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_HAS_JSON)
+TEST_CASE("not built: nlohmann-json is missing") {}
+#else
+
+#include "optpipe/io/json.hpp"
+#include "optpipe/planner/plan.hpp"
+#include "optpipe/schedule/bounds/graph_bound.hpp"
+#include "oracle/reference_checker.hpp"
+
+#include <string>
+#include <utility>
+
+namespace {
+
+using namespace optpipe;
+
+problem example(const std::string& name) {
+    return read_problem(OPTPIPE_SOURCE_DIR "/tests/data/format3/" + name + ".json");
+}
+
+plan_result checked_plan(const problem& p) {
+    const auto planned = plan(p);
+    REQUIRE(planned);
+    const auto& found = *planned;
+    const auto judged = oracle::judge(p, found.schedule);
+    CHECK(judged.text() == "");
+    CHECK(judged.objective == doctest::Approx(found.objective.value()));
+    CHECK(found.bound <= found.objective);
+    CHECK(found.bound.value() >= graph_bound(p).value() * (1.0 - 1e-9));
+    return found;
+}
+
+} // namespace
+
+TEST_CASE("slices of sequences: Seq1F1B's 28.5, and the optimum") {
+    const auto found = checked_plan(example("slice-linear-p4-m8-k2"));
+    CHECK(found.objective.value() == doctest::Approx(25.5));
+    CHECK(found.bound.value() == doctest::Approx(25.5));
+    CHECK(found.why == plan_end::optimal);
+}
+
+TEST_CASE("microbatches that differ: better than 1F1B in their best order") {
+    const auto found = checked_plan(example("uneven-dynapipe"));
+    CHECK(found.bound.value() >= 199.2 - 1e-6);
+    CHECK(found.objective.value() <= 208.8 + 1e-6);
+}
+
+TEST_CASE("small graphs: close to their optima, which no bound exceeds") {
+    const std::pair<const char*, double> optima[] = {{"mtp-small-p2-m3-d1-mem3.5", 82.0},
+                                                     {"slice-small-v-p2-m2-k2-mem3", 27.0},
+                                                     {"unet-small-v-p2-m4-mem4.5", 50.0},
+                                                     {"vision-small-none-p3-m3-mem2.5", 48.3},
+                                                     {"vocab-small-p3-m3", 56.0}};
+    for (const auto& [name, optimum] : optima) {
+        CAPTURE(name);
+        const auto found = checked_plan(example(name));
+        CHECK(found.bound.value() <= optimum * (1.0 + 1e-9));
+        CHECK(found.objective.value() >= optimum * (1.0 - 1e-9));
+        CHECK(found.objective.value() <= optimum * (1.0 + 1e-9));
+    }
+}
+
+#endif

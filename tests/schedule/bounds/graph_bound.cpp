@@ -1,0 +1,99 @@
+#include "optpipe/schedule/bounds/graph_bound.hpp"
+
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_HAS_JSON)
+TEST_CASE("not built: nlohmann-json is missing") {}
+#else
+
+#include "optpipe/io/json.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "oracle/random_problem.hpp"
+#include "oracle/reference_checker.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace optpipe;
+
+problem example(const std::string& name) {
+    return read_problem(OPTPIPE_SOURCE_DIR "/tests/data/format3/" + name + ".json");
+}
+
+} // namespace
+
+TEST_CASE("microbatches that differ: DynaPipe's instance") {
+    const auto p = example("uneven-dynapipe");
+    CHECK(p.load(rank{0}).value() == doctest::Approx(184.8));
+    // Before and after the second rank's 184.8, the smallest microbatch takes 4.8 and 9.6 on the first.
+    CHECK(graph_bound(p).value() == doctest::Approx(199.2));
+    const auto s = simulate(p, one_forward_one_backward(p.graph));
+    REQUIRE(s);
+    const auto judged = oracle::judge(p, *s);
+    CHECK(judged.text() == "");
+    CHECK(judged.objective == doctest::Approx(240.8));
+    CHECK(*std::max_element(judged.peak_memory.begin(), judged.peak_memory.end()) == doctest::Approx(65.6));
+}
+
+TEST_CASE("slices of sequences: half of a microbatch before and after") {
+    const auto p = example("slice-linear-p4-m8-k2");
+    CHECK(graph_bound(p).value() == doctest::Approx(25.5));
+}
+
+TEST_CASE("no bound is above the optimum") {
+    // The optima are those of an exact search of another program.
+    const std::pair<const char*, double> optima[] = {{"mtp-small-p2-m3-d1-mem3.5", 82.0},
+                                                     {"slice-small-v-p2-m2-k2-mem3", 27.0},
+                                                     {"slice-small-linear-p2-m2-k2-a050-mem1.75", 35.000004},
+                                                     {"unet-small-v-p2-m4-mem4.5", 50.0},
+                                                     {"vision-small-none-p3-m3-mem2.5", 48.3},
+                                                     {"vocab-small-p3-m3", 56.0}};
+    for (const auto& [name, optimum] : optima) {
+        CAPTURE(name);
+        const auto p = example(name);
+        const auto bound = graph_bound(p).value();
+        CHECK(bound <= optimum * (1.0 + 1e-9));
+        CHECK(bound >= 0.75 * optimum);
+    }
+}
+
+TEST_CASE("a group waits for its forwards and its delay") {
+    // One microbatch; both shards run on ranks of their own.
+    stage_costs c{duration{1}, duration{1}, duration{1}, memory_size{1}};
+    const edges::any fork{3, {edge{stage{0}, stage{1}, 1.0, {}}, edge{stage{0}, stage{2}, 1.0, {}}}};
+    problem p{any_graph{3, 1, to_any_graph(graph<3, 1>{}).placement(), fork}, per_stage<stage_costs>(3, c)};
+    p.costs[stage{2}].forward = duration{4};
+    p.p2p = hop_times<>{duration{0.5}};
+    // Without the group: 1, 0.5, 4, 1, 0.5, 1, 1.
+    CHECK(graph_bound(p).value() == doctest::Approx(9.0));
+    p.groups.add(std::vector{stage{1}, stage{2}}, duration{0.25}, 3);
+    CHECK(graph_bound(p).value() == doctest::Approx(9.25));
+    // A stage without gradients waits for nothing after it.
+    for (const stage s : p.graph.all_stages()) {
+        auto& each = p.costs[s];
+        each.gradients = gradient_kind::none;
+        each.backward_input = each.backward_weight = {};
+    }
+    CHECK(graph_bound(p).value() == doctest::Approx(5.5));
+}
+
+TEST_CASE("in chains of equal microbatches the bound is valid as well") {
+    for (std::uint64_t i = 0; i < 200; ++i) {
+        CAPTURE(i);
+        oracle::random_numbers random{i};
+        const auto p = oracle::make_random_problem(random).problem;
+        const auto one = simulate(p, one_at_a_time(p));
+        REQUIRE(one);
+        CHECK(graph_bound(p).value() <= objective_of(p, *one).value() * (1.0 + 1e-9));
+    }
+}
+
+#endif
