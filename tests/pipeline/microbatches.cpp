@@ -73,9 +73,6 @@ TEST_CASE("what a microbatch costs is the stage's costs times its factors") {
     auto p =
         to_problem(make_problem(g, uniform_memory{stage_costs{duration{1}, duration{2}, duration{3}, memory_size{4}}}));
     p.costs[stage{1}].kv = memory_size{1};
-    storage_option option{"some", memory_size{2}, duration{1},
-                          {},     memory_size{1}, transfer_times{duration{1}, duration{2}}};
-    p.set_storage(stage{1}, std::vector{option});
     std::vector<cost_factors> factors{{}, {2, 3, 4, 5, 6}};
     p.microbatches.set_factors(factors);
     const auto c = p.cost(stage{1}, microbatch{1});
@@ -86,13 +83,7 @@ TEST_CASE("what a microbatch costs is the stage's costs times its factors") {
     CHECK(c.weight_stash == memory_size{10});
     CHECK(c.kv == memory_size{5});
     CHECK(p.cost(stage{1}, microbatch{0}) == p.costs[stage{1}]);
-    const auto o = p.storage_of(stage{1}, 0, microbatch{1});
-    CHECK(o.held == memory_size{10});
-    CHECK(o.recompute == duration{2});
-    CHECK(o.transfer_size == memory_size{5});
-    CHECK(o.transfer == transfer_times{duration{5}, duration{10}});
     CHECK(p.mean_work(stage{0}) == duration{13}); // of 6 and 20
     CHECK(p.load(rank{0}) == duration{26});
     CHECK(p.busiest_work() == duration{13});
-    CHECK(p.largest_memory_factor(stage{0}) == 5.0);
 }

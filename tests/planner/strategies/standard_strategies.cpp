@@ -1,3 +1,4 @@
+#include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/strategies/propagation_strategy.hpp"
 #include "optpipe/schedule/bounds/propagation.hpp"

@@ -97,8 +97,7 @@ TEST_CASE("an operation takes the same time in whatever order, and a full backwa
         const auto full = durations_in(simulate(full_problem, *adaptive(full_problem), noise, step));
         std::size_t compared = 0;
         for (const auto& [op, took] : full) {
-            if (op.kind == operation_kind::forward)
-                CHECK(split.at(op).value() == doctest::Approx(took.value()));
+            if (op.kind == operation_kind::forward) CHECK(split.at(op).value() == doctest::Approx(took.value()));
             const auto input = split.find(sibling(op, operation_kind::backward_input));
             if (op.kind != operation_kind::backward || input == split.end()) continue;
             const auto halves = input->second + split.at(sibling(op, operation_kind::backward_weight));
@@ -113,10 +112,11 @@ TEST_CASE("the message of a full backward is that of its input gradient") {
     const auto p = example();
     const noise_model noise{.spread = 0.2, .slow_link_chance = 0.2};
     const step_noise now{noise, 0};
+    const auto back = p.hop(stage{1}, stage{0});
     for (const microbatch m : p.graph.all_microbatches()) {
-        const auto sent = now.message(p, backward(stage{1}, m), stage{0});
-        CHECK(sent == now.message(p, backward_input(stage{1}, m), stage{0}));
-        CHECK(sent != now.message(p, forward(stage{1}, m), stage{0}));
+        const auto sent = now.message(p, backward(stage{1}, m), stage{0}, back);
+        CHECK(sent == now.message(p, backward_input(stage{1}, m), stage{0}, back));
+        CHECK(sent != now.message(p, forward(stage{1}, m), stage{0}, back));
     }
 }
 
@@ -147,8 +147,8 @@ TEST_CASE("durations have the mean, spread and correlation of the model") {
 
 TEST_CASE("links and stragglers are slow for a whole step, as often as the model says") {
     const auto p = example();
-    const noise_model noise{.slow_link_chance = 0.25, .slow_link_factor = 3.0, .straggler_chance = 0.1,
-                            .straggler_factor = 2.0};
+    const noise_model noise{
+        .slow_link_chance = 0.25, .slow_link_factor = 3.0, .straggler_chance = 0.1, .straggler_factor = 2.0};
     std::size_t slow_ranks = 0;
     std::size_t slow_messages = 0;
     constexpr std::size_t steps = 4000;
@@ -161,7 +161,9 @@ TEST_CASE("links and stragglers are slow for a whole step, as often as the model
         slow_ranks += straggles ? 1 : 0;
         const auto moved = now(p, with_implied_storage(p, offload_of(stage{0}, microbatch{1}))) / duration{0.7} / first;
         CHECK((std::abs(moved - 1.0) < 1e-9 || std::abs(moved - 3.0) < 1e-9));
-        slow_messages += now.message(p, forward(stage{0}, microbatch{0}), stage{1}) > duration{0.5} ? 1 : 0;
+        slow_messages +=
+            now.message(p, forward(stage{0}, microbatch{0}), stage{1}, p.hop(stage{0}, stage{1})) > duration{0.5} ? 1
+                                                                                                                  : 0;
     }
     CHECK(std::abs(static_cast<double>(slow_ranks) / steps - 0.1) < 0.02);
     CHECK(std::abs(static_cast<double>(slow_messages) / steps - 0.25) < 0.03);
