@@ -59,7 +59,7 @@ TEST_CASE("a problem with a bad field is refused with one line that names the fi
         std::function<void(json&)> spoil;
     } const cases[] = {
         {"format: is missing", [](json& p) { p.erase("format"); }},
-        {"format: is \"optpipe.problem/3\"", [](json& p) { p["format"] = "optpipe.problem/3"; }},
+        {"format: is \"optpipe.problem/4\"", [](json& p) { p["format"] = "optpipe.problem/4"; }},
         {"format: is \"optpipe.schedule/1\"", [](json& p) { p["format"] = "optpipe.schedule/1"; }},
         {"ranks: is missing", [](json& p) { p.erase("ranks"); }},
         {"ranks: must not be negative", [](json& p) { p["ranks"] = -1; }},
