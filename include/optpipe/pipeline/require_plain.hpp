@@ -12,7 +12,8 @@ namespace optpipe {
 inline constexpr std::string_view only_for_plain =
     " only for a chain of stages with gradients of weights and equal microbatches, without groups";
 
-/// Throws `optpipe::error` unless the problem is plain: `what`, such as "a page is", isn't there for other problems yet.
+/// Throws `optpipe::error` unless the problem is plain: `what`, such as "a page is", isn't there for other problems
+/// yet.
 inline void require_plain(const problem& p, std::string_view what) {
     if (!is_plain(p)) throw error{std::string{what}.append(only_for_plain)};
 }
