@@ -217,7 +217,7 @@ std::optional<sweep_row> built_row(const sweep_options& options, const valued_pr
     return row;
 }
 
-/// The rows that there are so far, also in the file that keeps them.
+/// Rows that have been planned, here and in the file that keeps them.
 class kept_rows {
 public:
     /// Reads the file if it exists.

@@ -102,7 +102,7 @@ private:
         at_once_is_cut_ = keep_best(at_once) || at_once_is_cut_;
         at_once_ = std::move(at_once);
     }
-    /// The least memory that the stashes of the stages so far leave on the device at one time.
+    /// The least memory that stashes of the stages until now leave on the device at one time.
     constexpr memory_size left_at_least() const {
         if (at_once_is_cut_) return std::max(least_left_, least_held_ - std::min(least_held_, host_limit_));
         auto least = memory_size::unlimited();
@@ -150,7 +150,7 @@ private:
     memory_size limit_;
     memory_size host_limit_;
     std::vector<std::vector<state>> layers_{{state{}}};
-    /// The possible memory of the stashes of the stages so far, on the device and on the host at one time.
+    /// Memory that stashes of the stages until now may take on the device and on the host at one time.
     std::vector<state> at_once_{state{}};
     bool at_once_is_cut_ = false;
     memory_size least_left_{};

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
-#include "optpipe/core/contract.hpp"
 #include "optpipe/core/extent.hpp"
 #include "optpipe/core/index.hpp"
 

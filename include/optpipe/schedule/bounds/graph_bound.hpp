@@ -21,16 +21,14 @@ public:
     explicit graph_paths(const basic_problem<Graph>& p)
         : p_{&p}, cell_{p.graph}, forward_head_(cell_.size()), forward_tail_(forward_head_),
           gradient_head_(forward_head_), gradient_tail_(forward_head_) {
-        const auto stages = p.graph.stages();
-        const auto count = p.graph.microbatches();
         for (std::size_t i = 0; i < cell_.size(); ++i)
-            find_head(forward(stage{i / count}, microbatch{i % count}));
+            find_head(forward(cell_.stage_of(i), cell_.microbatch_of(i)));
         for (std::size_t i = cell_.size(); i-- > 0;)
-            find_head(gradient(stage{i / count}, microbatch{i % count}));
-        for (std::size_t i = 0; i < stages * count; ++i)
-            find_tail(gradient(stage{i / count}, microbatch{i % count}));
+            find_head(gradient(cell_.stage_of(i), cell_.microbatch_of(i)));
+        for (std::size_t i = 0; i < cell_.size(); ++i)
+            find_tail(gradient(cell_.stage_of(i), cell_.microbatch_of(i)));
         for (std::size_t i = cell_.size(); i-- > 0;)
-            find_tail(forward(stage{i / count}, microbatch{i % count}));
+            find_tail(forward(cell_.stage_of(i), cell_.microbatch_of(i)));
     }
 
     [[nodiscard]] duration head(const operation& op) const { return heads(op)[cell_(op)]; }

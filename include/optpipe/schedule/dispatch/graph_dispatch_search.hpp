@@ -1,13 +1,11 @@
 #pragma once
 
-#include "optpipe/core/outcome.hpp"
 #include "optpipe/core/random.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/graph_dispatcher.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/time/simulate.hpp"
 
 #include <algorithm>
 #include <array>
@@ -22,15 +20,16 @@ namespace optpipe {
 
 /// The values that `graph_dispatch_search` tries. Set by hand, the same for every problem; not tuned.
 struct graph_dispatch_search_parameters {
-    std::array<double, 7> depths{1.0, 2.0, 0.7, 1.4, 3.0, 0.5, 1e9};
+    std::array<double, 7> depths{1.0, 2.0, 0.7, 1.4, 3.0, 0.5, dispatch_search_parameters::no_limit};
     std::array<int, 3> further{0, 1, -1};
     std::array<forward_preference, 3> preferences{
         forward_preference::deepest_stage, forward_preference::oldest_microbatch, forward_preference::shallowest_stage};
     /// A random change of the depth multiplies it by a number from the least factor on.
     double least_factor = 0.8;
     double factor_range = 0.5;
-    /// The largest number of W that wait on a rank; 0: each W comes right after its I.
     std::array<std::size_t, 4> most_weights{std::numeric_limits<std::size_t>::max(), 3, 1, 0};
+    /// A random change draws a number of waiting W below this one.
+    std::size_t weights_drawn = 6;
 };
 
 namespace detail {
@@ -170,7 +169,6 @@ private:
                         now.depth = depth;
                         now.further.assign(p_->graph.stages(), more);
                         now.forwards = preference;
-                        now.weights_at_once = weights == 0;
                         now.most_weights = weights;
                         const auto reached = try_out(now);
                         if (reached >= value) continue;
@@ -199,18 +197,18 @@ private:
 
     void change(graph_dispatch_options& options) {
         const auto s = random_.below(p_->graph.stages());
-        switch (random_.below(6)) {
+        constexpr std::size_t kinds = 6; // of changes
+        switch (random_.below(kinds)) {
         case 0: options.further[s] += static_cast<int>(2 * random_.below(2)) - 1; break;
         case 1: options.storage[s] = options_[s][random_.below(options_[s].size())]; break;
-        case 2: options.most_weights = random_.below(6); break;
+        case 2: options.most_weights = random_.below(with_.weights_drawn); break;
         case 3: options.depth *= with_.least_factor + with_.factor_range * random_.share(); break;
         case 4: options.careful = !options.careful; break;
-        default: exchange_sequences(options.sequence); break;
+        default: move_sequence(options.sequence); break;
         }
-        options.weights_at_once = options.most_weights == 0;
     }
     /// Moves one sequence to the place of another.
-    void exchange_sequences(std::vector<microbatch>& all) {
+    void move_sequence(std::vector<microbatch>& all) {
         std::vector<std::size_t> places;
         for (const microbatch m : all)
             for (std::size_t i = 0; i < sequences_.size(); ++i)

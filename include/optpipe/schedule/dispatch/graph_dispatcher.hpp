@@ -22,21 +22,18 @@ namespace optpipe {
 struct graph_dispatch_options {
     /// Number of microbatches in flight on a stage, in units of its lifespan over the cycle time.
     double depth = 1.0;
-    /// Microbatches in flight beyond that, by stage; the same for all stages if it has one entry.
-    std::vector<int> further{0};
+    /// Microbatches in flight beyond that, by stage.
+    std::vector<int> further{};
     forward_preference forwards = forward_preference::deepest_stage;
-    /// Whether W runs right after its I; otherwise, W fills the time in which nothing else can run.
-    bool weights_at_once = false;
     /// Whether memory is only taken if every sequence in flight can then still be finished.
     bool careful = false;
-    /// The largest number of W that wait on a rank.
+    /// The largest number of W that wait on a rank: they fill the time in which nothing else can run. If 0, backwards
+    /// are full, or each W runs right after its I.
     std::size_t most_weights = std::numeric_limits<std::size_t>::max();
     /// The storage option of each stage.
     std::vector<storage_index> storage{};
     /// The microbatches in the order in which they enter: slices of one sequence follow one another.
     std::vector<microbatch> sequence{};
-
-    friend bool operator==(const graph_dispatch_options&, const graph_dispatch_options&) = default;
 };
 
 /// Simulates a step of any graph, with any microbatches, and lets every rank start the best operation that is ready:
@@ -68,7 +65,7 @@ public:
 
     void serve(rank r) {
         if (!step_.is_free(operation_kind::forward, r)) return;
-        if (start_waiting_weight(r, options_->weights_at_once ? 0 : options_->most_weights)) return;
+        if (start_waiting_weight(r, options_->most_weights)) return;
         if (start_gradient(r) || start_forward(r)) return;
         start_waiting_weight(r, 0);
     }
@@ -97,9 +94,10 @@ private:
     };
 
     static auto limits_of(const basic_problem<Graph>& p) {
+        const auto slack = tolerance{}.at(p.memory_scale());
         auto limits = p.memory_limit;
         for (auto& limit : limits)
-            limit += tolerance{}.at(p.memory_scale());
+            limit += slack;
         return limits;
     }
     void set_gradient_order() {
@@ -122,9 +120,8 @@ private:
         const auto cycle = p_->busiest_work();
         constexpr double nearly_one = 0.999; // rounds up, except for rounding errors of integral values
         for (const stage s : p_->graph.all_stages()) {
-            const auto& further = options_->further;
-            const double more = further[further.size() == 1 ? 0 : s.position()];
-            const double depth = options_->depth * (paths.lifespan[s] / cycle) + nearly_one + more;
+            const double further = options_->further[s.position()];
+            const double depth = options_->depth * (paths.lifespan[s] / cycle) + nearly_one + further;
             const double most = static_cast<double>(p_->graph.microbatches());
             stages_[s].cap = static_cast<std::size_t>(std::clamp(depth, 1.0, most)) + most_slices_ - 1;
         }
@@ -211,7 +208,7 @@ private:
         return try_start(own.waiting[own.next], r) && ++own.next > 0;
     }
 
-    /// Of the stages whose next gradient has its inputs, the one whose microbatch comes first.
+    /// Starts the gradient whose microbatch comes first among those that have their inputs.
     bool start_gradient(rank r) {
         const stage* best = nullptr;
         for (const stage& s : stages_of_[r]) {
@@ -230,7 +227,7 @@ private:
         return true;
     }
     operation gradient_of(stage s, microbatch m) const {
-        const bool splits = may_split(*p_, s) && (!options_->weights_at_once || !p_->full_backward ||
+        const bool splits = may_split(*p_, s) && (options_->most_weights > 0 || !p_->full_backward ||
                                                   p_->costs[s].gradients == gradient_kind::input);
         return with_storage(splits ? backward_input(s, m) : backward(s, m));
     }

@@ -331,8 +331,8 @@ private:
     }
 
     /// Handles an integral point of the relaxation, which is a solution unless rounding it breaks a row. The node is
-    /// closed if the relaxation's bound, but for rounding, says that nothing better is left. In other cases, branches
-    /// on the integer that is farthest from its rounded value.
+    /// closed if the bound of the relaxation reaches the cutoff, apart from rounding errors. Otherwise, the search
+    /// branches on the integer that is farthest from its rounded value.
     void settle(node& n, std::vector<node>& open) {
         const auto farthest = farthest_from_integral();
         const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
