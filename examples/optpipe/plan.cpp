@@ -62,7 +62,8 @@ const attempt& most_telling(const std::vector<attempt>& attempts) {
 }
 
 /// Plans without a search, and refuses the options of one.
-optpipe::schedule_report report_of_forwards(const plan_options& options, const optpipe::problem& given) {
+optpipe::outcome<optpipe::schedule_report> report_of_forwards(const plan_options& options,
+                                                              const optpipe::problem& given) {
     const auto refuse_option = [](bool is_there, const std::string& name) {
         if (is_there) throw optpipe::error{name + ": forwards alone are planned without a search; leave it out"};
     };
@@ -77,10 +78,11 @@ optpipe::schedule_report report_of_forwards(const plan_options& options, const o
 int plan_forward_only(const plan_options& options, outputs& files, const optpipe::problem& given) {
     const auto report = report_of_forwards(options, given);
     const auto p = optpipe::forward_problem(given);
-    write_plan(files, "--out", p, report, {});
+    if (!report) return refuse(options.json, options.problem.path, p, optpipe::reason_text(p, report.why()));
+    write_plan(files, "--out", p, *report, {});
     const int status = files.status(success);
-    if (options.json) std::cout << json_of(p, report, std::vector<attempt>{});
-    if (!options.json && !options.quiet) print_plan(files.text(), p, report, "", {});
+    if (options.json) std::cout << json_of(p, *report, std::vector<attempt>{});
+    if (!options.json && !options.quiet) print_plan(files.text(), p, *report, "", {});
     return status;
 }
 
@@ -225,7 +227,10 @@ int plan_by_search(const plan_options& options, outputs& files, const optpipe::p
 planned_row plan_row(const plan_options& options, const optpipe::problem& p) {
     if (options.forward_only) {
         const auto report = report_of_forwards(options, p);
-        return {report.method, report.measures.objective, report.bound.value_or(optpipe::duration{})};
+        if (report) return {report->method, report->measures.objective, report->bound.value_or(optpipe::duration{})};
+        planned_row refused;
+        refused.reason = optpipe::reason_text(p, report.why());
+        return refused;
     }
 #if defined(OPTPIPE_HAS_MILP)
     if (uses_search(options)) return row_by_search(options, p);
