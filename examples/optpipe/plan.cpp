@@ -8,7 +8,6 @@
 #include "schedule_file.hpp"
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
-#include <optpipe/pipeline/require_plain.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/construct/forward_only.hpp>
 #include <optpipe/schedule/construct/forward_plan.hpp>
@@ -244,7 +243,6 @@ int plan(const plan_options& options) {
                    {"--trace", options.files.trace}},
                   options.json};
     const auto p = read_problem(options.problem);
-    if (files.has("--html")) optpipe::require_plain(p, "--html: a page is made"); // before the time is spent
     if (options.forward_only) return plan_forward_only(options, files, p);
 #if defined(OPTPIPE_HAS_MILP)
     if (uses_search(options)) return plan_by_search(options, files, p);
