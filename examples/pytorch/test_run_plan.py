@@ -105,16 +105,16 @@ def rank_of(placement, s, ranks):
 def problems_of(ranks):
     """Problems by name: one option for each stage, and all of them in a tight memory."""
     microbatches = MICROBATCHES_PER_RANK * ranks
-    sizes = sizes_of(2 * ranks, microbatches)
-    of_last = sizes_of(ranks, microbatches)
+    of_two_per_rank = sizes_of(2 * ranks, microbatches)
+    of_one_per_rank = sizes_of(ranks, microbatches)
     for number, placement in enumerate(["linear", "loop", "v"]):
-        own = of_last if placement == "linear" else sizes
+        own = of_one_per_rank if placement == "linear" else of_two_per_rank
         for is_tight in False, True:
             stages = []
             for s, (costs, options) in enumerate(own):
                 # With the number, small pipelines have all options, too.
                 chosen = options if is_tight else [options[1 + (s + 2 * ranks * number) % (len(options) - 1)]]
-                stages.append({"rank": rank_of(placement, s, ranks)} | costs | {"storage": chosen})
+                stages.append(costs | {"rank": rank_of(placement, s, ranks), "storage": chosen})
             whole = max(each["activation"] for each in stages) * len(stages) / ranks
             limit = 1.6 * whole if is_tight else None
             yield f"{placement}, {'tight' if is_tight else 'one option'}", {
