@@ -145,11 +145,12 @@ def train_alone(problem, plan):
     """Losses and gradients of each step in one process, which adds up the microbatches in the order of the plan."""
     stages, microbatches = len(problem["stages"]), problem["microbatches"]
     layers = [training.module(s) for s in range(stages)]
-    order = {s: [] for s in range(stages)}
+    order = {"W": {}, "I": {}}
     for each in sorted(plan["operations"], key=lambda each: each["start"]):
         s, kind, m = run_plan.parts_of(each["op"])
-        if kind in ("B", "W"):
-            order[s].append(m)
+        for half in "IW":
+            if kind in ("B", half):
+                order[half].setdefault(s, []).append(m)
     results = []
     for step in range(STEPS):
         total, gradients = 0.0, {}
@@ -167,8 +168,10 @@ def train_alone(problem, plan):
         of_step = {}
         for s, each in enumerate(layers):
             for name, p in each.named_parameters():
-                of_step[s, name] = gradients[s, name, order[s][0]].clone()
-                for m in order[s][1:]:
+                # The gradients of a weight that is used twice are a part of I, but for the first stage, whose I is empty.
+                own_order = order["I" if s > 0 and name.startswith("twice") else "W"][s]
+                of_step[s, name] = gradients[s, name, own_order[0]].clone()
+                for m in own_order[1:]:
                     of_step[s, name] += gradients[s, name, m]
                 with torch.no_grad():
                     p -= LEARNING_RATE * of_step[s, name]
