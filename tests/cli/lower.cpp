@@ -10,7 +10,6 @@ TEST_CASE("not built: the program is missing") {}
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,9 +19,9 @@ using nlohmann::json;
 
 namespace {
 
-json lowered(const workplace& place, const std::string& problem, const std::vector<std::string>& plan_options = {},
-             const std::vector<std::string>& options = {}) {
-    std::vector<std::string> plan{"plan", problem, "--time-limit", "0.2", "--quiet", "--out", place / "plan.json"};
+json lowered(const workplace& place, const std::string& problem, const std::vector<std::string>& options = {},
+             const std::vector<std::string>& plan_options = {"--time-limit", "0.2"}) {
+    std::vector<std::string> plan{"plan", problem, "--quiet", "--out", place / "plan.json"};
     plan.insert(plan.end(), plan_options.begin(), plan_options.end());
     REQUIRE(run(plan).status == 0);
     std::vector<std::string> lower{"lower", problem, place / "plan.json", "--out", place / "programs.json"};
@@ -35,19 +34,15 @@ json lowered(const workplace& place, const std::string& problem, const std::vect
 /// Runs the programs as one thread per lane would, with sends that wait for their receives, and returns the operations
 /// of each rank in the order in which they ended. Stops if no instruction can start.
 std::vector<std::vector<std::string>> run_programs(const json& programs) {
-    struct state {
-        std::vector<bool> ended;
-        std::map<std::string, std::size_t> next_on;
-    };
-    std::vector<state> ranks;
+    std::vector<std::vector<bool>> ended;
     for (const auto& p : programs)
-        ranks.push_back({std::vector<bool>(p["instructions"].size()), {}});
+        ended.emplace_back(p["instructions"].size());
     const auto is_next = [&](std::size_t r, std::size_t i) {
         const auto& list = programs[r]["instructions"];
-        const auto is_over = [&](const json& before) { return ranks[r].ended[before.get<std::size_t>()]; };
-        if (ranks[r].ended[i] || !std::all_of(list[i]["after"].begin(), list[i]["after"].end(), is_over)) return false;
+        const auto is_over = [&](const json& before) { return ended[r][before.get<std::size_t>()]; };
+        if (ended[r][i] || !std::all_of(list[i]["after"].begin(), list[i]["after"].end(), is_over)) return false;
         for (std::size_t before = 0; before < i; ++before)
-            if (list[before]["lane"] == list[i]["lane"] && !ranks[r].ended[before]) return false;
+            if (list[before]["lane"] == list[i]["lane"] && !ended[r][before]) return false;
         return true;
     };
     const auto has_partner = [&](std::size_t r, const json& message) {
@@ -57,21 +52,21 @@ std::vector<std::vector<std::string>> run_programs(const json& programs) {
             if (list[i]["kind"] == "exchange")
                 for (const auto& other : list[i]["messages"])
                     if (other["of"] == message["of"] && other["side"] != message["side"] && other["peer"] == r)
-                        return ranks[peer].ended[i] || is_next(peer, i);
+                        return ended[peer][i] || is_next(peer, i);
         return false;
     };
-    std::vector<std::vector<std::string>> order(ranks.size());
+    std::vector<std::vector<std::string>> order(ended.size());
     for (bool moved = true; moved;) {
         moved = false;
-        for (std::size_t r = 0; r < ranks.size(); ++r)
-            for (std::size_t i = 0; i < ranks[r].ended.size(); ++i) {
+        for (std::size_t r = 0; r < ended.size(); ++r)
+            for (std::size_t i = 0; i < ended[r].size(); ++i) {
                 const auto& each = programs[r]["instructions"][i];
                 if (!is_next(r, i)) continue;
                 if (each["kind"] == "exchange" &&
                     !std::all_of(each["messages"].begin(), each["messages"].end(),
                                  [&](const json& message) { return has_partner(r, message); }))
                     continue;
-                moved = ranks[r].ended[i] = true;
+                moved = ended[r][i] = true;
                 if (each.contains("op")) order[r].push_back(each["op"]);
             }
     }
@@ -87,18 +82,19 @@ TEST_CASE("the programs have every operation of the plan, and run to the end") {
         const auto document = lowered(place, data(name));
         CHECK(document["format"] == "optpipe.programs/1");
         std::multiset<std::string> planned;
-        for (const auto& entry : json::parse(place.read("plan.json"))["operations"])
+        const auto plan = json::parse(place.read("plan.json"));
+        for (const auto& entry : plan["operations"])
             planned.insert(entry["op"].get<std::string>());
-        std::multiset<std::string> run;
+        std::multiset<std::string> ended;
         for (const auto& order : run_programs(document["programs"]))
-            run.insert(order.begin(), order.end());
-        CHECK(run == planned);
+            ended.insert(order.begin(), order.end());
+        CHECK(ended == planned);
     }
 }
 
 TEST_CASE("arenas are as large as the plan's peaks, and buffers lie within") {
     const workplace place;
-    const auto document = lowered(place, data("stored.json"), {}, {"--alignment", "1", "--bytes-per-unit", "1000"});
+    const auto document = lowered(place, data("stored.json"), {"--alignment", "1", "--bytes-per-unit", "1000"});
     const auto peaks = json::parse(place.read("plan.json"))["peak_memory"];
     CHECK((document["bytes_per_unit"] == 1000.0 && document["alignment"] == 1));
     for (std::size_t r = 0; r < peaks.size(); ++r) {
@@ -115,7 +111,7 @@ TEST_CASE("arenas are as large as the plan's peaks, and buffers lie within") {
 
 TEST_CASE("messages have the lanes and the memory that were asked for") {
     const workplace place;
-    const auto document = lowered(place, data("two-ranks.json"), {},
+    const auto document = lowered(place, data("two-ranks.json"),
                                   {"--messages", "single", "--receives", "when-due", "--message-bytes", "100"});
     for (const auto& p : document["programs"]) {
         CHECK(std::count(p["lanes"].begin(), p["lanes"].end(), "communication") == 1);
@@ -131,7 +127,7 @@ TEST_CASE("messages have the lanes and the memory that were asked for") {
 
 TEST_CASE("forwards alone are lowered, too") {
     const workplace place;
-    const auto document = lowered(place, data("two-ranks.json"), {"--forward-only"});
+    const auto document = lowered(place, data("two-ranks.json"), {}, {"--forward-only"});
     CHECK(document["forward_only"] == true);
     CHECK(run_programs(document["programs"])[0].size() == 4);
 }

@@ -152,7 +152,7 @@ def mistakes_of(document):
         yield "a limit that is a text", {**document, "memory_limit": "much"}
         yield "three engines", {**document, "transfer": {"engines": 3}}
     for lists in "stages", "layers":
-        if lists in document:
+        if isinstance(document.get(lists), list):
             first = [lists, 0]
             yield "no forward", changed(document, [*first, "forward"], None)
             yield "a forward of 0", changed(document, [*first, "forward"], 0)
