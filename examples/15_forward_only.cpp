@@ -48,7 +48,7 @@ int main() {
     auto p = to_problem(make_problem(graph<3, microbatches, placement::v>{}, uniform_memory{costs}));
     p.p2p = hop_times<>{0.5_ms};
 
-    const auto plan = plan_forwards(p);
+    const auto plan = *plan_forwards(p);
     const auto programs = lower(p, plan.schedule, {.message_bytes = sizeof(double), .forward_only = true});
     if (!programs) return std::cout << describe(programs.why()) << '\n', 1;
 

@@ -23,3 +23,4 @@
 #include <optpipe/io/text_storage.hpp>
 #include <optpipe/io/text_table.hpp>
 #include <optpipe/io/write_json.hpp>
+#include <optpipe/io/write_programs.hpp>

@@ -194,6 +194,21 @@ struct draw_options {
 };
 int draw(const draw_options& options);
 
+struct lower_options {
+    problem_file problem;
+    std::string schedule;
+    /// Bytes of a unit of the problem's memory.
+    double bytes_per_unit = 1e9;
+    std::size_t alignment = 256;
+    /// Bytes of a message; 0: the runtime has its own memory for messages.
+    std::size_t message_bytes = 0;
+    std::string messages = "separate";
+    std::string receives = "early";
+    std::string out;
+};
+/// Writes the programs of all ranks.
+int lower(const lower_options& options);
+
 struct export_csv_options {
     problem_file problem;
     std::string schedule;

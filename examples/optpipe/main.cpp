@@ -350,6 +350,38 @@ void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& cho
     command->callback([&] { chosen = [&] { return program::draw(o); }; });
 }
 
+void add_lower(CLI::App& app, program::lower_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand(
+        "lower", "Write what each rank does, instruction by instruction, for a runtime such as examples/pytorch");
+    add_problem(*command, o.problem);
+    add_plan_file(*command, o.schedule);
+    command
+        ->add_option("--bytes-per-unit", o.bytes_per_unit,
+                     "Bytes of a unit of the problem's memory (default: those of a GB)")
+        ->check(CLI::Range(1e-9, 1e18));
+    command->add_option("--alignment", o.alignment, "Sizes and offsets of buffers are multiples of this, in bytes")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    command
+        ->add_option("--message-bytes", o.message_bytes,
+                     "Bytes of an activation between two stages, and of its gradient (default: 0, which leaves the "
+                     "memory of messages to the runtime)")
+        ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 50U));
+    command
+        ->add_option("--messages", o.messages,
+                     "Lanes of messages: separate (one each for sends and receives of activations and of gradients), "
+                     "per-direction (two), or single")
+        ->check(CLI::IsMember({"separate", "per-direction", "single"}))
+        ->capture_default_str();
+    command
+        ->add_option("--receives", o.receives,
+                     "When a receive may start: early, or when-due, where a waiting receive occupies the device")
+        ->check(CLI::IsMember({"early", "when-due"}))
+        ->capture_default_str();
+    command->add_option("--out", o.out, "Where the programs go (optpipe.programs/1)")->required();
+    command->callback([&] { chosen = [&] { return program::lower(o); }; });
+}
+
 void add_export_csv(CLI::App& app, program::export_csv_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("export-csv", "Write a schedule as PyTorch's torch.distributed.pipelining loads it");
@@ -509,6 +541,7 @@ int main(int count, char** arguments) {
     program::run_options run_plan;
     program::profile_options profile;
     program::draw_options draw;
+    program::lower_options lower;
     program::export_csv_options export_csv;
     program::import_csv_options import_csv;
     program::export_megatron_options export_megatron;
@@ -529,6 +562,7 @@ int main(int count, char** arguments) {
     add_run(app, run_plan, chosen);
     add_profile(app, profile, chosen);
     add_draw(app, draw, chosen);
+    add_lower(app, lower, chosen);
     add_export_csv(app, export_csv, chosen);
     add_import_csv(app, import_csv, chosen);
     add_export_megatron(app, export_megatron, chosen);

@@ -8,7 +8,6 @@
 #include "schedule_file.hpp"
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
-#include <optpipe/pipeline/require_plain.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/construct/forward_only.hpp>
 #include <optpipe/schedule/construct/forward_plan.hpp>
@@ -63,7 +62,8 @@ const attempt& most_telling(const std::vector<attempt>& attempts) {
 }
 
 /// Plans without a search, and refuses the options of one.
-optpipe::schedule_report report_of_forwards(const plan_options& options, const optpipe::problem& given) {
+optpipe::outcome<optpipe::schedule_report> report_of_forwards(const plan_options& options,
+                                                              const optpipe::problem& given) {
     const auto refuse_option = [](bool is_there, const std::string& name) {
         if (is_there) throw optpipe::error{name + ": forwards alone are planned without a search; leave it out"};
     };
@@ -78,10 +78,11 @@ optpipe::schedule_report report_of_forwards(const plan_options& options, const o
 int plan_forward_only(const plan_options& options, outputs& files, const optpipe::problem& given) {
     const auto report = report_of_forwards(options, given);
     const auto p = optpipe::forward_problem(given);
-    write_plan(files, "--out", p, report, {});
+    if (!report) return refuse(options.json, options.problem.path, p, optpipe::reason_text(p, report.why()));
+    write_plan(files, "--out", p, *report, {});
     const int status = files.status(success);
-    if (options.json) std::cout << json_of(p, report, std::vector<attempt>{});
-    if (!options.json && !options.quiet) print_plan(files.text(), p, report, "", {});
+    if (options.json) std::cout << json_of(p, *report, std::vector<attempt>{});
+    if (!options.json && !options.quiet) print_plan(files.text(), p, *report, "", {});
     return status;
 }
 
@@ -226,7 +227,10 @@ int plan_by_search(const plan_options& options, outputs& files, const optpipe::p
 planned_row plan_row(const plan_options& options, const optpipe::problem& p) {
     if (options.forward_only) {
         const auto report = report_of_forwards(options, p);
-        return {report.method, report.measures.objective, report.bound.value_or(optpipe::duration{})};
+        if (report) return {report->method, report->measures.objective, report->bound.value_or(optpipe::duration{})};
+        planned_row refused;
+        refused.reason = optpipe::reason_text(p, report.why());
+        return refused;
     }
 #if defined(OPTPIPE_HAS_MILP)
     if (uses_search(options)) return row_by_search(options, p);
@@ -244,7 +248,6 @@ int plan(const plan_options& options) {
                    {"--trace", options.files.trace}},
                   options.json};
     const auto p = read_problem(options.problem);
-    if (files.has("--html")) optpipe::require_plain(p, "--html: a page is made"); // before the time is spent
     if (options.forward_only) return plan_forward_only(options, files, p);
 #if defined(OPTPIPE_HAS_MILP)
     if (uses_search(options)) return plan_by_search(options, files, p);

@@ -197,16 +197,6 @@ void write_pictures(outputs& files, const optpipe::problem& p, const optpipe::sc
     files.write("--trace", [&] { return optpipe::overlay_to_chrome_trace(p, plan, measured); });
 }
 
-optpipe::schedule_report read_valid_plan(const optpipe::problem& p, optpipe::schedule_document document,
-                                         const std::string& path) {
-    const auto file = check_schedule_for(p, std::move(document), path);
-    if (auto broken = violations_in(p, file); !broken.empty())
-        throw optpipe::input_error{name_of(path), std::move(broken)};
-    auto report = optpipe::make_report(p, file.document.method, file.schedule);
-    report.forward_only = file.document.forward_only;
-    return report;
-}
-
 } // namespace
 
 int run(const run_options& options) {
@@ -215,7 +205,7 @@ int run(const run_options& options) {
     const auto given = read_problem(options.problem);
     auto document = read_schedule(options.schedule);
     const auto p = problem_for(given, document);
-    const auto plan = read_valid_plan(p, std::move(document), options.schedule);
+    const auto plan = valid_plan(p, std::move(document), options.schedule);
     if (options.online && plan.forward_only)
         throw optpipe::error{"--online: plans training steps again, and " + name_of(options.schedule) +
                              " has forwards alone"};

@@ -7,6 +7,7 @@
 #include <optpipe/io/schedule_document.hpp>
 #include <optpipe/schedule/construct/forward_only.hpp>
 #include <optpipe/schedule/operation.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
 #include <optpipe/schedule/time/validate.hpp>
 
 #include <string>
@@ -58,6 +59,17 @@ inline optpipe::problem problem_for(optpipe::problem p, const optpipe::schedule_
 inline std::vector<optpipe::violation> violations_in(const optpipe::problem& p, const schedule_file& file) {
     return file.document.forward_only ? optpipe::validate_forward_only(p, file.schedule)
                                       : optpipe::validate(p, file.schedule);
+}
+
+/// Throws `input_error` if the schedule breaks a rule of the problem, which is the one that matches its file.
+inline optpipe::schedule_report valid_plan(const optpipe::problem& p, optpipe::schedule_document document,
+                                           const std::string& path) {
+    const auto file = check_schedule_for(p, std::move(document), path);
+    if (auto broken = violations_in(p, file); !broken.empty())
+        throw optpipe::input_error{name_of(path), std::move(broken)};
+    auto report = optpipe::make_report(p, file.document.method, file.schedule);
+    report.forward_only = file.document.forward_only;
+    return report;
 }
 
 } // namespace program

@@ -78,9 +78,11 @@ bool has_transfers(const optpipe::problem& p) {
 }
 
 bool has_hops(const optpipe::problem& p) {
+    bool any = false;
     for (const auto s : p.graph.all_stages())
-        if (!p.is_last(s) && p.hop(s, s.next()) > optpipe::duration{}) return true;
-    return false;
+        p.graph.for_each_edge_out_of(
+            s, [&](const optpipe::edge& e) { any = any || e.size * p.hop(e.from, e.to) > optpipe::duration{}; });
+    return any;
 }
 
 bool is_limited(const optpipe::per_rank<optpipe::memory_size>& limits) {
@@ -180,7 +182,7 @@ void print_beside(std::ostream& out, const diagnosis& own, const std::optional<d
     add("peak memory", [&](const diagnosis& d) { return number(d.peak); });
     out << '\n';
     optpipe::write_table(out, lines);
-    if (!other) out << "no published schedule fits this memory\n";
+    if (!other) out << "no published schedule is for this problem and fits its memory\n";
 }
 
 nlohmann::ordered_json to_json(const optpipe::idle_sums& idle) {

@@ -14,3 +14,4 @@
 #include "optpipe/io/svg.hpp"
 #include "optpipe/io/text.hpp"
 #include "optpipe/io/write_json.hpp"
+#include "optpipe/io/write_programs.hpp"

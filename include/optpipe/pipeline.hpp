@@ -2,6 +2,7 @@
 
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/decoder.hpp"
+#include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
 #include "optpipe/pipeline/least_memory.hpp"

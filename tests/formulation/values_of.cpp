@@ -6,6 +6,7 @@
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/random_schedule.hpp"
@@ -57,6 +58,28 @@ TEST_CASE("what builders make is a point of the model") {
         });
     }
     CHECK(points > 25);
+}
+
+TEST_CASE("random schedules of graphs are points of the model") {
+    int points = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        random_numbers random{seed};
+        oracle::problem_ranges ranges;
+        ranges.storage_percent = seed % 3 == 0 ? 100 : 0;
+        ranges.graph_percent = 100;
+        const auto made = oracle::make_random_problem(random, ranges);
+        const auto& p = made.problem;
+        if (is_plain(p)) continue;
+        const auto exact = model_of(p, overtaking::allowed);
+        for (int k = 0; k < 3; ++k) {
+            auto timed = simulate(p, oracle::random_order(random, p));
+            REQUIRE(timed);
+            INFO("seed " << seed << ", schedule " << k);
+            CHECK(is_point(p, *exact, *timed));
+            ++points;
+        }
+    }
+    CHECK(points > 600);
 }
 
 TEST_CASE("random schedules are points of the exact model and of the pooled one, with any overtaking") {

@@ -23,7 +23,7 @@ NULL = object()
 SWEPT = "memory_limit=3,4,5"
 
 # What only the program writes or reads.
-OF_PROGRAM = re.compile(r".*-result-1|sweep-1|chrome-trace|model-config")
+OF_PROGRAM = re.compile(r".*-result-1|sweep-1|programs-1|chrome-trace|model-config")
 
 CONFIG = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32,
           "num_key_value_heads": 8, "vocab_size": 128256}
@@ -92,6 +92,9 @@ def written_by(program, problem, layers):
             run("new", "--model", "llama3-8b", "--ranks", 8, *kind, "--out", here / f"new{len(kind)}.json")
         run("partition", layers, "--time-limit", 0.5, "--quiet", "--out", here / "problem.json", "--plan",
             here / "chosen.json")
+        run("lower", problem, here / "plan.json", "--message-bytes", 64, "--messages", "single", "--out",
+            here / "programs.json")
+        run("lower", problem, here / "forwards.json", "--out", here / "forward-programs.json")
         run("plan", problem, "--quiet", "--method", "1f1b", "--trace", here / "trace.json", "--out", here / "other.json")
         yield "the trace", "chrome-trace", json.loads((here / "trace.json").read_text(encoding="utf-8"))
         (here / "trace.json").unlink()
@@ -149,7 +152,7 @@ def mistakes_of(document):
         yield "a limit that is a text", {**document, "memory_limit": "much"}
         yield "three engines", {**document, "transfer": {"engines": 3}}
     for lists in "stages", "layers":
-        if lists in document:
+        if isinstance(document.get(lists), list):
             first = [lists, 0]
             yield "no forward", changed(document, [*first, "forward"], None)
             yield "a forward of 0", changed(document, [*first, "forward"], 0)

@@ -9,6 +9,7 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 #include "optpipe/io/palette.hpp"
 #include "optpipe/io/svg.hpp"
 #include "optpipe/io/svg_canvas.hpp"
+#include "optpipe/io/timeline.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -56,7 +57,36 @@ TEST_CASE("storage options are named, with what they hold") {
     const auto p = sample::recomputing();
     const auto data = data_of(schedule_to_html(p, sample::recomputing_report(p)));
     CHECK(data["options"] == json::parse(R"([["keep", "ahead", "offload"], ["keep", "offload"]])"));
-    CHECK(data["effects"][0][1][0] == json::parse("[0.5, 0, 0, 0]"));
+    CHECK(data["rules"][0][0]["effects"][1][0] == json::parse("[0.5, 0, 0, 0]"));
+}
+
+TEST_CASE("a page knows edges, groups, slices and what microbatches cost, once for equal microbatches") {
+    const auto p = sample::branching();
+    const auto data = data_of(schedule_to_html(p, sample::branching_report(p)));
+    CHECK(data["slices"] == json::parse("[[0, 0], [0, 1], [1, 0]]"));
+    CHECK(data["rulesOf"] == json::parse("[0, 1, 2]"));
+    // Inputs are stage, kind, difference of microbatches, and delay.
+    const auto& slice = data["rules"][1];
+    CHECK(slice[2]["inputs"] == json::parse("[[[0,0,0,2],[2,0,-1,0]],[[1,0,0,0.3],[2,0,0,0.3]]]"));
+    CHECK(slice[0]["inputs"] == json::parse("[[[0,0,-1,0]],[[1,1,0,0],[2,1,0,2]]]"));
+    CHECK(slice[2]["frees"] == json::parse("[[[0,0.5]],[]]"));
+    const auto& costly = data["rules"][2];
+    CHECK(costly[2]["inputs"][0] == json::parse("[[0,0,0,6]]"));
+    CHECK(costly[2]["frees"][0] == json::parse("[[0,1]]"));
+    CHECK(costly[0]["effects"][0][0] == json::parse("[5,0,0,0]")); // its stash, and what waits for stage 2
+    const auto plain = data_of(schedule_to_html(sample::two_ranks(), sample::report_of(sample::two_ranks())));
+    CHECK(plain["rules"].size() == 1);
+    CHECK(plain["slices"].empty());
+}
+
+TEST_CASE("memory curves know what an operation frees on another rank") {
+    const auto p = sample::branching();
+    const auto report = sample::branching_report(p);
+    const auto shown = detail::timeline_of(p, report.schedule);
+    for (const rank r : p.graph.all_ranks()) {
+        CHECK(shown.ranks[r].device_memory == memory_curve(p, report.schedule, r));
+        CHECK(shown.ranks[r].device_memory.back().level.value() == doctest::Approx(0.0));
+    }
 }
 
 TEST_CASE("page and figure have the colours of kinds from one table; options have colours of their own") {

@@ -159,6 +159,31 @@ document.body.append(pre);
 })();
 </script></body>)js";
 
+/// The tooltips of operations, and the text beside the buttons when an operation is clicked.
+constexpr const char* read_tips = R"js(<script>
+(() => {
+optpipe.draw();
+const rows = document.getElementById("rows");
+const send = (type, r) => rows.dispatchEvent(new PointerEvent(type,
+    { clientX: r.x + r.w / 2, clientY: r.y + r.h / 2, pointerId: 1, bubbles: true, cancelable: true }));
+const result = {};
+for (const name of ["1F1", "2F1", "2F2", "1B1", "0B0"]) {
+  send("pointermove", optpipe.find(name));
+  result[name] = document.getElementById("tip").textContent;
+}
+const place = optpipe.find("1F1");
+send("pointerdown", place); send("pointerup", place);
+optpipe.draw();
+result.chosen = document.getElementById("chosen").textContent;
+result.facts = document.getElementById("facts").textContent;
+result.legend = document.getElementById("legend").textContent;
+result.hidden = ["idle", "storage", "search"].filter((name) => document.getElementById(name).hidden);
+const pre = document.createElement("pre");
+pre.textContent = "RESULT" + JSON.stringify(result) + "END";
+document.body.append(pre);
+})();
+</script></body>)js";
+
 /// The position of a time on the screen.
 struct time_scale {
     double origin = 0.0;
@@ -251,6 +276,34 @@ TEST_CASE("the page shows the schedule, and answers wheel, keys, clicks and drag
     CHECK(seen["both"]["other"] > 0);
     CHECK(seen["theme"][0] != seen["theme"][1]);
     CHECK(colour(seen["otherTheme"], "0F0") != colour(first["drawn"], "0F0"));
+}
+
+TEST_CASE("the page of a graph names the edges, the group and the slices that an operation waits for") {
+    const auto program = chromium();
+    if (!program) {
+        MESSAGE("skipped: no Chromium");
+        return;
+    }
+    const auto p = sample::branching();
+    const auto seen = result_of(*program, schedule_to_html(p, sample::branching_report(p)), read_tips);
+    const auto says = [&](const char* name, const char* part) {
+        const auto text = seen[name].get<std::string>();
+        CHECK_MESSAGE(sample::contains(text, part), part << " in " << text);
+    };
+    says("1F1", "rank 0, stage 1, microbatch 1, slice 1 of sequence 0");
+    says("1F1", "waits for 0F1, done at");
+    says("1F1", "waits for 1F0, the slice before, done at");
+    says("2F2", "microbatch 2, slice 0 of sequence 1");
+    says("2F2", "waits for 0F2, there at");
+    says("2F2", "frees 1 of device memory of rank 0 at its end");
+    says("1B1", "waits for 2F1, of the group, there at");
+    says("0B0", "waits for 2B0, there at");
+    says("0B0", "waits for 1B0, done at");
+    says("0B0", "waits for 0B1, the slice after, done at");
+    CHECK(seen["chosen"] == "microbatch 1, slice 1 of sequence 0");
+    says("facts", "2 × 3 × 3, slices of 2 sequences");
+    says("legend", "2.1: slice 1 of sequence 2");
+    CHECK(seen["hidden"] == json::parse(R"(["idle", "storage", "search"])"));
 }
 
 TEST_CASE("every storage option is painted in its own way, however many there are") {

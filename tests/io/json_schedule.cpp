@@ -185,7 +185,7 @@ TEST_CASE("a million operations are no tree") {
 
 TEST_CASE("forwards alone say that they are") {
     const auto p = sample::two_ranks();
-    const auto planned = plan_forwards(p);
+    const auto planned = *plan_forwards(p);
     const auto text = schedule_to_json(forward_problem(p), planned);
     CHECK(json::parse(text)["format"] == "optpipe.schedule/2");
     const auto document = parse_schedule(text, "file.json");
@@ -219,7 +219,7 @@ TEST_CASE("all that is wrong with a document, or what the rest depends on") {
     for (const auto& v : found)
         CHECK(v.place != "objective");
 
-    auto document = parse_schedule(schedule_to_json(forward_problem(p), plan_forwards(p)), "x");
+    auto document = parse_schedule(schedule_to_json(forward_problem(p), *plan_forwards(p)), "x");
     CHECK(document.forward_only);
     CHECK(document_violations(p, document).empty());
     document.forward_only = false;

@@ -169,6 +169,30 @@ TEST_CASE("another order is said, and what Megatron makes of it stays within the
     CHECK(*std::max_element(m.peak_memory.begin(), m.peak_memory.end()) <= least);
 }
 
+TEST_CASE("microbatches that differ run in Megatron's order; slices and other edges are refused") {
+    auto p = loop_placed(2, 1, 4);
+    std::vector<cost_factors> factors(4);
+    factors[1] = {2.0, 3.0, 1.5, 1.0, 1.0};
+    p.microbatches.set_factors(factors);
+    const auto given = megatron_order(p.graph, 2);
+    REQUIRE(given);
+    const auto s = simulate(p, *given);
+    REQUIRE(s);
+    const auto settings = to_megatron(p, *s);
+    REQUIRE_MESSAGE(settings, describe(settings.why()));
+    CHECK(settings->differences.empty());
+    CHECK(last_end(settings->runs) == last_end(*s));
+    p.microbatches.set_sequences(std::vector{0, 0, 1, 1});
+    const auto sliced = to_megatron(p, *s);
+    REQUIRE_FALSE(sliced);
+    CHECK(sliced.why().sentence ==
+          std::string_view{"Megatron doesn't cut sequences into slices that pass the pipeline one by one"});
+    const auto graph = sample::branching();
+    const auto branched = to_megatron(graph, sample::branching_report(graph).schedule);
+    REQUIRE_FALSE(branched);
+    CHECK(branched.why().sentence == std::string_view{"Megatron has stages in a chain; these have other edges"});
+}
+
 TEST_CASE("other placements and too few microbatches are refused") {
     per_stage<rank> where(4);
     where[stage{1}] = where[stage{2}] = rank{1};

@@ -251,6 +251,55 @@ TEST_CASE("the oracle sees a receive that comes too early, and a send that isn't
     CHECK(rendezvous::unmatched_waits(early).size() == 4);
 }
 
+TEST_CASE("microbatches that differ, and slices of sequences, come back in the same order") {
+    auto p = four_ranks("loop", 4);
+    std::vector<cost_factors> factors(8);
+    factors[3] = {2.0, 3.0, 1.5, 1.2, 0.5};
+    p.microbatches.set_factors(factors);
+    for (const bool sliced : {false, true}) {
+        if (sliced) p.microbatches.set_sequences(std::vector{0, 0, 1, 1, 2, 3, 3, 3});
+        order forwards_first{p.graph, {}};
+        for (const microbatch m : p.graph.all_microbatches())
+            for (const stage s : p.graph.all_stages())
+                forwards_first.operations.push_back(forward(s, m));
+        for (std::size_t m = 8; m-- > 0;)
+            for (std::size_t s = 4; s-- > 0;)
+                forwards_first.operations.push_back(backward(stage{s}, microbatch{m}));
+        const auto s = simulate(p, forwards_first);
+        REQUIRE(s);
+        const auto file = to_pytorch(p, *s);
+        REQUIRE_MESSAGE(file, describe(file.why()));
+        const auto back = simulated(p, parse_pytorch_csv(to_csv(*file), "file.csv"));
+        CHECK(is_valid(p, back));
+        CHECK(last_end(back) == last_end(*s));
+        const auto again = to_pytorch(p, back);
+        REQUIRE(again);
+        CHECK(to_csv(*again) == to_csv(*file));
+    }
+}
+
+TEST_CASE("what PyTorch has no stages for is said, both ways") {
+    const auto said = [](const problem& p, const schedule& s) {
+        const auto refused = to_pytorch(p, s);
+        REQUIRE_FALSE(refused);
+        const auto read = order_of(p, parse_pytorch_csv("0F0\n", "file.csv"), "file.csv");
+        REQUIRE_FALSE(read);
+        CHECK(refused.why().sentence == read.why().sentence);
+        return std::string{std::string_view{refused.why().sentence}};
+    };
+    const auto graph = sample::branching();
+    CHECK(said(graph, sample::branching_report(graph).schedule) ==
+          "PyTorch has stages in a chain; these have other edges");
+    auto grouped = sample::two_ranks();
+    grouped.groups.add(std::vector{stage{0}, stage{1}}, duration{}, 2);
+    CHECK(said(grouped, sample::by_hand(grouped)) ==
+          "PyTorch has no groups of stages whose gradients wait for all of their forwards");
+    auto frozen = sample::two_ranks();
+    frozen.costs[stage{0}].gradients = gradient_kind::none;
+    CHECK(said(frozen, sample::by_hand(frozen)) ==
+          "PyTorch has a backward with gradients of weights on every stage; some here have none");
+}
+
 TEST_CASE("offloading is refused, or left out") {
     const auto p = sample::two_ranks();
     const auto s = sample::by_hand(p);

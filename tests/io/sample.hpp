@@ -7,7 +7,9 @@
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/report.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,12 +74,43 @@ inline schedule_report recomputing_report(const problem& p) {
     const microbatch m0{0};
     const microbatch m1{1};
     schedule s{p.graph, {}};
-    s.operations = {at(forward(s0, m0), 0, 2),       at(forward(s0, m1), 2, 4),   at(forward(s1, m0), 3, 5),
-                    at(recompute_of(s0, m0), 4, 6),  at(backward(s1, m0), 5, 8),  at(forward(s1, m1), 8, 10),
-                    at(backward(s0, m0), 9, 12),     at(backward(s1, m1), 10, 13), at(backward(s0, m1), 14, 17)};
+    s.operations = {at(forward(s0, m0), 0, 2),      at(forward(s0, m1), 2, 4),    at(forward(s1, m0), 3, 5),
+                    at(recompute_of(s0, m0), 4, 6), at(backward(s1, m0), 5, 8),   at(forward(s1, m1), 8, 10),
+                    at(backward(s0, m0), 9, 12),    at(backward(s1, m1), 10, 13), at(backward(s0, m1), 14, 17)};
     for (auto& timed : s.operations)
         timed.op.storage = timed.op.stage == s0 && timed.op.microbatch == m0 ? 1 : 0;
     return {"by hand", s, measure(p, s), duration{13.6}};
+}
+
+/// A graph on two ranks: stage 0 feeds a group of stages 1 and 2, the latter from afar. Microbatches 0 and 1 are the
+/// slices of one sequence, and microbatch 2 costs more.
+inline problem branching() {
+    const stage_costs c{duration{2}, duration{2}, duration{1}, memory_size{2}, memory_size{1}, {}};
+    per_stage<rank> where(3);
+    where[stage{2}] = rank{1};
+    const edges::any feeds{3, {{stage{0}, stage{1}}, {stage{0}, stage{2}, 2.0, memory_size{0.5}}}};
+    problem p{any_graph{2, 3, placement::map<>{where}, feeds}, per_stage<stage_costs>(3, c)};
+    p.p2p = hop_times<>{duration{1}};
+    p.groups.add(std::vector{stage{1}, stage{2}}, duration{0.3}, 3);
+    std::vector<cost_factors> factors(3);
+    factors[2] = {1.5, 1.5, 1.5, 2.0, 3.0};
+    p.microbatches.set_factors(factors);
+    p.microbatches.set_sequences(std::vector{0, 0, 1});
+    p.name = "branching";
+    return p;
+}
+
+/// A valid schedule of it: all forwards, then all backwards, from the last microbatch on.
+inline schedule_report branching_report(const problem& p) {
+    order o{p.graph, {}};
+    for (const std::uint32_t m : {0U, 1U, 2U})
+        for (const std::uint32_t s : {0U, 1U, 2U})
+            o.operations.push_back(forward(stage{s}, microbatch{m}));
+    for (const std::uint32_t m : {2U, 1U, 0U})
+        for (const std::uint32_t s : {2U, 1U, 0U})
+            o.operations.push_back(backward(stage{s}, microbatch{m}));
+    const auto s = *simulate(p, o);
+    return {"by hand", s, measure(p, s), {}};
 }
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

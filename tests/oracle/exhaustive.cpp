@@ -149,6 +149,39 @@ TEST_CASE("the best of all schedules is valid, and none that is drawn is better"
     CHECK(reached > 75);
 }
 
+TEST_CASE("the best of all schedules of a graph is valid, and none that is drawn is better") {
+    constexpr std::uint64_t seed = 3;
+    int reached = 0;
+    int proven = 0;
+    for (std::uint64_t i = 0; i < 150; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto given = oracle::make_random_problem(
+            random, {.cells = 6, .storage_percent = i % 3 == 0 ? 100U : 0U, .graph_percent = 100});
+        const auto& p = given.problem;
+        const auto best = exhaustive_optimum(p, given.grid, 5'000);
+        if (!best.proven) continue;
+        ++proven;
+        REQUIRE(best.objective.has_value());
+        const auto judged = judge(p, best.schedule);
+        CHECK(judged.text() == "");
+        CHECK(judged.objective == doctest::Approx(*best.objective));
+        bool equal = false;
+        for (int k = 0; k < 100; ++k) {
+            auto drawn = *simulate(p, oracle::random_order(random, p));
+            if (p.objective == objective_kind::span) postpone_warm_up(p, drawn);
+            const auto other = judge(p, drawn);
+            CHECK(other.text() == "");
+            CHECK(other.objective >= *best.objective - 1e-9);
+            equal = equal || other.objective <= *best.objective + 1e-9;
+        }
+        reached += equal ? 1 : 0;
+    }
+    CHECK(proven > 100);
+    CHECK(reached > 90);
+}
+
 TEST_CASE("what is drawn is a problem, of every kind") {
     constexpr std::uint64_t seed = 2;
     std::set<std::string> kinds;

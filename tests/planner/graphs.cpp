@@ -8,8 +8,12 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 #include "optpipe/io/json.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/schedule/bounds/graph_bound.hpp"
+#include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
+#include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -35,6 +39,31 @@ plan_result checked_plan(const problem& p) {
 
 } // namespace
 
+TEST_CASE("a plan that is called proven is the optimum") {
+    constexpr std::uint64_t seed = 11;
+    int proven = 0;
+    const auto cases = oracle::random_cases(30);
+    for (std::uint64_t i = 0; i < cases; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto given = oracle::make_random_problem(
+            random, {.cells = 8, .storage_percent = i % 3 == 0 ? 100U : 0U, .graph_percent = 100});
+        const auto& p = given.problem;
+        if (is_plain(p)) continue;
+        const auto best = oracle::exhaustive_optimum(p, given.grid, 5'000);
+        if (!best.proven) continue;
+        const auto found = checked_plan(p);
+        REQUIRE(best.objective);
+        CHECK(found.objective.value() >= *best.objective * (1.0 - 1e-9));
+        CHECK(found.bound.value() <= *best.objective * (1.0 + 1e-9));
+        if (found.why != plan_end::optimal) continue;
+        ++proven;
+        CHECK(found.objective.value() <= *best.objective * (1.0 + 1e-6));
+    }
+    if (cases >= 30) CHECK(proven > 15);
+}
+
 TEST_CASE("slices of sequences: Seq1F1B's 28.5, and the optimum") {
     const auto found = checked_plan(example("slice-linear-p4-m8-k2"));
     CHECK(found.objective.value() == doctest::Approx(25.5));
@@ -51,6 +80,7 @@ TEST_CASE("microbatches that differ: better than 1F1B in their best order") {
 TEST_CASE("small graphs: close to their optima, which no bound exceeds") {
     const std::pair<const char*, double> optima[] = {{"mtp-small-p2-m3-d1-mem3.5", 82.0},
                                                      {"slice-small-v-p2-m2-k2-mem3", 27.0},
+                                                     {"slice-small-linear-p2-m2-k2-a050-mem1.75", 35.000004},
                                                      {"unet-small-v-p2-m4-mem4.5", 50.0},
                                                      {"vision-small-none-p3-m3-mem2.5", 48.3},
                                                      {"vocab-small-p3-m3", 56.0}};

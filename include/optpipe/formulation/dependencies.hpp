@@ -19,7 +19,7 @@ inline void add_dependencies(model_builder& d) {
         d.add_time(s, -1.0, end_of(arc.before));
         const auto c = t.cell_of(arc.before);
         if (t.role_of(arc.before) == role::gradient && t.role_of(arc.after) == role::gradient)
-            s.add(-t.costs_of(arc.before).backward_weight.value(), d.full(c));
+            s.add(-t.length(t.id(role::weight, c)), d.full(c));
         d.add_row(family::dependencies, s, arc.lag, milp::infinity);
     }
     for (const rank r : d.problem().graph.all_ranks())

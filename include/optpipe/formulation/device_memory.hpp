@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace optpipe::formulation {
@@ -20,29 +21,59 @@ namespace optpipe::formulation {
 /// the end of the offload to the start of the reload. If `weight_stash` is larger, everything counts until the end of
 /// W. The additional memory (`extra`) then counts from the start of an I that isn't part of a full backward.
 ///
+/// Beside stashes, keys and values and what edges hold count from the start of the operation that takes them to the end
+/// of the one that frees them, which may run on another rank. They rise with F and gradients.
+///
 /// If memory rises twice at one instant, the event that is ordered second counts both.
 class device_memory {
 public:
-    explicit device_memory(model_builder& d) : d_{d}, t_{d.operations()} {}
+    explicit device_memory(model_builder& d)
+        : d_{d}, t_{d.operations()}, taken_beside_(t_.size(), 0.0), freed_beside_(t_.ranks()) {
+        if (!t_.problem().is_simple()) find_what_is_beside();
+    }
 
     void add() {
         for (const rank r : t_.problem().graph.all_ranks()) {
             if (!t_.is_limited(r)) continue;
             for (const cell c : t_.cells_on(r)) {
-                if (held(c).most > 0.0) add_row(start_of(t_.id(role::forward, c)));
+                const auto f = t_.id(role::forward, c), g = t_.id(role::gradient, c);
+                if (held(c).most > 0.0 || taken_beside_[f] > 0.0) add_row(start_of(f));
                 if (d_.is_too_large()) return;
                 if (restored(c).most > 0.0) add_row(start_of(t_.id(role::recompute, c)));
-                if (t_.may_be_full(t_.stage_of(c))) add_row(start_of(t_.id(role::gradient, c)));
+                if (t_.may_be_full(t_.stage_of(c)) || taken_beside_[g] > 0.0) add_row(start_of(g));
                 if (!d_.offloaded(c).is_never()) add_row(start_of(t_.id(role::reload, c)));
             }
         }
     }
 
 private:
-    [[nodiscard]] const stage_costs& costs(cell c) const { return t_.problem().costs[t_.stage_of(c)]; }
+    /// An amount of memory that is free when the operation has ended.
+    struct release {
+        operation_id by;
+        double amount;
+    };
+
+    void find_what_is_beside() {
+        const auto& p = t_.problem();
+        for (const role what : {role::forward, role::gradient})
+            for (cell c = 0; c < t_.cells(); ++c) {
+                const auto a = t_.id(what, c);
+                if (!t_.exists(a)) continue;
+                const auto op = t_.operation_of(a);
+                const auto beside = memory_effect_beside_stash(p, op);
+                const auto free = [&](rank r, memory_size amount) {
+                    if (amount > memory_size{}) freed_beside_[r].push_back({a, amount.value()});
+                };
+                taken_beside_[a] = beside.acquired_at_start.value();
+                free(p.rank_of(op.stage), beside.released_at_end);
+                for_each_release_of_others(p, op, free);
+            }
+    }
+
     /// `of(costs, option)` for the options of a cell.
     template <class Size> [[nodiscard]] amount amount_of(cell c, const Size& of) const {
-        return d_.by_option(c, [&](storage_index o) { return of(costs(c), t_.stored(t_.stage_of(c), o)).value(); });
+        const auto costs = t_.costs_of(c);
+        return d_.by_option(c, [&](storage_index o) { return of(costs, t_.stored_in(c, o)).value(); });
     }
     [[nodiscard]] amount held(cell c) const {
         return amount_of(c, [](const stage_costs&, const storage_option& o) { return o.held; });
@@ -52,7 +83,7 @@ private:
         return amount_of(c, [](const stage_costs& k, const storage_option& o) { return o.restored(k) - o.held; });
     }
     [[nodiscard]] amount offloaded(cell c) const {
-        return d_.if_offloaded(c, [&](storage_index o) { return t_.stored(t_.stage_of(c), o).transfer_size.value(); });
+        return d_.if_offloaded(c, [&](storage_index o) { return t_.stored_in(c, o).transfer_size.value(); });
     }
     /// Memory that I adds at its start, unless it is part of a full backward.
     [[nodiscard]] amount extra(cell c) const {
@@ -77,11 +108,12 @@ private:
             if (y == own && is_pooled_transfer) add_cell(level, y, at);
             if (may_be_offloaded) level.release(offloaded(y), is_offloaded(y, at), t_.id(role::offload, y));
         }
+        add_what_is_beside(level, r, at);
         const double limit = (t_.problem().memory_limit[r] + t_.memory_slack()).value();
         // The order variables of transfers don't constrain kept stashes, unless their zero-length transfers are
         // ordered.
         if (t_.is_transfer(at.op) && !points_count(r)) {
-            const double room = std::max(0.0, total(r) - limit);
+            const double room = std::max(0.0, t_.all_memory(r).value() - limit);
             level.total().add(-room).add(room, d_.offloaded(own));
         }
         d_.add_row(family::device_memory, level.total(), -milp::infinity, limit);
@@ -91,11 +123,15 @@ private:
         const auto offloaded = std::count_if(own.begin(), own.end(), [&](stage s) { return t_.may_offload(s); });
         return d_.keeps_order() && offloaded == 1;
     }
-    [[nodiscard]] double total(rank r) const {
-        double all = 0.0;
+    void add_what_is_beside(memory_level& level, rank r, event at) {
         for (const cell c : t_.cells_on(r))
-            all += std::max(costs(c).activation, costs(c).weight_stash).value();
-        return all;
+            for (const role what : {role::forward, role::gradient}) {
+                const auto a = t_.id(what, c);
+                if (taken_beside_[a] > 0.0)
+                    level.total().add(taken_beside_[a], a == at.op ? literal::always() : has_begun(a, at));
+            }
+        for (const auto& [by, amount] : freed_beside_[r])
+            level.total().add(-amount, has_freed(by, at));
     }
 
     /// Adds the memory of a cell. Returns false if its stash can't be present.
@@ -106,16 +142,19 @@ private:
         level.hold(held(y), begun, f);
         const auto again = t_.id(role::recompute, y);
         if (const auto more = restored(y); more.most > 0.0) level.hold(more, has_begun(again, at), again);
+        const stage s = t_.stage_of(y);
+        if (!t_.has_gradient(s)) level.release(held(y), has_ended(f, at), f);
+        if (!t_.has_gradient(s)) return true;
         const auto until_gradient = amount_of(y, [&](const stage_costs& k, const storage_option& o) {
-            if (!t_.problem().split_backward) return o.restored(k);
+            if (!t_.has_weight(s)) return o.restored(k);
             return std::max(memory_size{}, o.restored(k) - k.weight_stash);
         });
         if (until_gradient.most > 0.0) level.release(until_gradient, has_ended(g, at), g);
-        if (!t_.problem().split_backward) return true;
+        if (!t_.has_weight(s)) return true;
         const auto until_weight = amount_of(
             y, [](const stage_costs& k, const storage_option& o) { return std::min(o.restored(k), k.weight_stash); });
         if (until_weight.most > 0.0) level.release(until_weight, has_ended(w, at), w);
-        if (t_.may_be_full(t_.stage_of(y))) add_extra(level, y, at);
+        if (t_.may_be_full(s)) add_extra(level, y, at);
         return true;
     }
     /// extra ≥ (I has begun) − (W has ended) − full.
@@ -143,6 +182,28 @@ private:
         if (!t_.is_transfer(at.op)) return d_.order(b, at.op);
         return d_.before(family::device_memory, end_of(b), at, false);
     }
+    /// Whether computation b, of any rank, has certainly ended.
+    literal has_ended_anywhere(operation_id b, event at) {
+        if (t_.rank_of(b) == t_.rank_of(at.op)) return has_ended(b, at);
+        return d_.before(family::device_memory, end_of(b), at, false);
+    }
+    /// Whether what b frees beside stashes is certainly free. A gradient that is part of a full backward frees it when
+    /// the W ends.
+    literal has_freed(operation_id b, event at) {
+        const auto ended = has_ended_anywhere(b, at);
+        const cell c = t_.cell_of(b);
+        if (t_.role_of(b) != role::gradient || d_.full(c).is_never() || ended.is_never()) return ended;
+        const auto all_ended = has_ended_anywhere(t_.id(role::weight, c), at);
+        if (all_ended.is_always()) return ended;
+        auto what = meaning::excess_of(0.0);
+        what.parts = {{1.0, d_.full(c)}, {-1.0, all_ended}};
+        const auto name = t_.name_of(b) + "." + d_.name_of(at);
+        const auto still_runs = d_.add_binary(family::device_memory, std::move(what), "runs." + name);
+        sum s;
+        s.add(1.0, still_runs).add(-1.0, d_.full(c)).add(1.0, all_ended);
+        d_.add_row(family::device_memory, s, 0.0, milp::infinity);
+        return d_.all_of(family::device_memory, {ended, still_runs.negation()}, "freed." + name);
+    }
     /// Whether the stash y is certainly offloaded: its offload has ended and its reload hasn't started.
     literal is_offloaded(cell y, event at) {
         if (d_.offloaded(y).is_never()) return literal::never();
@@ -163,6 +224,8 @@ private:
 
     model_builder& d_;
     const operation_table& t_;
+    std::vector<double> taken_beside_;            ///< by operation
+    per_rank<std::vector<release>> freed_beside_; ///< by the rank whose memory it is
 };
 
 } // namespace optpipe::formulation

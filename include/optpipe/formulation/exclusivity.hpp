@@ -3,8 +3,16 @@
 #include "optpipe/formulation/model_builder.hpp"
 
 #include <cstddef>
+#include <map>
+#include <utility>
 
 namespace optpipe::formulation {
+
+/// Whether these are two W of a stage that follow the order of their gradients.
+inline bool is_aligned(const operation_table& t, operation_id a, operation_id b) {
+    return t.role_of(a) == role::weight && t.role_of(b) == role::weight && t.stage_of(a) == t.stage_of(b) &&
+           t.have_equal_weights(t.cell_of(a), t.cell_of(b));
+}
 
 /// Makes the W of split backwards follow the order of their gradients, for stages whose backwards may be full.
 inline void align_weights(model_builder& d, operation_id a, operation_id b) {
@@ -20,21 +28,29 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
 /// A rank runs one computation at a time: E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3). Each pair
 /// of unknown order has one variable, and the least Ω that the time windows of both allow.
 ///
-/// Two W of a stage share the variable of their gradients (`microbatch_order`).
+/// Two W of a stage share the variable of their gradients (`microbatch_order`), and the F of two microbatches share one
+/// on all stages of a group.
 inline void add_exclusivity(model_builder& d) {
     const auto& t = d.operations();
+    std::map<std::pair<operation_id, operation_id>, literal> of_groups; // by the F of the group's first stage
+    const auto new_order = [&](operation_id a, operation_id b) {
+        return d.add_binary(family::exclusivity, meaning::of(meaning::kind::order, a, b),
+                            "p." + t.name_of(a) + "." + t.name_of(b));
+    };
+    const auto order_of = [&](operation_id a, operation_id b) {
+        if (t.stage_of(a) != t.stage_of(b) || t.role_of(a) != t.role_of(b)) return new_order(a, b);
+        if (t.role_of(a) == role::weight && is_aligned(t, a, b) && !t.may_be_full(t.stage_of(a)))
+            return d.order(t.id(role::gradient, t.cell_of(a)), t.id(role::gradient, t.cell_of(b)));
+        if (t.role_of(a) != role::forward || !d.problem().groups.has(t.stage_of(a))) return new_order(a, b);
+        const auto known = of_groups.find({in_first_stage(t, a), in_first_stage(t, b)});
+        if (known != of_groups.end()) return known->second;
+        return of_groups[{in_first_stage(t, a), in_first_stage(t, b)}] = new_order(a, b);
+    };
     const auto add = [&](operation_id a, operation_id b) {
-        const bool weights = t.role_of(a) == role::weight && t.role_of(b) == role::weight;
-        const bool aligned = weights && t.stage_of(a) == t.stage_of(b);
-        if (aligned && !t.may_be_full(t.stage_of(a)))
-            d.set_order(a, b, d.order(t.id(role::gradient, t.cell_of(a)), t.id(role::gradient, t.cell_of(b))));
-        else
-            d.set_order(a, b,
-                        d.add_binary(family::exclusivity, meaning::of(meaning::kind::order, a, b),
-                                     "p." + t.name_of(a) + "." + t.name_of(b)));
+        d.set_order(a, b, order_of(a, b));
         d.imply_order(family::exclusivity, {d.order(a, b)}, end_of(a), start_of(b));
         d.imply_order(family::exclusivity, {d.order(b, a)}, end_of(b), start_of(a));
-        if (aligned && t.may_be_full(t.stage_of(a))) align_weights(d, a, b);
+        if (is_aligned(t, a, b) && t.may_be_full(t.stage_of(a))) align_weights(d, a, b);
     };
     for (const rank r : d.problem().graph.all_ranks()) {
         const auto& own = d.precedences().computations_on(r); // gradients come before W

@@ -9,7 +9,6 @@
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/result.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/pipeline/require_plain.hpp"
 
 #include <memory>
 #include <vector>
@@ -104,17 +103,18 @@ inline void add_strengthenings(model_builder& d) {
     if (with.load) add_load_rows(d);
     if (with.load) add_work_rows(d);
     if (with.tails) add_tail_rows(d);
-    if (with.memory_area) capacity_rows{d}.add_memory_area();
-    if (with.link_capacity) capacity_rows{d}.add_link_capacity();
+    const bool plain = is_plain(d.problem());
+    if (with.memory_area && plain) capacity_rows{d}.add_memory_area();
+    if (with.link_capacity && plain) capacity_rows{d}.add_link_capacity();
     if (with.triangles) add_triangle_rows(d);
 }
 
 OPTPIPE_INLINE bool is_certainly_too_large(const operation_table& t, const options& o) {
     std::size_t pairs = 0;
     for (const rank r : t.problem().graph.all_ranks()) {
-        std::size_t own = (t.problem().split_backward ? 3 : 2) * t.microbatches() * t.stages_on(r).size();
+        std::size_t own = 0;
         for (const stage s : t.stages_on(r))
-            if (t.may_recompute(s)) own += t.microbatches();
+            own += t.microbatches() * (std::size_t{1} + t.has_gradient(s) + t.has_weight(s) + t.may_recompute(s));
         pairs += own * own / 4;
     }
     return pairs > o.most_rows;
@@ -123,11 +123,12 @@ OPTPIPE_INLINE bool is_certainly_too_large(const operation_table& t, const optio
 } // namespace detail
 
 OPTPIPE_INLINE outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o) {
-    require_plain(p, "a model is made");
     auto table = std::make_shared<const operation_table>(p);
     if (!has_form(*table, o.overtaking)) {
         refusal unknown;
-        unknown.sentence = "with these storage options there is only the model that names microbatches";
+        unknown.sentence = is_plain(p)
+                               ? "with these storage options there is only the model that names microbatches"
+                               : "for problems that aren't plain there is only the model that names microbatches";
         return unknown;
     }
     refusal too_large;

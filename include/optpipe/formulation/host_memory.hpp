@@ -29,7 +29,7 @@ public:
 
 private:
     [[nodiscard]] amount size_of(cell c) const {
-        return d_.if_offloaded(c, [&](storage_index o) { return t_.stored(t_.stage_of(c), o).transfer_size.value(); });
+        return d_.if_offloaded(c, [&](storage_index o) { return t_.stored_in(c, o).transfer_size.value(); });
     }
 
     void add_row(cell own, rank r, double limit, double all) {

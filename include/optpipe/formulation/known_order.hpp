@@ -26,11 +26,13 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
 
 /// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For a
 /// span, the latest ends hold for this reason: a rank's first F has its predecessor on another rank, which can't finish
-/// before that microbatch returns to it.
+/// before that microbatch returns to it. In other problems than plain ones nothing of this is known; but if all idle
+/// time that every rank has, and no message needs, is left out, the step takes no longer than all of its parts.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);
     if (p.objective == objective_kind::makespan) return latest;
+    if (!is_plain(p)) return per_rank<double>(t.ranks(), p.serial_time().value());
     per_rank<unsigned char> is_known(t.ranks(), 0);
     for (const stage s : p.graph.all_stages()) {
         const rank r = p.rank_of(s);
@@ -61,12 +63,16 @@ inline void add_propagated_order(const operation_table& t, double horizon, prece
 inline precedence known_order(const operation_table& t, const options& o, double horizon, double slack) {
     precedence known{t, latest_ends(t, horizon), slack, o.stop};
     const bool keep = keeps_order(t, o.overtaking);
+    const bool plain = is_plain(t.problem());
     // Otherwise all times of a schedule could be shifted.
-    if (t.problem().objective == objective_kind::span) known.limit(0, 0.0, t.length(0));
+    if (t.problem().objective == objective_kind::span && plain) known.limit(0, 0.0, t.length(0));
     add_dependencies(t, known);
     order_microbatches(t, keep, known);
-    if (keep && o.with.propagation) add_propagated_order(t, horizon, known);
-    while (!keep && align_weights(t, known)) {
+    if (keep && plain && o.with.propagation) add_propagated_order(t, horizon, known);
+    bool changed = !keep || !plain;
+    while (changed) {
+        changed = align_weights(t, known);
+        changed = align_groups(t, known) || changed;
     }
     if (!known.is_stopped()) known.propagate_times();
     return known;

@@ -4,6 +4,7 @@
 #include "optpipe/formulation/options.hpp"
 #include "optpipe/formulation/precedence.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace optpipe::formulation {
@@ -26,6 +27,11 @@ namespace optpipe::formulation {
 ///
 /// *With a choice of storage options it may, too*: F and I of one microbatch have the same option. The two statements
 /// about transfers hold here, too.
+///
+/// *Graphs, slices and microbatches that differ*: all of this holds for each list of interchangeable microbatches.
+/// Inputs of a list's operations are again of one list, in other stages or slices, with one delay; memory depends only
+/// on the number of operations of each list and kind. Of sequences it is the first slices on stage 0 that may be
+/// numbered in the order of their forwards. W follow their gradients if they cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);
@@ -33,9 +39,10 @@ namespace optpipe::formulation {
     return wanted != overtaking::allowed || !operations.any_stage(names_matter);
 }
 
-/// Whether there is a model of this form. If overtaking isn't allowed, the stashes of a stage must differ only in
-/// whether they are offloaded.
+/// Whether there is a model of this form. If overtaking isn't allowed, the problem must be plain, and the stashes of a
+/// stage must differ only in whether they are offloaded.
 [[nodiscard]] inline bool has_form(const operation_table& t, overtaking wanted) {
+    if (wanted != overtaking::allowed && !is_plain(t.problem())) return false;
     const auto differ = [&](stage s) {
         const auto& options = t.options(s);
         const auto first = t.stored(s, options.front()), last = t.stored(s, options.back());
@@ -49,31 +56,58 @@ namespace optpipe::formulation {
 /// split backwards are in order.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
-        for (std::size_t m = 0; m + 1 < t.microbatches(); ++m) {
+        for (std::size_t m = 0; m < t.microbatches(); ++m) {
             const auto follow = [&](role what) {
-                known.order(t.id(what, t.cell_at(s, m)), t.id(what, t.cell_at(s, m + 1)));
+                const auto a = t.id(what, t.cell_at(s, m));
+                if (const auto next = t.next_interchangeable(a)) known.order(a, *next);
             };
-            if (keep || s.value() == 0) follow(role::forward);
+            const bool is_first = s.value() == 0 && !t.problem().microbatches.slice_before(microbatch{m});
+            if (keep || is_first) follow(role::forward);
             if (!keep) continue;
-            follow(role::gradient);
-            if (t.problem().split_backward && !t.may_be_full(s)) follow(role::weight);
+            if (t.has_gradient(s)) follow(role::gradient);
+            if (t.has_weight(s) && !t.may_be_full(s)) follow(role::weight);
         }
 }
 
 /// If overtaking is allowed: two W are in the order of their gradients. Returns true if anything changed.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
-    if (!t.problem().split_backward) return changed;
     for (const stage s : t.problem().graph.all_stages()) {
-        if (t.may_be_full(s)) continue;
+        if (!t.has_weight(s) || t.may_be_full(s)) continue;
         for (std::size_t m = 0; m < t.microbatches(); ++m)
             for (std::size_t n = 0; n < t.microbatches(); ++n) {
-                if (m == n) continue;
                 const auto a = t.cell_at(s, m), b = t.cell_at(s, n);
+                if (m == n || !t.have_equal_weights(a, b)) continue;
                 if (known.precedes(t.id(role::gradient, a), t.id(role::gradient, b)))
                     changed = known.order(t.id(role::weight, a), t.id(role::weight, b)) || changed;
                 else if (known.precedes(t.id(role::weight, a), t.id(role::weight, b)))
                     changed = known.order(t.id(role::gradient, a), t.id(role::gradient, b)) || changed;
+            }
+    }
+    return changed;
+}
+
+/// The operation of the first stage of its group.
+[[nodiscard]] inline operation_id in_first_stage(const operation_table& t, operation_id a) {
+    auto first = t.stage_of(a);
+    t.problem().groups.for_each_member(first, [&](stage member, duration) { first = std::min(first, member); });
+    return t.id(t.role_of(a), t.cell_at(first, t.microbatch_of(a)));
+}
+
+/// The F of two microbatches are in one order on all stages of a group. Returns true if anything changed.
+inline bool align_groups(const operation_table& t, precedence& known) {
+    bool changed = false;
+    const auto follow = [&](operation_id a, operation_id b, operation_id c, operation_id d) {
+        if (known.precedes(a, b)) changed = known.order(c, d) || changed;
+    };
+    for (const stage s : t.problem().graph.all_stages()) {
+        if (!t.problem().groups.has(s)) continue;
+        for (std::size_t m = 0; m < t.microbatches(); ++m)
+            for (std::size_t n = 0; n < t.microbatches(); ++n) {
+                const auto a = t.id(role::forward, t.cell_at(s, m)), b = t.id(role::forward, t.cell_at(s, n));
+                if (m == n) continue;
+                follow(a, b, in_first_stage(t, a), in_first_stage(t, b));
+                follow(in_first_stage(t, a), in_first_stage(t, b), a, b);
             }
     }
     return changed;

@@ -42,15 +42,14 @@ private:
         d_.add_row(family::monotone, sum{}.add(1.0, then_that).add(-1.0, if_this), 0.0, milp::infinity);
     }
     [[nodiscard]] std::optional<operation_id> next_of(operation_id a) const {
-        if (!d_.keeps_order() || t_.microbatch_of(a) + 1 >= t_.microbatches()) return std::nullopt;
-        return a + 1;
+        return d_.keeps_order() ? t_.next_interchangeable(a) : std::nullopt;
     }
     /// Events of the same kind that never come earlier.
     [[nodiscard]] std::vector<event> followers(event e) const {
         std::vector<event> found;
         const bool always_in_order = t_.role_of(e.op) != role::weight || !t_.may_be_full(t_.stage_of(e.op));
         if (const auto next = next_of(e.op); next && always_in_order) found.push_back({*next, e.is_end});
-        if (t_.role_of(e.op) == role::gradient && t_.problem().split_backward && e.is_end)
+        if (t_.role_of(e.op) == role::gradient && t_.has_weight(t_.stage_of(e.op)) && e.is_end)
             found.push_back(end_of(t_.id(role::weight, t_.cell_of(e.op))));
         return found;
     }

@@ -14,7 +14,7 @@
 
 namespace optpipe::formulation {
 
-/// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`). Numbers
+/// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`). Numbers interchangeable
 /// microbatches by their first forward; sorts W in the order of the gradients; adds zero-length transfers and
 /// recomputations for stashes that aren't offloaded or recomputed.
 class normal_form {
@@ -90,16 +90,23 @@ private:
         for (std::size_t m = 0; m < from.size(); ++m)
             flags[first + m] = old[from[m]];
     }
+    /// The microbatch that takes the place of each one, so that interchangeable ones are in the order of their starts.
     [[nodiscard]] std::vector<std::size_t> sorted_by_start(stage s, role what) {
         std::vector<std::size_t> order(t_.microbatches());
-        std::iota(order.begin(), order.end(), std::size_t{0});
-        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-            return start(what, t_.cell_at(s, a)) < start(what, t_.cell_at(s, b));
-        });
+        for (const auto& list : t_.interchangeable()) {
+            auto sorted = list;
+            std::stable_sort(sorted.begin(), sorted.end(), [&](microbatch a, microbatch b) {
+                return start(what, t_.cell_at(s, a.position())) < start(what, t_.cell_at(s, b.position()));
+            });
+            for (std::size_t i = 0; i < list.size(); ++i)
+                order[list[i].position()] = sorted[i].position();
+        }
         return order;
     }
     void number_by_first_forward() {
-        const auto from = sorted_by_start(stage{0}, role::forward);
+        auto from = sorted_by_start(stage{0}, role::forward);
+        for (std::size_t m = 1; m < from.size(); ++m) // a sequence follows its first slice
+            if (t_.problem().microbatches.slice_before(microbatch{m})) from[m] = from[m - 1] + 1;
         for (const stage s : t_.problem().graph.all_stages()) {
             for (std::size_t what = 0; what < roles; ++what)
                 renumber(s, static_cast<role>(what), from);
@@ -148,22 +155,32 @@ private:
         for (std::size_t i = 0; i < at.size(); ++i)
             start(what, offloaded[i]) = at[i];
     }
+    /// Sorts the W that cost the same.
     void sort_weights(stage s) {
         std::vector<cell> split;
+        for (std::size_t m = 0; m < t_.microbatches(); ++m)
+            if (const cell c = t_.cell_at(s, m); result_.is_full[c] == 0) split.push_back(c);
+        std::stable_sort(split.begin(), split.end(),
+                         [&](cell a, cell b) { return start(role::gradient, a) < start(role::gradient, b); });
+        for (auto from = split.begin(); from != split.end();) {
+            const auto to = std::stable_partition(
+                from, split.end(), [&, first = *from](cell c) { return t_.have_equal_weights(first, c); });
+            sort_weights(std::vector<cell>(from, to));
+            from = to;
+        }
+    }
+    void sort_weights(const std::vector<cell>& cells) {
         starts at;
-        for (const auto m : sorted_by_start(s, role::gradient))
-            if (const cell c = t_.cell_at(s, m); result_.is_full[c] == 0) {
-                split.push_back(c);
-                at.push_back(start(role::weight, c));
-            }
+        for (const cell c : cells)
+            at.push_back(start(role::weight, c));
         std::sort(at.begin(), at.end());
         for (std::size_t i = 0; i < at.size(); ++i)
-            start(role::weight, split[i]) = at[i];
+            start(role::weight, cells[i]) = at[i];
     }
     void start_at_zero() {
         double first = std::numeric_limits<double>::infinity();
-        for (std::size_t m = 0; m < t_.microbatches(); ++m)
-            first = std::min(first, start(role::forward, t_.cell_at(stage{0}, m)));
+        for (operation_id a = 0; a < t_.size(); ++a)
+            if (result_.takes_place(t_, a)) first = std::min(first, result_.start[a]);
         for (auto& at : result_.start)
             at -= first;
     }

@@ -4,9 +4,11 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/interchangeable.hpp"
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,12 +54,37 @@ public:
     [[nodiscard]] stage stage_of(operation_id a) const { return stage{cell_of(a) / count_}; }
     [[nodiscard]] std::size_t microbatch_of(operation_id a) const { return a % count_; }
     [[nodiscard]] rank rank_of(operation_id a) const { return problem_.rank_of(stage_of(a)); }
-    [[nodiscard]] const stage_costs& costs_of(operation_id a) const { return problem_.costs[stage_of(a)]; }
+    /// The costs of a cell, with the factors of its microbatch.
+    [[nodiscard]] stage_costs costs_of(cell c) const {
+        return problem_.cost(stage_of(c), microbatch{microbatch_of(c)});
+    }
     [[nodiscard]] const std::vector<stage>& stages_on(rank r) const { return by_rank_[r.position()]; }
+
+    /// The interchangeable microbatches, in ascending order; every microbatch is in one list.
+    [[nodiscard]] const std::vector<std::vector<microbatch>>& interchangeable() const { return interchangeable_; }
+    /// The same operation of the next interchangeable microbatch.
+    [[nodiscard]] std::optional<operation_id> next_interchangeable(operation_id a) const {
+        const auto next = next_microbatch_[microbatch_of(a)];
+        return next == microbatch_of(a) ? std::nullopt : std::optional{a - microbatch_of(a) + next};
+    }
+    /// Whether the W of two cells of one stage cost the same.
+    [[nodiscard]] bool have_equal_weights(cell a, cell b) const {
+        const auto& f = factors(a);
+        const auto& g = factors(b);
+        return f.backward_weight == g.backward_weight && f.memory == g.memory;
+    }
+
+    [[nodiscard]] bool has_gradient(stage s) const { return problem_.costs[s].gradients != gradient_kind::none; }
+    /// Whether the backward of the stage has a W of its own.
+    [[nodiscard]] bool has_weight(stage s) const {
+        return problem_.split_backward && problem_.costs[s].gradients == gradient_kind::full;
+    }
 
     [[nodiscard]] bool is_transfer(operation_id a) const { return role_of(a) >= role::offload; }
     /// Whether the rank's memory is smaller than all its stashes together.
-    [[nodiscard]] bool is_limited(rank r) const { return limited_[r.position()] != 0; }
+    [[nodiscard]] bool is_limited(rank r) const { return all_memory_[r] > problem_.memory_limit[r] + memory_slack_; }
+    /// All that the rank would hold if nothing were freed.
+    [[nodiscard]] memory_size all_memory(rank r) const { return all_memory_[r]; }
     [[nodiscard]] bool may_offload(stage s) const { return stored(s, options(s).back()).offloads(); }
     [[nodiscard]] bool may_be_full(stage s) const {
         return any_option(s, [&](storage_index o) { return is_full_better(s, o); });
@@ -88,8 +115,10 @@ public:
     template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {
         return std::any_of(options(s).begin(), options(s).end(), holds);
     }
+    /// The option of a cell, with the factors of its microbatch.
+    [[nodiscard]] storage_option stored_in(cell c, storage_index o) const;
     /// The least duration over all storage options; for a transfer, over the options that have it.
-    [[nodiscard]] double length(operation_id a) const { return least_[a / count_]; }
+    [[nodiscard]] double length(operation_id a) const { return least_[a]; }
     /// The duration with that option; 0 if the option has no such operation.
     [[nodiscard]] double length(operation_id a, storage_index o) const;
     [[nodiscard]] operation operation_of(operation_id a) const;
@@ -109,17 +138,24 @@ private:
     [[nodiscard]] std::vector<operation_id> on(rank r, std::initializer_list<role> which) const;
     [[nodiscard]] bool is_no_worse(stage s, storage_index a, storage_index b) const;
     [[nodiscard]] std::vector<storage_index> needed_options(stage s) const;
-    [[nodiscard]] double least_length(role what, stage s) const;
+    [[nodiscard]] double least_length(operation_id a) const;
+    [[nodiscard]] const cost_factors& factors(cell c) const {
+        return problem_.microbatches.factors(stage_of(c), microbatch{microbatch_of(c)});
+    }
+    void add_up_memory();
+    void find_interchangeable();
 
     optpipe::problem problem_;
     std::size_t stages_;
     std::size_t count_;
     memory_size memory_slack_;
-    std::vector<unsigned char> limited_;
+    per_rank<memory_size> all_memory_;
     std::vector<std::vector<storage_index>> options_; ///< by stage
     bool has_recompute_ = false;
-    std::vector<double> least_; ///< by role and stage
+    std::vector<double> least_; ///< by operation
     std::vector<std::vector<stage>> by_rank_;
+    std::vector<std::vector<microbatch>> interchangeable_;
+    std::vector<std::size_t> next_microbatch_; ///< itself, if it is the last of its list
 };
 
 } // namespace optpipe::formulation
@@ -135,22 +171,35 @@ namespace optpipe::formulation {
 
 OPTPIPE_INLINE operation_table::operation_table(optpipe::problem p)
     : problem_{std::move(p)}, stages_{problem_.graph.stages()}, count_{problem_.graph.microbatches()},
-      memory_slack_{tolerance{}.at(problem_.memory_scale())}, limited_(problem_.graph.ranks(), 0),
-      by_rank_(problem_.graph.ranks()) {
-    per_rank<memory_size> all(problem_.graph.ranks());
-    for (const stage s : problem_.graph.all_stages()) {
-        const auto& c = problem_.costs[s];
-        all[problem_.rank_of(s)] += static_cast<double>(count_) * std::max(c.activation, c.weight_stash);
+      memory_slack_{tolerance{}.at(problem_.memory_scale())}, all_memory_(problem_.graph.ranks()),
+      by_rank_(problem_.graph.ranks()), next_microbatch_(count_) {
+    for (const stage s : problem_.graph.all_stages())
         by_rank_[problem_.rank_of(s).position()].push_back(s);
-    }
-    for (const rank r : problem_.graph.all_ranks())
-        limited_[r.position()] = all[r] > problem_.memory_limit[r] + memory_slack_ ? 1 : 0;
+    add_up_memory();
+    find_interchangeable();
     for (const stage s : problem_.graph.all_stages())
         options_.push_back(needed_options(s));
     has_recompute_ = any_stage([&](stage s) { return may_recompute(s); });
-    for (std::size_t what = 0; what < roles; ++what)
-        for (const stage s : problem_.graph.all_stages())
-            least_.push_back(least_length(static_cast<role>(what), s));
+    for (operation_id a = 0; a < size(); ++a)
+        least_.push_back(problem_.microbatches.are_equal() && microbatch_of(a) > 0 ? least_.back() : least_length(a));
+}
+
+OPTPIPE_INLINE void operation_table::add_up_memory() {
+    for (cell c = 0; c < cells(); ++c) {
+        const auto costs = costs_of(c);
+        auto& all = all_memory_[problem_.rank_of(stage_of(c))];
+        all += std::max(costs.activation, costs.weight_stash);
+        for (const role what : {role::forward, role::gradient})
+            if (const auto a = id(what, c); exists(a))
+                all += memory_effect_beside_stash(problem_, operation_of(a)).acquired_at_start;
+    }
+}
+
+OPTPIPE_INLINE void operation_table::find_interchangeable() {
+    interchangeable_ = interchangeable_microbatches(problem_);
+    for (const auto& list : interchangeable_)
+        for (std::size_t i = 0; i < list.size(); ++i)
+            next_microbatch_[list[i].position()] = list[std::min(i + 1, list.size() - 1)].position();
 }
 
 /// Whether every schedule stays valid, with the same starts and no later ends, if a stash is stored as `a` instead of
@@ -191,9 +240,9 @@ OPTPIPE_INLINE storage_index operation_table::replacement(stage s, storage_index
 
 OPTPIPE_INLINE bool operation_table::exists(operation_id a) const {
     switch (role_of(a)) {
-    case role::forward:
-    case role::gradient: return true;
-    case role::weight: return problem_.split_backward;
+    case role::forward: return true;
+    case role::gradient: return has_gradient(stage_of(a));
+    case role::weight: return has_weight(stage_of(a));
     case role::recompute: return may_recompute(stage_of(a));
     case role::offload:
     case role::reload: return may_offload(stage_of(a));
@@ -201,20 +250,35 @@ OPTPIPE_INLINE bool operation_table::exists(operation_id a) const {
     return false;
 }
 
-OPTPIPE_INLINE double operation_table::least_length(role what, stage s) const {
+OPTPIPE_INLINE storage_option operation_table::stored_in(cell c, storage_index o) const {
+    auto option = stored(stage_of(c), o);
+    const auto& f = factors(c);
+    option.held = f.memory * option.held;
+    option.transfer_size = f.memory * option.transfer_size;
+    option.recompute = f.forward * option.recompute;
+    option.backward_extra = f.forward * option.backward_extra;
+    if (option.transfer)
+        option.transfer = transfer_times{f.memory * option.transfer->offload, f.memory * option.transfer->reload};
+    return option;
+}
+
+OPTPIPE_INLINE double operation_table::least_length(operation_id a) const {
     double least = std::numeric_limits<double>::infinity();
-    const auto a = id(what, cell_at(s, 0));
+    const stage s = stage_of(a);
     for (const auto o : options(s))
         if (!is_transfer(a) || stored(s, o).offloads()) least = std::min(least, length(a, o));
     return std::isfinite(least) ? least : 0.0;
 }
 
 OPTPIPE_INLINE double operation_table::length(operation_id a, storage_index o) const {
-    const auto& c = costs_of(a);
-    const auto option = stored(stage_of(a), o);
+    const auto c = costs_of(cell_of(a));
+    const auto option = stored_in(cell_of(a), o);
     switch (role_of(a)) {
     case role::forward: return c.forward.value();
-    case role::gradient: return (problem_.gradient_time(stage_of(a)) + option.backward_extra).value();
+    case role::gradient: {
+        const auto gradient = may_split(problem_, stage_of(a)) ? c.backward_input : c.backward();
+        return (gradient + option.backward_extra).value();
+    }
     case role::weight: return c.backward_weight.value();
     case role::recompute: return option.recompute.value();
     case role::offload: return option.transfer ? option.transfer->offload.value() : 0.0;
@@ -227,7 +291,8 @@ OPTPIPE_INLINE operation operation_table::operation_of(operation_id a) const {
     const auto kind = [&] {
         switch (role_of(a)) {
         case role::forward: return operation_kind::forward;
-        case role::gradient: return problem_.split_backward ? operation_kind::backward_input : operation_kind::backward;
+        case role::gradient:
+            return may_split(problem_, stage_of(a)) ? operation_kind::backward_input : operation_kind::backward;
         case role::weight: return operation_kind::backward_weight;
         case role::recompute: return operation_kind::recompute;
         case role::offload: return operation_kind::offload;

@@ -11,7 +11,8 @@ namespace optpipe::formulation {
 /// Whether microbatches may overtake each other. `forbidden`: see `microbatch_order`; `pooled`: see `stash_pool`.
 using optpipe::overtaking;
 
-/// Optional strengthenings of the model. Each can be switched off to measure its effect.
+/// Optional strengthenings of the model. Each can be switched off to measure its effect. `propagation`, `memory_area`
+/// and `link_capacity` are for plain problems alone.
 struct strengthenings {
     /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Needs operations
     /// of a kind and stage that run in the order of microbatches.

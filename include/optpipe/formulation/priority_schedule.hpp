@@ -78,6 +78,7 @@ private:
         const auto effect = memory_effect_of(t_.problem(), op);
         device_[r] += effect.acquired_at_start - effect.released_at_end;
         host_[r] += effect.host_acquired_at_start - effect.host_released_at_end;
+        for_each_release_of_others(t_.problem(), op, [&](rank of, memory_size amount) { device_[of] -= amount; });
         done_[a] = 1;
         result.operations.push_back(op);
     }
@@ -100,6 +101,7 @@ OPTPIPE_INLINE outcome<schedule> priority_schedule(const operation_table& t, con
         are_kept =
             are_kept && !stored.offloads() && stored.extra_work() == duration{} && stored.held == costs.activation;
     }
+    are_kept = are_kept && is_plain(t.problem()); // as `fill_gaps` needs
     return time_order(t.problem(), are_kept ? fill_gaps(t.problem(), *listed, t.problem().memory_limit) : *listed);
 }
 

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/common_divisor.hpp"
 #include "optpipe/formulation/operation_table.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -14,10 +15,13 @@ namespace optpipe::formulation {
 /// every schedule that `simulate` times is then a multiple, too, and bounds can be rounded.
 [[nodiscard]] inline std::optional<double> time_grid(const operation_table& t) {
     std::vector<double> times;
-    for (operation_id a = 0; a < t.size(); ++a)
-        if (t.exists(a) && t.microbatch_of(a) == 0)
-            for (const auto o : t.options(t.stage_of(a)))
-                times.push_back(t.length(a, o));
+    for (operation_id a = 0; a < t.size(); ++a) {
+        if (!t.exists(a) || (t.problem().is_simple() && t.microbatch_of(a) > 0)) continue;
+        for (const auto o : t.options(t.stage_of(a)))
+            times.push_back(t.length(a, o));
+        for_each_input_of_others(t.problem(), t.operation_of(a),
+                                 [&](const operation&, duration delay) { times.push_back(delay.value()); });
+    }
     for (const rank r : t.problem().graph.all_ranks())
         for (const rank q : t.problem().graph.all_ranks())
             times.push_back(t.problem().p2p(r, q).value());

@@ -3,7 +3,6 @@
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/schedule/time/report.hpp"
 
 #include <optional>
@@ -50,6 +49,7 @@ struct html_options {
 #include "optpipe/core/format.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/html_panels.hpp"
+#include "optpipe/io/html_rules.hpp"
 #include "optpipe/io/html_style.hpp"
 #include "optpipe/io/html_timeline.hpp"
 #include "optpipe/io/palette.hpp"
@@ -67,7 +67,7 @@ namespace optpipe {
 namespace detail {
 
 /// Writes the data of a page as JSON.
-class page_data {
+class page_data : html_json {
 public:
     page_data(const problem& p, const schedule_report& report, const html_options& options)
         : p_{&p}, report_{&report}, options_{&options} {}
@@ -78,6 +78,7 @@ public:
         std::vector<std::string> ranks;
         for (const stage s : p_->graph.all_stages())
             ranks.push_back(std::to_string(p_->rank_of(s).value()));
+        const html_rules rules{*p_};
         const auto text = json_object({{"name", json_quoted(p_->name)},
                                        {"timeUnit", json_quoted(p_->time_unit)},
                                        {"memoryUnit", json_quoted(p_->memory_unit)},
@@ -85,12 +86,13 @@ public:
                                        {"ranks", std::to_string(p_->graph.ranks())},
                                        {"microbatches", std::to_string(p_->graph.microbatches())},
                                        {"stageRank", list(ranks)},
-                                       {"p2p", json_hops(*p_)},
                                        {"limit", json_sizes(p_->memory_limit)},
                                        {"bound", json_number(report_->bound)},
                                        {"options", option_names()},
                                        {"optionColours", list_of(option_colours, quoted)},
-                                       {"effects", effects()},
+                                       {"rules", rules.tables()},
+                                       {"rulesOf", rules.table_numbers()},
+                                       {"slices", rules.slices()},
                                        {"schedules", list(schedules)},
                                        {"causes", causes()},
                                        {"idle", idle()},
@@ -105,18 +107,7 @@ public:
     }
 
 private:
-    /// Precise to a pixel at the strongest zoom, and far shorter than the exact number.
-    static constexpr int digits = 9;
-
-    static std::string number(double value) { return format_number(value, digits); }
     static std::string quoted(const colour& c) { return json_quoted(c.text()); }
-    static std::string list(const std::vector<std::string>& texts) { return "[" + joined(texts, ",") + "]"; }
-    template <class Range, class Text> static std::string list_of(const Range& range, const Text& text) {
-        std::vector<std::string> texts;
-        for (const auto& each : range)
-            texts.push_back(text(each));
-        return list(texts);
-    }
 
     [[nodiscard]] std::string schedule_of(const std::string& title, const schedule_report& report) const {
         const auto shown = timeline_of(*p_, report.schedule);
@@ -156,20 +147,6 @@ private:
             for (std::size_t o = 0; o < p_->storage_options(s); ++o)
                 names.push_back(json_quoted(p_->storage_of(s, o).name.view()));
             return list(names);
-        });
-    }
-    /// For each stage, storage option and kind: the memory acquired and released on the device, and on the
-    /// host.
-    [[nodiscard]] std::string effects() const {
-        return list_of(p_->graph.all_stages(), [&](stage s) {
-            std::vector<std::string> by_option;
-            for (std::size_t o = 0; o < p_->storage_options(s); ++o)
-                by_option.push_back(list_of(all_operation_kinds, [&](operation_kind kind) {
-                    const auto e = memory_effect_of(*p_, operation{s, kind, {}, static_cast<storage_index>(o)});
-                    return list({number(e.acquired_at_start.value()), number(e.released_at_end.value()),
-                                 number(e.host_acquired_at_start.value()), number(e.host_released_at_end.value())});
-                }));
-            return list(by_option);
         });
     }
 
@@ -241,7 +218,6 @@ microbatch. Under an open rank: device memory with its limit, then host memory.<
 
 OPTPIPE_INLINE std::string schedule_to_html(const problem& p, const schedule_report& report,
                                             const html_options& options) {
-    require_plain(p, "a page is made");
     const auto title = xml_escaped(p.name.empty() ? "schedule" : p.name);
     auto body = std::string{detail::html_body};
     constexpr std::string_view heading = "<h1 id=\"title\">";

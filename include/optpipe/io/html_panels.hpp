@@ -31,7 +31,8 @@ function facts() {
   fact("bubble", percent(schedule.bubble));
   fact("peak memory", size(Math.max(...schedule.peak)));
   if (schedule.usesHost) fact("on the host", size(Math.max(...schedule.hostPeak)));
-  fact("ranks × stages × microbatches", `${data.ranks} × ${data.stageRank.length} × ${data.microbatches}`);
+  const slices = data.slices.length ? `, slices of ${sequence(data.microbatches - 1) + 1} sequences` : "";
+  fact("ranks × stages × microbatches", `${data.ranks} × ${data.stageRank.length} × ${data.microbatches}${slices}`);
   if (data.schedules.length > 1) {
     const [a, b] = data.schedules;
     const longer = (a.objective - b.objective) / b.objective;
@@ -45,6 +46,7 @@ function legend() {
     make("i", "", item).style.background = `var(--${kinds[k]})`;
     item.append(`${kinds[k]} ${names[k]}`);
   }
+  if (data.slices.length) make("span", "2.1: slice 1 of sequence 2", element("legend"));
 }
 
 // A grid of the storage options that stages and microbatches use. Options beyond the colours have bars, first across,
@@ -73,17 +75,17 @@ function storage() {
   const section = element("storage");
   section.hidden = data.options.every((list) => list.length < 2);
   if (section.hidden) return;
-  const all = [...new Set(data.options.flat())];
+  const stages = [...data.options.keys()].filter((s) => data.options[s].length > 1);
+  const all = [...new Set(stages.flatMap((s) => data.options[s]))];
   const counts = new Map(all.map((name) => [name, 0]));
-  const stages = data.stageRank.length;
   const step = Math.max(3, Math.min(16, (section.clientWidth - 66) / data.microbatches));
   const height = Math.max(step, 11);
-  const c = sharp(element("grid"), 66 + step * data.microbatches, height * stages);
+  const c = sharp(element("grid"), 66 + step * data.microbatches, height * stages.length);
   c.font = "10.5px system-ui, sans-serif"; c.textBaseline = "middle";
   const schedule = shownSchedules()[0];
   readColours();
-  for (let s = 0; s < stages; ++s) {
-    const y = s * height;
+  stages.forEach((s, row) => {
+    const y = row * height;
     c.fillStyle = colours.faint;
     c.fillText("stage " + s, 4, y + height / 2);
     for (let m = 0; m < data.microbatches; ++m) {
@@ -91,7 +93,7 @@ function storage() {
       counts.set(name, counts.get(name) + 1);
       paintOption(c, all.indexOf(name), 66 + m * step, y, step - 0.7, height - 0.7);
     }
-  }
+  });
   const box = element("options");
   box.textContent = "";
   all.forEach((name, i) => {

@@ -51,22 +51,47 @@ data.schedules.forEach(unpack);
 const end = Math.max(...data.schedules.map((schedule) => schedule.end));
 const topMemory = Math.max(1e-300, ...data.schedules.flatMap((s) => s.peak), ...data.limit.map((limit) => limit || 0));
 const topHost = Math.max(1e-300, ...data.schedules.flatMap((s) => s.hostPeak));
-const hop = (a, b) => (a === b ? 0 : Array.isArray(data.p2p) ? data.p2p[a][b] : data.p2p);
 
+// What the rules say of a stage and microbatch: microbatches with equal rules share them.
+const rulesOf = ({ s, m }) => data.rules[data.rulesOf[m] ?? 0][s];
+const isGradient = (k) => k === I || k === B;
+const byDirection = (op, lists) => (op.k === F ? lists[0] : isGradient(op.k) ? lists[1] : []);
+
+// "2.1" is slice 1 of sequence 2.
+const slice = (m) => data.slices[m] && data.slices[m].join(".");
+const sequence = (m) => (data.slices[m] ? data.slices[m][0] : null);
+function microbatchText(m) {
+  const [of, number] = data.slices[m] ?? [];
+  return `microbatch ${m}` + (data.slices[m] ? `, slice ${number} of sequence ${of}` : "");
+}
+
+// Why an operation waits for one of another stage or microbatch: an edge leads from there if this is empty.
+function reason(op, other) {
+  if (isGradient(op.k) && other.k === F) return "of the group";
+  if (op.m !== other.m) return op.m > other.m ? "the slice before" : "the slice after";
+  return "";
+}
+function inputsOfOthers(schedule, op) {
+  return byDirection(op, rulesOf(op).inputs).map(([s, k, later, delay]) => {
+    const other = k === F ? schedule.find(s, F, op.m + later) : schedule.gradient(s, op.m + later);
+    return other && { op: other, ready: other.end + delay, why: reason(op, other) };
+  }).filter(Boolean);
+}
 // The operations that an operation waits for: its inputs, and those that its rank computes before.
 function inputs(schedule, op) {
   const { s, k, m } = op;
   const own = (kind) => schedule.find(s, kind, m);
-  const from = { [W]: [own(I)], [OFFLOAD]: [own(F)], [RELOAD]: [own(OFFLOAD)], [RECOMPUTE]: [own(F), own(RELOAD)],
-                 [F]: [schedule.find(s - 1, F, m)],
-                 [I]: [own(F), own(RELOAD), own(RECOMPUTE), schedule.gradient(s + 1, m)] };
+  const from = { [F]: [], [W]: [own(I)], [OFFLOAD]: [own(F)], [RELOAD]: [own(OFFLOAD)],
+                 [RECOMPUTE]: [own(F), own(RELOAD)], [I]: [own(F), own(RELOAD), own(RECOMPUTE)] };
   from[B] = from[I];
-  if (s === 0) from[F] = [];
-  if (s + 1 === data.stageRank.length) from[I].pop();
   const lane = schedule.lanes[op.rank].compute;
   const before = lane[lane.indexOf(op) - 1];
-  const found = from[k].filter(Boolean).map((other) => ({ op: other, ready: other.end + hop(other.rank, op.rank) }));
-  if (before && !found.some((each) => each.op === before)) found.push({ op: before, ready: before.end, lane: true });
+  const found = inputsOfOthers(schedule, op);
+  const add = (other, more) => {
+    if (other && !found.some((each) => each.op === other)) found.push({ op: other, ready: other.end, ...more });
+  };
+  from[k].forEach((other) => add(other));
+  add(before, { lane: true });
   return found.sort((a, b) => b.ready - a.ready);
 }
 
@@ -74,23 +99,26 @@ function inputs(schedule, op) {
 const optionOf = (schedule, s, m) => data.options[s][schedule.find(s, F, m)?.o ?? 0];
 
 function effectText(op) {
-  const effect = data.effects[op.s][op.o][op.k];
+  const effect = rulesOf(op).effects[op.o][op.k];
   const where = ["device", "device", "host", "host"];
   const verb = ["takes", "frees", "takes", "frees"];
   const when = ["at its start", "at its end", "at its start", "at its end"];
-  return effect.map((amount, i) => (amount > 0 ? `${verb[i]} ${size(amount)} of ${where[i]} memory ${when[i]}` : ""))
-               .filter(Boolean);
+  const own = effect.map((amount, i) =>
+      (amount > 0 ? `${verb[i]} ${size(amount)} of ${where[i]} memory ${when[i]}` : ""));
+  const others = byDirection(op, rulesOf(op).frees).map(([rank, amount]) =>
+      `frees ${size(amount)} of device memory of rank ${rank} at its end`);
+  return [...own, ...others].filter(Boolean);
 }
 
 function tipText(schedule, op) {
   const lines = [`${spell(op)}: ${names[op.k]}`,
-                 `rank ${op.rank}, stage ${op.s}, microbatch ${op.m}`,
+                 `rank ${op.rank}, stage ${op.s}, ${microbatchText(op.m)}`,
                  `${number(op.start)} to ${time(op.end)}, takes ${time(op.end - op.start)}`, ...effectText(op)];
   if (data.options[op.s].length > 1) lines.push(`storage: ${optionOf(schedule, op.s, op.m)}`);
   const waits = inputs(schedule, op);
   const slack = 1e-6 * end;
-  for (const { op: other, ready, lane } of waits)
-    lines.push(`${lane ? "after" : "waits for"} ${spell(other)}, ` +
+  for (const { op: other, ready, lane, why } of waits)
+    lines.push(`${lane ? "after" : "waits for"} ${spell(other)}, ${why ? why + ", " : ""}` +
                `${ready > other.end ? "there" : "done"} at ${time(ready)}` +
                (Math.abs(ready - op.start) <= slack ? " ◂" : ""));
   if (waits.length && op.start - waits[0].ready > slack)
@@ -169,13 +197,22 @@ function firstAfter(list, t) {
 }
 const box = (op, place) => ({ x: x(op.start), y: place.y, w: Math.max(0.6, x(op.end) - x(op.start)), h: place.h });
 
+// How strongly an operation is drawn: its microbatch is chosen, or another slice of the same sequence, or neither.
+function emphasis(op, least) {
+  if (state.chosen === null || state.chosen === op.m) return 1;
+  return sequence(op.m) !== null && sequence(op.m) === sequence(state.chosen) ? 0.55 : least;
+}
+
 function drawOperation(c, op, place) {
   const b = box(op, place);
-  c.globalAlpha = state.chosen === null || state.chosen === op.m ? 1 : 0.22;
+  c.globalAlpha = emphasis(op, 0.22);
   c.fillStyle = colours[kinds[op.k]];
   c.fillRect(b.x, b.y, b.w > 3 ? b.w - 0.7 : b.w, b.h);
-  const text = b.w > 46 ? spell(op) : String(op.m);
-  if (b.h > 20 && b.w > 4 + 6.2 * text.length) {
+  const brief = slice(op.m) ?? String(op.m);
+  const full = spell(op) + (slice(op.m) ? ` · ${brief}` : "");
+  const fits = (text, least = 0) => b.w > Math.max(least, 4 + 6.2 * text.length);
+  const text = fits(full, 46) ? full : brief;
+  if (b.h > 20 && fits(text)) {
     c.fillStyle = colours["on-" + kinds[op.k]];
     c.fillText(text, b.x + b.w / 2, b.y + b.h / 2 + 0.5);
   }
@@ -214,22 +251,23 @@ function drawCurve(c, curve, place, top, limit, fill, line) {
   }
 }
 
-// The path of the chosen microbatch: its forwards through the stages, and its gradients back.
+// The way of the chosen microbatch along the edges: its forwards through the stages, and its gradients back. A gradient
+// that waits for none comes from its own forward.
 function drawWay(c, number) {
   const place = new Map(rows.map((row) => [row.rank, row.lanes[number]]));
   const schedule = rows[0].lanes[number].schedule;
-  const stages = data.stageRank.length;
-  const way = [];
-  for (let s = 0; s < stages; ++s) way.push(schedule.find(s, F, state.chosen));
-  for (let s = stages; s-- > 0;) way.push(schedule.gradient(s, state.chosen));
+  const middle = (op) => place.get(op.rank).compute.y + place.get(op.rank).compute.h / 2;
   c.strokeStyle = colours.mark; c.lineWidth = 1.4; c.globalAlpha = 0.8;
   c.beginPath();
-  way.filter(Boolean).forEach((op, i) => {
-    const { y, h } = place.get(op.rank).compute;
-    if (i > 0) c.lineTo(x(op.start), y + h / 2);
-    else c.moveTo(x(op.start), y + h / 2);
-    c.lineTo(x(op.end), y + h / 2);
-  });
+  for (let s = 0; s < data.stageRank.length; ++s) {
+    const forward = schedule.find(s, F, state.chosen), gradient = schedule.gradient(s, state.chosen);
+    for (const op of [forward, gradient].filter(Boolean)) {
+      const from = inputsOfOthers(schedule, op).filter((each) => !each.why).map((each) => each.op);
+      if (op === gradient && from.length === 0 && forward) from.push(forward);
+      for (const other of from) { c.moveTo(x(other.end), middle(other)); c.lineTo(x(op.start), middle(op)); }
+      c.moveTo(x(op.start), middle(op)); c.lineTo(x(op.end), middle(op));
+    }
+  }
   c.stroke();
   c.globalAlpha = 1;
 }
@@ -293,7 +331,7 @@ function drawMap() {
   const schedule = shownSchedules()[0];
   schedule.lanes.forEach(({ compute }, r) => {
     for (const op of compute) {
-      c.globalAlpha = state.chosen === null || state.chosen === op.m ? 1 : 0.15;
+      c.globalAlpha = emphasis(op, 0.15);
       c.fillStyle = colours[kinds[op.k]];
       c.fillRect(at(op.start), 3 + r * each, Math.max(0.5, at(op.end) - at(op.start)), Math.max(0.8, each - 0.6));
     }
@@ -333,7 +371,7 @@ function zoom(factor, px = (gutter + width) / 2) {
 const pan = (share) => { const by = share * (state.to - state.from); show(state.from + by, state.to + by); };
 function choose(m) {
   state.chosen = m;
-  element("chosen").textContent = m === null ? "" : `microbatch ${m}`;
+  element("chosen").textContent = m === null ? "" : microbatchText(m);
   redraw();
 }
 function select(shown) {

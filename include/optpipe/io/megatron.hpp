@@ -3,7 +3,6 @@
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <cstddef>
@@ -40,9 +39,9 @@ struct megatron_settings {
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
 /// The settings of Megatron-Core that express a schedule as far as possible, and the parts that they don't express.
-/// Refused if the stages aren't in loop placement, Megatron's only one; if several stages are on a single rank; if
-/// there are too few microbatches to interleave; or if layers of multi-token prediction are in a place that Megatron
-/// doesn't allow.
+/// Refused for edges, groups, frozen stages and slices of sequences; if the stages aren't in loop placement, Megatron's
+/// only one; if several stages are on a single rank; if there are too few microbatches to interleave; or if layers of
+/// multi-token prediction are in a place that Megatron doesn't allow.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 
@@ -55,6 +54,7 @@ struct megatron_settings {
 #if OPTPIPE_DEFINES(io)
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/format.hpp"
+#include "optpipe/io/beyond_chain.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/io/write_json.hpp"
 #include "optpipe/schedule/builders/interleaved.hpp"
@@ -297,9 +297,10 @@ OPTPIPE_INLINE outcome<megatron_settings> to_megatron(const problem& p, const sc
                    "Megatron: layers must be given for each stage");
     OPTPIPE_EXPECT(options.prediction_layers.empty() || options.prediction_layers.size() == options.layers.size(),
                    "Megatron: layers of multi-token prediction must be given for each stage, beside the others");
-    if (!is_plain(p))
+    if (const auto beyond = detail::beyond_chain(p, "Megatron")) return *beyond;
+    if (p.microbatches.has_slices())
         return refusal{refusal_reason::does_not_apply,
-                       decltype(refusal::sentence){"settings of Megatron are written", only_for_plain}};
+                       "Megatron doesn't cut sequences into slices that pass the pipeline one by one"};
     if (!is_loop_placed(p.graph))
         return refusal{refusal_reason::does_not_apply,
                        "Megatron has stage s on rank s mod R, as many on each rank; this placement is another"};

@@ -4,7 +4,6 @@
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/io/pytorch_actions.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <cstddef>
@@ -34,6 +33,8 @@ struct pytorch_options {
 
 /// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: a rank
 /// without a stage; offloading and recomputation, unless they are to be left out; and a schedule that isn't executable.
+/// Refuses edges, groups and frozen stages, too. Microbatches may differ, and be slices of sequences: a row runs them
+/// in their order, and the user's stage keeps what a slice leaves for the next.
 ///
 /// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds them to `compute_only`; in `compute_comms` they are added
 /// if `unsharded_stages` isn't 0.
@@ -43,7 +44,8 @@ struct pytorch_options {
 /// The order of a schedule file's computations on a problem, for `simulate`; the two actions of an overlap follow each
 /// other. All activations are kept on the device. Throws `input_error` if the file doesn't fit the problem (other
 /// ranks, stages elsewhere, other microbatches), or if messages of `compute_comms` are wrong (`message_violations`).
-/// Refused if its rows wait for each other even when no send waits for its receive.
+/// Refused if its rows wait for each other even when no send waits for its receive, and for problems that `to_pytorch`
+/// refuses.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -51,6 +53,7 @@ struct pytorch_options {
 #if OPTPIPE_DEFINES(io)
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/error.hpp"
+#include "optpipe/io/beyond_chain.hpp"
 #include "optpipe/io/pytorch_messages.hpp"
 #include "optpipe/io/pytorch_unshard.hpp"
 #include "optpipe/program/ir.hpp"
@@ -101,6 +104,7 @@ namespace detail {
 /// Why PyTorch can't run a schedule; empty if it can.
 [[nodiscard]] inline std::optional<refusal> pytorch_lacks(const problem& p, const schedule& s,
                                                           const pytorch_options& options) {
+    if (const auto beyond = beyond_chain(p, "PyTorch")) return beyond;
     per_rank<unsigned char> has_stage(p.graph.ranks(), 0);
     for (const stage each : p.graph.all_stages())
         has_stage[p.rank_of(each)] = 1;
@@ -254,7 +258,6 @@ private:
 
 OPTPIPE_INLINE outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                     const pytorch_options& options) {
-    if (!is_plain(p)) return does_not_apply(bounded_text<200>{"files of PyTorch are written", only_for_plain});
     if (const auto lacking = detail::pytorch_lacks(p, s, options)) return *lacking;
     const auto plain = detail::without_storage(p);
     const auto timed = simulate(plain, detail::compute_order(s));
@@ -280,6 +283,7 @@ OPTPIPE_INLINE outcome<pytorch_schedule> to_pytorch(const problem& p, const sche
 }
 
 OPTPIPE_INLINE outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name) {
+    if (const auto beyond = detail::beyond_chain(p, "PyTorch")) return *beyond;
     std::vector<violation> found;
     const auto ranks = p.graph.ranks();
     if (file.rows.size() != ranks)

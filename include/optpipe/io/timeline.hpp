@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -80,7 +81,7 @@ inline void restrict_to(timeline& t, const view_window& window) {
 
 inline timeline timeline_of(const problem& p, const schedule& s, const view_window& window = {}) {
     timeline result{per_rank<rank_timeline>(p.graph.ranks()), {}, {}};
-    per_rank<schedule> of_rank(p.graph.ranks());
+    schedule shown{p.graph, {}};
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);
     const operation_numbering<any_graph> possible{p.graph};
@@ -88,13 +89,15 @@ inline timeline timeline_of(const problem& p, const schedule& s, const view_wind
         if (!possible.contains(timed.op)) continue;
         const rank r = p.rank_of(timed.op.stage);
         list_for(result.ranks[r], timed.op.kind).push_back(timed);
-        of_rank[r].operations.push_back(timed);
+        shown.operations.push_back(timed);
         result.end = std::max(result.end, timed.end);
     }
     const auto slack = time_slack(p, s);
+    auto device = curves_of(p, shown, memory_kind::device, slack);
+    auto host = curves_of(p, shown, memory_kind::host, slack);
     for (const rank r : p.graph.all_ranks()) {
-        result.ranks[r].device_memory = memory_curve(p, of_rank[r], r, memory_kind::device, slack);
-        result.ranks[r].host_memory = memory_curve(p, of_rank[r], r, memory_kind::host, slack);
+        result.ranks[r].device_memory = std::move(device[r]);
+        result.ranks[r].host_memory = std::move(host[r]);
     }
     restrict_to(result, window);
     return result;

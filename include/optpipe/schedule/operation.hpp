@@ -270,14 +270,25 @@ constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operatio
 
 } // namespace detail
 
+/// The part of an operation's effect that isn't its stash, and doesn't depend on how that is stored: keys and values,
+/// and what waits for far stages.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr memory_effect memory_effect_beside_stash(const basic_problem<Graph>& p, const operation& op) {
+    memory_effect effect{};
+    if (p.microbatches.is_slice(op.microbatch)) detail::add_effect_of_slice(p, op, effect);
+    if (!p.graph.is_chain()) detail::add_effect_of_edges(p, op, effect);
+    return effect;
+}
+
 /// Contract: the stage has the storage option of the operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_of(const basic_problem<Graph>& p, const operation& op) {
     auto effect = memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind);
     if (p.is_simple()) return effect;
     if (p.microbatches.has_factors()) effect = p.microbatches.factors(op.stage, op.microbatch).memory * effect;
-    if (p.microbatches.is_slice(op.microbatch)) detail::add_effect_of_slice(p, op, effect);
-    if (!p.graph.is_chain()) detail::add_effect_of_edges(p, op, effect);
+    const auto beside = memory_effect_beside_stash(p, op);
+    effect.acquired_at_start += beside.acquired_at_start;
+    effect.released_at_end += beside.released_at_end;
     return effect;
 }
 

@@ -29,9 +29,9 @@ namespace {
 /// child that would start before its parent never needs to be looked at.
 ///
 /// Other nodes that are left out:
-/// - Microbatches cost the same, so F(0,0), F(0,1), … may start in this order. On one rank, W(s,a) and W(s,b) may
-///   exchange places if both could run, so they follow the order of I(s,a) and I(s,b). Neither changes the sum of
-///   starts.
+/// - If all microbatches are alike, F(0,0), F(0,1), … may start in this order. On one rank, W(s,a) and W(s,b) may
+///   exchange places if both could run and cost the same, so they follow the order of I(s,a) and I(s,b). Neither
+///   changes the sum of starts.
 /// - B if it may be split and `weight_stash` is at most `activation`: I, followed at once by W, ends when B does and
 ///   never holds more. Transfers of a rank without a memory limit: without them the rest stays valid.
 /// - With storage options, each F is tried with each option of its stage. All arguments here hold among schedules of
@@ -44,7 +44,8 @@ namespace {
 /// exact if ticks are fine enough. With the order of everything in an optimal schedule fixed, the best times solve
 /// linear inequalities x_j − x_i ≥ w and x_last − x_first + d ≤ T. So T is the greatest (sum of w) / (number of T) over
 /// their cycles, which pass each rank at most once. If all times are multiples of g, T and some optimal x are multiples
-/// of g / k with k ≤ ranks. With the first starts given, all other operations are placed early as above.
+/// of g / k with k ≤ ranks. With the first starts given, all other operations are placed early as above. Once all else
+/// has ended, and every message arrived, starting later only moves the rest as a whole.
 class exhaustive_search {
 public:
     using ticks = std::int32_t;
@@ -55,19 +56,14 @@ public:
         if (kinds * stages_ * count_ > most_operations) std::abort();
         for (std::size_t s = 0; s < stages_; ++s)
             rank_.push_back(p.rank_of(optpipe::stage{s}).position());
-        for (const optpipe::stage s : p.graph.all_stages()) {
-            options_.emplace_back();
-            for (std::size_t o = 0; o < (decides_later(s) ? 1 : p.storage[s].size()); ++o)
-                options_.back().push_back(stored_as(s, o));
-        }
-        for (const auto& c : p.costs)
-            memory_eps_ = std::max({memory_eps_, 1e-9 * c.activation.value(), 1e-9 * c.weight_stash.value()});
-        hops_.resize(ranks_ * ranks_);
-        for (std::size_t a = 0; a < ranks_; ++a)
-            for (std::size_t b = 0; b < ranks_; ++b)
-                if (a != b) hops_[a * ranks_ + b] = in_ticks(p.p2p(optpipe::rank{a}, optpipe::rank{b}));
-        for (const optpipe::rank r : p.graph.all_ranks())
-            full_stash_.push_back(everything_stashed(r));
+        for (const optpipe::stage s : p.graph.all_stages())
+            for (const optpipe::microbatch m : p.graph.all_microbatches()) {
+                options_.emplace_back();
+                for (std::size_t o = 0; o < (decides_later(s) ? 1 : p.storage[s].size()); ++o)
+                    options_.back().push_back(stored_as(s, m, o));
+            }
+        describe_inputs();
+        describe_memory();
     }
 
     optimum run(std::optional<double> known) {
@@ -77,7 +73,8 @@ public:
         root.first.fill(unplaced);
         root.option.fill(undecided);
         for (std::size_t s = 0; s < stages_; ++s)
-            root.work_left[rank_[s]] += static_cast<ticks>(count_) * least_work(s);
+            for (std::size_t m = 0; m < count_; ++m)
+                root.work_left[rank_[s]] += least_work(s, m);
         expand(root);
         optimum result;
         result.nodes = nodes_;
@@ -132,7 +129,7 @@ private:
         if (std::abs(exact - std::round(exact)) > 1e-6) std::abort();
         return static_cast<ticks>(std::llround(exact));
     }
-    /// The sum of all lengths and hops, each cell with its longest option. If any schedule is valid, there is a valid
+    /// The sum of all lengths and delays, each cell with its longest option. If any schedule is valid, there is a valid
     /// one that waits only for running operations and messages in flight, and so isn't longer than this.
     [[nodiscard]] ticks one_after_the_other() const {
         ticks total = 0;
@@ -144,30 +141,116 @@ private:
             }
             total += longest;
         }
-        for (std::size_t s = 1; s < stages_; ++s)
-            total += hop(s - 1, s) + hop(s, s - 1);
-        return static_cast<ticks>(count_) * total;
+        for (const auto& inputs : inputs_)
+            for (const auto& [before, delay] : inputs)
+                total += delay;
+        return total;
     }
-    [[nodiscard]] stored stored_as(optpipe::stage s, std::size_t option) const {
+    [[nodiscard]] stored stored_as(optpipe::stage s, optpipe::microbatch m, std::size_t option) const {
         const auto& c = p_.costs[s];
+        const auto& f = p_.microbatches.factors(s, m);
         const auto& listed = decides_later(s) ? p_.storage[s].back() : p_.storage[s][option];
-        const auto extra = listed.backward_extra;
         const auto& times = listed.transfer;
         stored o;
-        o.lengths[forward] = in_ticks(c.forward);
-        o.lengths[input] = in_ticks(c.backward_input + extra);
-        o.lengths[weight] = in_ticks(c.backward_weight);
-        o.lengths[full] = o.lengths[input] + o.lengths[weight];
-        if (times) o.lengths[offload] = in_ticks(times->offload);
-        if (times) o.lengths[reload] = in_ticks(times->reload);
+        o.lengths[forward] = in_ticks(f.forward * c.forward);
+        if (has_gradients(s))
+            o.lengths[input] = in_ticks(f.backward_input * c.backward_input + f.forward * listed.backward_extra);
+        if (has_weights(s)) o.lengths[weight] = in_ticks(f.backward_weight * c.backward_weight);
+        o.lengths[full] = o.lengths[input] + o.lengths[weight]; // the gradient's time, if there are no weights
+        if (times) o.lengths[offload] = in_ticks(f.memory * times->offload);
+        if (times) o.lengths[reload] = in_ticks(f.memory * times->reload);
         o.may_leave = times.has_value();
         o.must_leave = !decides_later(s) && times;
-        o.lengths[recompute] = in_ticks(listed.recompute);
-        o.held = listed.held.value();
-        o.restored = o.lengths[recompute] == 0 ? o.held : c.activation.value();
-        o.moved = listed.transfer_size.value();
+        o.lengths[recompute] = in_ticks(f.forward * listed.recompute);
+        o.held = f.memory * listed.held.value();
+        o.restored = o.lengths[recompute] == 0 ? o.held : f.memory * c.activation.value();
+        o.moved = f.memory * listed.transfer_size.value();
         return o;
     }
+    [[nodiscard]] bool has_gradients(optpipe::stage s) const {
+        return p_.costs[s].gradients != optpipe::gradient_kind::none;
+    }
+    [[nodiscard]] bool has_weights(optpipe::stage s) const {
+        return p_.costs[s].gradients == optpipe::gradient_kind::full;
+    }
+    [[nodiscard]] bool has_gradients(std::size_t s) const { return has_gradients(optpipe::stage{s}); }
+    [[nodiscard]] bool has_weights(std::size_t s) const { return has_weights(optpipe::stage{s}); }
+    [[nodiscard]] double weight_stash(std::size_t s, std::size_t m) const {
+        if (!has_weights(s)) return 0.0;
+        return memory_factor(s, m) * p_.costs[optpipe::stage{s}].weight_stash.value();
+    }
+    [[nodiscard]] double memory_factor(std::size_t s, std::size_t m) const {
+        return p_.microbatches.factors(optpipe::stage{s}, optpipe::microbatch{m}).memory;
+    }
+    [[nodiscard]] bool same_sequence(std::size_t m, std::size_t next) const {
+        const auto after = p_.microbatches.slice_after(optpipe::microbatch{m});
+        return next < count_ && after && after->position() == next;
+    }
+
+    /// Rules 2 and 3: what each F and each gradient waits for, but for its own F. The gradient stands for I or B.
+    void describe_inputs() {
+        inputs_.resize(2 * stages_ * count_);
+        for (std::size_t m = 0; m < count_; ++m) {
+            for (const optpipe::stage to : p_.graph.all_stages())
+                p_.graph.for_each_edge_into(to, [&](const optpipe::edge& e) { describe_edge(e, m); });
+            for (std::size_t s = 0; s < stages_; ++s)
+                p_.groups.for_each_member(optpipe::stage{s}, [&](optpipe::stage member, optpipe::duration delay) {
+                    wait(input, s, m, {id(forward, member.position(), m), in_ticks(delay)});
+                });
+            for (std::size_t s = 0; s < stages_ && same_sequence(m, m + 1); ++s) {
+                wait(forward, s, m + 1, {id(forward, s, m), 0});
+                if (has_gradients(s)) wait(input, s, m, {id(input, s, m + 1), 0});
+            }
+        }
+    }
+    void describe_edge(const optpipe::edge& e, std::size_t m) {
+        const auto from = e.from.position();
+        const auto to = e.to.position();
+        const double size = e.size * p_.microbatches.factors(e.from, optpipe::microbatch{m}).message;
+        const auto delay = [&](std::size_t a, std::size_t b) {
+            return in_ticks(size * p_.p2p(optpipe::rank{rank_[a]}, optpipe::rank{rank_[b]}));
+        };
+        wait(forward, to, m, {id(forward, from, m), delay(from, to)});
+        const bool both = has_gradients(from) && has_gradients(to);
+        if (both) wait(input, from, m, {id(input, to, m), delay(to, from)});
+        const double held = memory_factor(from, m) * e.held.value();
+        hold(id(forward, from, m), id(forward, to, m), rank_[from], held);
+        if (both) hold(id(input, to, m), id(input, from, m), rank_[to], held);
+    }
+    struct awaited {
+        std::size_t op;
+        ticks delay;
+    };
+    void wait(kind k, std::size_t s, std::size_t m, awaited before) { inputs_[id(k, s, m)].push_back(before); }
+    /// Memory of a rank from the start of an F or gradient to the end of another one.
+    void hold(std::size_t from, std::size_t to, std::size_t r, double size) {
+        taken_.resize(2 * stages_ * count_);
+        freed_.resize(2 * stages_ * count_ * ranks_);
+        taken_[from] += size;
+        freed_[to * ranks_ + r] += size;
+        memory_eps_ = std::max(memory_eps_, 1e-9 * size);
+    }
+
+    /// Rule 8, but for the stashes: keys and values of slices.
+    void describe_memory() {
+        for (std::size_t s = 0; s < stages_; ++s)
+            for (std::size_t m = 0; m < count_; ++m) {
+                const auto& c = p_.costs[optpipe::stage{s}];
+                hold(id(forward, s, m), id(forward, s, m), rank_[s], 0.0);
+                memory_eps_ = std::max(
+                    {memory_eps_, 1e-9 * memory_factor(s, m) * c.activation.value(), 1e-9 * weight_stash(s, m)});
+                auto last = m;
+                while (same_sequence(last, last + 1))
+                    ++last;
+                if (last == m && (m == 0 || !same_sequence(m - 1, m))) continue;
+                const double kv = memory_factor(s, m) * c.kv.value();
+                hold(id(forward, s, m), has_gradients(s) ? id(input, s, m) : id(forward, s, last), rank_[s], kv);
+                if (last != m && has_gradients(s)) hold(id(input, s, last), id(input, s, m), rank_[s], kv);
+            }
+        for (const optpipe::rank r : p_.graph.all_ranks())
+            full_stash_.push_back(everything_stashed(r));
+    }
+
     /// Whether the two options differ by the transfers alone, so that one node can stand for both until the OFFLOAD.
     [[nodiscard]] bool decides_later(optpipe::stage s) const {
         return optpipe::is_described_by_costs(p_.costs[s], p_.storage[s]);
@@ -175,17 +258,20 @@ private:
     [[nodiscard]] static ticks work(const stored& o) {
         return o.lengths[forward] + o.lengths[full] + o.lengths[recompute];
     }
-    [[nodiscard]] ticks least_work(std::size_t s) const {
+    [[nodiscard]] ticks least_work(std::size_t s, std::size_t m) const {
         ticks least = never;
-        for (const auto& o : options_[s])
+        for (const auto& o : options_[s * count_ + m])
             least = std::min(least, work(o));
         return least;
     }
     [[nodiscard]] double everything_stashed(optpipe::rank r) const {
         double total = 0.0;
-        for (const optpipe::stage s : p_.graph.all_stages())
-            if (p_.rank_of(s) == r) total += std::max(p_.costs[s].activation.value(), p_.costs[s].weight_stash.value());
-        return total * static_cast<double>(count_);
+        for (std::size_t s = 0; s < stages_; ++s)
+            for (std::size_t m = 0; m < count_ && rank_[s] == r.position(); ++m) {
+                const double activation = memory_factor(s, m) * p_.costs[optpipe::stage{s}].activation.value();
+                total += std::max(activation, weight_stash(s, m)) + taken_[id(forward, s, m)] + taken_[id(input, s, m)];
+            }
+        return total;
     }
 
     [[nodiscard]] std::size_t id(kind k, std::size_t s, std::size_t m) const { return (k * stages_ + s) * count_ + m; }
@@ -199,7 +285,7 @@ private:
     }
     /// The storage of a cell whose F has been placed.
     [[nodiscard]] const stored& storage(const state& n, std::size_t s, std::size_t m) const {
-        return options_[s][n.option[s * count_ + m]];
+        return options_[s * count_ + m][n.option[s * count_ + m]];
     }
     [[nodiscard]] const stored& storage(const state& n, std::size_t op) const {
         return storage(n, stage_of(op), microbatch_of(op));
@@ -210,7 +296,17 @@ private:
     [[nodiscard]] ticks gradient_end(const state& n, std::size_t s, std::size_t m) const {
         return end(n, has(n, full, s, m) ? full : input, s, m);
     }
-    [[nodiscard]] ticks hop(std::size_t from, std::size_t to) const { return hops_[rank_[from] * ranks_ + rank_[to]]; }
+    /// Whether an F or gradient has been placed, and its end.
+    [[nodiscard]] bool is_over(const state& n, std::size_t op) const {
+        return kind_of(op) == forward ? has(n, op) : has_gradient(n, stage_of(op), microbatch_of(op));
+    }
+    [[nodiscard]] ticks end_of(const state& n, std::size_t op) const {
+        if (kind_of(op) == input) return gradient_end(n, stage_of(op), microbatch_of(op));
+        return end(n, forward, stage_of(op), microbatch_of(op));
+    }
+    [[nodiscard]] bool may_split(std::size_t s) const {
+        return p_.split_backward || p_.costs[optpipe::stage{s}].gradients == optpipe::gradient_kind::input;
+    }
     [[nodiscard]] static bool is_transfer(kind k) { return k == offload || k == reload; }
 
     // Which operations may be chosen, and when their inputs are there. `never`: not now, or not at all.
@@ -219,11 +315,11 @@ private:
         if (has(n, k, s, m)) return never;
         switch (k) {
         case forward: return ready_forward(n, s, m);
-        case input: return p_.split_backward ? ready_gradient(n, s, m) : never;
+        case input: return has_gradients(s) && may_split(s) ? ready_gradient(n, s, m) : never;
         case full:
-            if (!has(n, forward, s, m) || !p_.full_backward) return never;
+            if (!has(n, forward, s, m) || !p_.full_backward || !has_weights(s)) return never;
             return !p_.split_backward || more_weight_than_stash(n, s, m) ? ready_gradient(n, s, m) : never;
-        case weight: return has(n, input, s, m) && next_weight(n, s, m) ? end(n, input, s, m) : never;
+        case weight: return has_weights(s) && has(n, input, s, m) && next_weight(n, s, m) ? end(n, input, s, m) : never;
         case offload:
             if (!has(n, forward, s, m) || has_gradient(n, s, m)) return never;
             return may_leave(n, s, m) ? end(n, forward, s, m) : never;
@@ -233,17 +329,23 @@ private:
         }
         return never;
     }
+    [[nodiscard]] ticks inputs_ready(const state& n, std::size_t op) const {
+        ticks t = 0;
+        for (const auto& [before, delay] : inputs_[op]) {
+            if (!is_over(n, before)) return never;
+            t = std::max(t, end_of(n, before) + delay);
+        }
+        return t;
+    }
     [[nodiscard]] ticks ready_forward(const state& n, std::size_t s, std::size_t m) const {
-        if (s == 0) return m == 0 || has(n, forward, 0, m - 1) ? 0 : never;
-        return has(n, forward, s - 1, m) ? end(n, forward, s - 1, m) + hop(s - 1, s) : never;
+        if (s == 0 && m > 0 && p_.microbatches.are_equal() && !has(n, forward, 0, m - 1)) return never;
+        return inputs_ready(n, id(forward, s, m));
     }
     [[nodiscard]] ticks ready_gradient(const state& n, std::size_t s, std::size_t m) const {
         if (has_gradient(n, s, m) || !has(n, forward, s, m)) return never;
-        ticks t = end(n, forward, s, m);
-        if (s + 1 < stages_) {
-            if (!has_gradient(n, s + 1, m)) return never;
-            t = std::max(t, gradient_end(n, s + 1, m) + hop(s + 1, s));
-        }
+        const ticks received = inputs_ready(n, id(input, s, m));
+        if (received == never) return never;
+        const ticks t = std::max(received, end(n, forward, s, m));
         if (storage(n, s, m).lengths[recompute] > 0)
             return has(n, recompute, s, m) ? std::max(t, end(n, recompute, s, m)) : never;
         return back_since(n, s, m, t);
@@ -258,14 +360,18 @@ private:
         return has(n, reload, s, m) ? std::max(t, end(n, reload, s, m)) : never;
     }
     [[nodiscard]] bool more_weight_than_stash(const state& n, std::size_t s, std::size_t m) const {
-        return p_.costs[optpipe::stage{s}].weight_stash.value() > storage(n, s, m).restored;
+        return weight_stash(s, m) > storage(n, s, m).restored;
     }
     [[nodiscard]] bool next_weight(const state& n, std::size_t s, std::size_t m) const {
         for (std::size_t other = 0; other < count_; ++other)
-            if (has(n, input, s, other) && !has(n, weight, s, other) &&
+            if (has(n, input, s, other) && !has(n, weight, s, other) && weighs_the_same(n, s, other, m) &&
                 n.start[id(input, s, other)] < n.start[id(input, s, m)])
                 return false;
         return true;
+    }
+    [[nodiscard]] bool weighs_the_same(const state& n, std::size_t s, std::size_t a, std::size_t b) const {
+        return storage(n, s, a).lengths[weight] == storage(n, s, b).lengths[weight] &&
+               weight_stash(s, a) == weight_stash(s, b);
     }
     [[nodiscard]] bool may_leave(const state& n, std::size_t s, std::size_t m) const {
         const auto& o = storage(n, s, m);
@@ -277,13 +383,17 @@ private:
 
     [[nodiscard]] amounts device(const state& n, std::size_t op) const {
         const auto& o = storage(n, op);
+        const std::size_t cell = op % (stages_ * count_);
+        const std::size_t s = stage_of(op);
         const double a = o.restored;
-        const double w = p_.costs[optpipe::stage{stage_of(op)}].weight_stash.value();
+        const double w = weight_stash(s, microbatch_of(op));
+        const double forward_taken = taken_[cell];
+        const double gradient_taken = taken_[stages_ * count_ + cell];
         switch (kind_of(op)) {
-        case forward: return {o.held, 0.0};
-        case input: return w > a ? amounts{w - a, 0.0} : amounts{0.0, w - a};
+        case forward: return {o.held + forward_taken, has_gradients(s) ? 0.0 : -o.held};
+        case input: return {gradient_taken + std::max(0.0, w - a), std::min(0.0, w - a)};
         case weight: return {0.0, -w};
-        case full: return {0.0, -a};
+        case full: return {gradient_taken, -a};
         case offload: return {0.0, -o.moved};
         case reload: return {o.moved, 0.0};
         case recompute: return {o.restored - o.held, 0.0};
@@ -291,10 +401,22 @@ private:
         }
         return {};
     }
+    /// What the end of an operation frees on a rank, but for stashes.
+    [[nodiscard]] double freed(std::size_t op, std::size_t r) const {
+        const kind k = kind_of(op);
+        if (k != forward && k != input && k != full) return 0.0;
+        return freed_[((k == forward ? 0 : stages_ * count_) + op % (stages_ * count_)) * ranks_ + r];
+    }
     [[nodiscard]] amounts host(const state& n, std::size_t op) const {
         const double moved = storage(n, op).moved;
         if (kind_of(op) == offload) return {moved, 0.0};
         return kind_of(op) == reload ? amounts{0.0, -moved} : amounts{};
+    }
+    /// What an operation of any rank does to the device or host memory of rank r.
+    [[nodiscard]] amounts effect_on(const placed_operation& other, std::size_t r, amounts placed_operation::*of) const {
+        auto a = other.rank == r ? other.*of : amounts{};
+        if (of == &placed_operation::device) a.at_end -= freed(other.id, r);
+        return a;
     }
     /// The earliest instant from t on at which `op` fits; it isn't before the last addition.
     [[nodiscard]] ticks fit(const state& n, std::size_t r, ticks t, double wanted, double limit,
@@ -306,8 +428,7 @@ private:
             double level = wanted;
             ticks next = never;
             for (const auto& other : n.placed) {
-                if (other.rank != r) continue;
-                const auto& a = other.*of;
+                const auto a = effect_on(other, r, of);
                 level += a.at_start + (other.end <= t ? a.at_end : 0.0);
                 if (other.end > t && a.at_end < 0.0) next = std::min(next, other.end);
             }
@@ -341,7 +462,7 @@ private:
         if (t != never) t = fit(n, r, t, device(n, op).at_start, on_device, &placed_operation::device);
         return t < n.last_start ? never : t;
     }
-    /// Whether the operation may start later than it must. All starts count from that of F(0,0).
+    /// Whether the operation may start later than it must. All starts count from the first one.
     [[nodiscard]] bool delayed(const state& n, std::size_t op) const {
         return span_ && n.first[rank_[stage_of(op)]] == unplaced && n.mask.any();
     }
@@ -361,9 +482,21 @@ private:
                 visit(n, op, option, t);
                 continue;
             }
-            for (ticks later = t; visit(n, op, option, later); ++later) {
+            const ticks latest = std::max(t, all_arrived(n));
+            for (ticks later = t; later <= latest && visit(n, op, option, later); ++later) {
             }
         }
+    }
+    /// The time by which all placed operations have ended, and their messages arrived.
+    [[nodiscard]] ticks all_arrived(const state& n) const {
+        ticks t = 0;
+        for (const auto& op : n.placed)
+            t = std::max(t, op.end);
+        ticks longest = 0;
+        for (const auto& inputs : inputs_)
+            for (const auto& [before, delay] : inputs)
+                longest = std::max(longest, delay);
+        return t + longest;
     }
     struct child_choice {
         ticks start;
@@ -380,7 +513,7 @@ private:
                 if (const ticks t = earliest(n, op); t != never) children.push_back({t, op, n.option[cell]});
                 continue;
             }
-            for (std::size_t o = 0; o < options_[stage_of(op)].size(); ++o) {
+            for (std::size_t o = 0; o < options_[cell].size(); ++o) {
                 tried.option[cell] = static_cast<std::uint8_t>(o);
                 if (const ticks t = earliest(tried, op); t != never) children.push_back({t, op, tried.option[cell]});
             }
@@ -404,7 +537,7 @@ private:
         const ticks done = t + as.lengths[kind_of(op)];
         n.start[op] = t;
         n.mask[op] = true;
-        if (kind_of(op) == forward) n.work_left[r] += work(as) - least_work(stage_of(op));
+        if (kind_of(op) == forward) n.work_left[r] += work(as) - least_work(stage_of(op), microbatch_of(op));
         n.last_start = t;
         const auto id = static_cast<std::uint8_t>(op);
         n.placed.push_back({id, static_cast<std::uint8_t>(r), t, done, device(n, op), host(n, op)});
@@ -418,10 +551,14 @@ private:
         n.work_left[r] -= done - t;
         return n;
     }
+    [[nodiscard]] bool is_finished(const state& n, std::size_t s, std::size_t m) const {
+        if (!has_gradients(s)) return has(n, forward, s, m);
+        return has(n, full, s, m) || has(n, has_weights(s) ? weight : input, s, m);
+    }
     [[nodiscard]] bool complete(const state& n) const {
         for (std::size_t s = 0; s < stages_; ++s)
             for (std::size_t m = 0; m < count_; ++m)
-                if (!has(n, full, s, m) && !has(n, weight, s, m)) return false;
+                if (!is_finished(n, s, m)) return false;
         return true;
     }
 
@@ -429,47 +566,49 @@ private:
         if (!span_) return t;
         return n.first[r] == unplaced ? 0 : t - n.first[r];
     }
-    /// A lower bound of all completions: the work that each rank has left, and the path that each microbatch has left.
+    /// A lower bound of all completions: the work that each rank has left, and the paths that are left.
     [[nodiscard]] ticks bound(const state& n) const {
-        ticks most = 0;
+        ticks most = paths_left(n);
         for (std::size_t r = 0; r < ranks_; ++r) {
             const bool waits = n.work_left[r] > 0 && n.first[r] != unplaced;
             const ticks busy_until = waits ? std::max(n.compute_free[r], n.last_start) : n.compute_free[r];
             most = std::max({most, n.work_left[r], value(n, r, busy_until + n.work_left[r])});
         }
-        for (std::size_t m = 0; m < count_; ++m)
-            most = std::max(most, way_left(n, m));
         return most;
     }
-    [[nodiscard]] ticks way_left(const state& n, std::size_t m) const {
-        ticks t = 0;
+    /// The earliest ends of all F, then of all gradients, each after what it waits for.
+    [[nodiscard]] ticks paths_left(const state& n) const {
+        std::array<ticks, 2 * most_cells> ends{};
         ticks most = 0;
-        for (std::size_t s = 0; s < stages_; ++s) {
-            if (s > 0) t += hop(s - 1, s);
-            t = has(n, forward, s, m) ? end(n, forward, s, m)
-                                      : std::max(t, n.last_start) + options_[s].front().lengths[forward];
+        const auto begin = [&](std::size_t op, ticks t) {
+            for (const auto& [before, delay] : inputs_[op])
+                t = std::max(t, ends[before] + delay);
+            return t;
+        };
+        for (std::size_t op = 0; op < stages_ * count_; ++op) {
+            const std::size_t s = stage_of(op);
+            ends[op] = has(n, op) ? end_of(n, op) : begin(op, n.last_start) + options_[op].front().lengths[forward];
+            if (!has_gradients(s)) most = std::max(most, value(n, rank_[s], ends[op]));
         }
-        for (std::size_t s = stages_; s-- > 0;) {
-            if (s + 1 < stages_) t += hop(s + 1, s);
-            const ticks weight_time = options_[s].front().lengths[weight];
-            ticks after = weight_time;
-            if (has_gradient(n, s, m)) {
-                t = gradient_end(n, s, m);
-                after = has(n, full, s, m) ? 0 : weight_time;
-            } else {
-                t = std::max(t, n.last_start) + least_gradient(n, s, m);
-                after = p_.split_backward ? weight_time : 0;
-            }
-            most = std::max(most, value(n, rank_[s], t + after));
+        for (std::size_t op = 2 * stages_ * count_; op-- > stages_ * count_;) {
+            const std::size_t cell = op - stages_ * count_;
+            const std::size_t s = stage_of(op);
+            if (!has_gradients(s)) continue;
+            const bool over = is_over(n, op);
+            const ticks since = std::max(n.last_start, ends[cell]);
+            ends[op] = over ? end_of(n, op) : begin(op, since) + least_gradient(n, s, microbatch_of(op));
+            const bool splits = over ? !has(n, full, s, microbatch_of(op)) : p_.split_backward;
+            const ticks after = splits ? options_[cell].front().lengths[weight] : 0;
+            most = std::max(most, value(n, rank_[s], ends[op] + after));
         }
         return most;
     }
 
     [[nodiscard]] ticks least_gradient(const state& n, std::size_t s, std::size_t m) const {
-        const kind k = p_.split_backward ? input : full;
+        const kind k = may_split(s) ? input : full;
         if (has(n, forward, s, m)) return storage(n, s, m).lengths[k];
         ticks least = never;
-        for (const auto& o : options_[s])
+        for (const auto& o : options_[s * count_ + m])
             least = std::min(least, o.lengths[k]);
         return least;
     }
@@ -525,9 +664,13 @@ private:
     bool span_;
     std::size_t stages_, count_, ranks_;
     std::vector<std::size_t> rank_;
-    /// The storage options of every stage; one entry without a list.
+    /// The storage options of every cell; one entry without a list.
     std::vector<std::vector<stored>> options_;
-    std::vector<ticks> hops_;
+    /// By F and gradient: what it waits for, the memory besides the stash that it takes when it starts, and frees on
+    /// each rank when it ends.
+    std::vector<std::vector<awaited>> inputs_;
+    std::vector<double> taken_;
+    std::vector<double> freed_;
     std::vector<double> full_stash_;
     double memory_eps_ = 0.0;
     ticks best_ = never;

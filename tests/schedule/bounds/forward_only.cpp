@@ -8,6 +8,8 @@
 #include "optpipe/schedule/construct/forward_plan.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
 
 #include <doctest/doctest.h>
 
@@ -84,7 +86,7 @@ TEST_CASE("what validate objects to is refused, but for backwards and memory") {
         each.activation = memory_size{2};
     });
     p.memory_limit[rank{0}] = memory_size{1};
-    CHECK(plan_forwards(p).measures.objective == duration{4});
+    CHECK(plan_forwards(p)->measures.objective == duration{4});
     const per_stage<rank> where(2, rank{2});
     p.graph = any_graph{2, 3, placement::map<>{where}};
     CHECK_THROWS_WITH_AS(static_cast<void>(plan_forwards(p)),
@@ -103,7 +105,7 @@ TEST_CASE("no schedule of forwards beats the bound") {
         p.objective = objective_kind::makespan;
         const auto best = exhaustive_search{p}.best();
         const auto slack = 1e-9 * best;
-        const auto report = plan_forwards(p);
+        const auto report = *plan_forwards(p);
         REQUIRE(forward_bound(p) <= best + slack);
         CHECK(report.measures.objective >= best - slack);
         tight += forward_bound(p) >= best - slack ? 1 : 0;
@@ -125,7 +127,7 @@ TEST_CASE("with a stage on each rank the plan is optimal, by makespan and by spa
         ++seen;
         for (const auto objective : {objective_kind::makespan, objective_kind::span}) {
             p.objective = objective;
-            const auto report = plan_forwards(p);
+            const auto report = *plan_forwards(p);
             CHECK(validate_forward_only(p, report.schedule).empty());
             CHECK(is_optimal(report));
         }
@@ -136,11 +138,52 @@ TEST_CASE("with a stage on each rank the plan is optimal, by makespan and by spa
 TEST_CASE("with several on each rank, too, where the stages take equally long") {
     for (const std::size_t ranks : {2U, 4U, 8U})
         for (const std::size_t rounds : {1U, 2U, 4U}) {
-            CHECK(is_optimal(plan_forwards(even<placement::loop<2>>(ranks, rounds * ranks))));
-            CHECK(is_optimal(plan_forwards(even<placement::loop<4>>(ranks, rounds * ranks))));
+            CHECK(is_optimal(*plan_forwards(even<placement::loop<2>>(ranks, rounds * ranks))));
+            CHECK(is_optimal(*plan_forwards(even<placement::loop<4>>(ranks, rounds * ranks))));
             for (const std::size_t extra : {0U, 1U})
-                CHECK(is_optimal(plan_forwards(even<placement::v>(ranks, rounds * ranks + extra))));
+                CHECK(is_optimal(*plan_forwards(even<placement::v>(ranks, rounds * ranks + extra))));
         }
+}
+
+TEST_CASE(
+    "forwards of graphs, slices and microbatches that differ: plans are valid, and no bound is above the optimum") {
+    constexpr testing::problem_ranges ranges{
+        .ranks = 3, .stages = 4, .microbatches = 4, .cells = 7, .offloading_percent = 0, .graph_percent = 100};
+    std::size_t optimal = 0, seen = 0;
+    const auto last = first_seed + oracle::random_cases(150);
+    for (std::uint64_t seed = first_seed; seed < last; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto made = testing::make_random_problem(random, ranges);
+        const auto& p = made.problem;
+        const auto report = plan_forwards(p);
+        const auto best = oracle::exhaustive_optimum(forward_problem(p), made.grid);
+        if (!best.proven) continue;
+        REQUIRE(report.has_value() == best.objective.has_value());
+        if (!report) continue;
+        ++seen;
+        CHECK(validate_forward_only(p, report->schedule).empty());
+        CHECK(report->bound->value() <= *best.objective * (1.0 + 1e-9));
+        CHECK(report->measures.objective.value() >= *best.objective * (1.0 - 1e-9));
+        optimal += is_optimal(*report) ? 1 : 0;
+    }
+    MESSAGE(optimal << " of " << seen << " plans are proven optimal");
+    CHECK(seen > (last - first_seed) * 3 / 4);
+    CHECK(optimal > seen / 2);
+}
+
+TEST_CASE("keys and values that don't fit are refused") {
+    auto p = even<placement::linear>(2, 4);
+    p.change_stages([](auto& each) { each.kv = memory_size{1}; });
+    p.microbatches.set_sequences(std::vector{0, 0, 0, 1});
+    p.memory_limit = per_rank<memory_size>(2, memory_size{3});
+    const auto report = plan_forwards(p);
+    REQUIRE(report);
+    CHECK(report->measures.peak_memory[rank{0}] == memory_size{3});
+    p.memory_limit = per_rank<memory_size>(2, memory_size{2});
+    const auto refused = plan_forwards(p);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.why().reason == refusal_reason::over_memory);
 }
 
 TEST_CASE("by span forwards start as late as those behind them allow") {
@@ -150,7 +193,7 @@ TEST_CASE("by span forwards start as late as those behind them allow") {
     p.costs[stage{3}].forward = duration{4};
     const auto as_soon_as_possible = forward_schedule(p, forward_priority::earliest_stage);
     CHECK(objective_of(forward_problem(p), as_soon_as_possible) == duration{18});
-    const auto report = plan_forwards(p);
+    const auto report = *plan_forwards(p);
     CHECK(report.measures.objective == duration{15});
     CHECK(validate_forward_only(p, report.schedule).empty());
     CHECK(is_optimal(report));
@@ -163,7 +206,7 @@ TEST_CASE("a plan of forwards says what it is, and holds nothing") {
         CAPTURE(seed);
         random_numbers random{seed};
         const auto p = testing::make_random_problem(random, ranges).problem;
-        const auto report = plan_forwards(p);
+        const auto report = *plan_forwards(p);
         CHECK(report.forward_only);
         CHECK(report.method == "forward-only");
         CHECK(validate_forward_only(p, report.schedule).empty());

@@ -7,6 +7,7 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 #else
 
 #include "optpipe/io/json.hpp"
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/time/measure.hpp"
@@ -62,6 +63,18 @@ TEST_CASE("no bound is above the optimum") {
         const auto bound = graph_bound(p).value();
         CHECK(bound <= optimum * (1.0 + 1e-9));
         CHECK(bound >= 0.75 * optimum);
+    }
+}
+
+TEST_CASE("propagation closes the gaps that memory leaves") {
+    const std::pair<const char*, double> least[] = {{"mtp-small-p2-m3-d1-mem3.5", 82.0},
+                                                    {"slice-small-v-p2-m2-k2-mem3", 27.0},
+                                                    {"slice-small-linear-p2-m2-k2-a050-mem1.75", 35.0},
+                                                    {"vision-small-none-p3-m3-mem2.5", 45.6},
+                                                    {"vocab-small-p3-m3", 56.0}};
+    for (const auto& [name, bound] : least) {
+        CAPTURE(name);
+        CHECK(strong_bounds_of(example(name)).best().value() >= bound * (1.0 - 1e-6));
     }
 }
 

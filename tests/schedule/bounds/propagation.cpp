@@ -245,6 +245,34 @@ TEST_CASE("the time by which a set of jobs can be done") {
     }
 }
 
+TEST_CASE("propagation knows the memory of graphs, and never refutes the optimum") {
+    constexpr std::uint64_t seed = 7;
+    int proven = 0;
+    int raised = 0;
+    int tight = 0;
+    const auto cases = oracle::random_cases(300);
+    for (std::uint64_t i = 0; i < cases; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto given = oracle::make_random_problem(
+            random, {.cells = 8, .storage_percent = i % 3 == 0 ? 100U : 0U, .graph_percent = 100});
+        const auto& p = given.problem;
+        const auto best = oracle::exhaustive_optimum(p, given.grid, 5'000);
+        if (!best.proven || is_plain(p)) continue;
+        REQUIRE(best.objective);
+        const auto bounds = strong_bounds_of(p);
+        CHECK(bounds.best().value() <= *best.objective * (1.0 + 1e-9));
+        ++proven;
+        raised += alone(bounds) ? 1 : 0;
+        tight += bounds.best().value() >= *best.objective * (1.0 - 1e-6) ? 1 : 0;
+    }
+    if (cases < 300) return;
+    CHECK(proven > 200);
+    CHECK(raised > 50);
+    CHECK(tight > 200);
+}
+
 TEST_CASE("orders on one device") {
     const auto p = uniform(2, 3, unit, 9.0);
     const auto c = optpipe::detail::chain_system::of(p);

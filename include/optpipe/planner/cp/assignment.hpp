@@ -42,6 +42,8 @@ public:
             if (timed.op.kind == operation_kind::forward) forwards_.push_back(b);
             if (is_gradient(timed.op.kind)) gradients_.push_back(b);
         }
+        forwards_ = in_order_of_model(forwards_);
+        gradients_ = in_order_of_model(gradients_);
     }
 
     void read() {
@@ -71,6 +73,19 @@ public:
 private:
     using place = std::optional<timed_operation>;
 
+    /// The microbatch of each task, of microbatches in the order in which they run: the i-th of interchangeable ones
+    /// has the i-th of their tasks, if the model sorts these.
+    [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
+        auto result = run;
+        if (!model_->order().is_sorted()) std::sort(result.begin(), result.end());
+        if (!model_->order().is_sorted() || run.empty()) return result;
+        for (const auto& list : model_->order().lists()) {
+            auto next = list.begin();
+            for (const auto b : run)
+                if (std::binary_search(list.begin(), list.end(), b)) result[*next++] = b;
+        }
+        return result;
+    }
     [[nodiscard]] const place& of(std::size_t b, operation_kind kind) const {
         return of_[b][static_cast<std::size_t>(kind)];
     }
@@ -124,6 +139,7 @@ private:
             for (const auto j : stashes)
                 if (own_->storage.stashes[j][o].*task != no_task)
                     set(own_->storage.stashes[j][o].*task, *of(forwards_[j], kind));
+        if (!model_->order().is_sorted()) return;
         while (sort_pairs(o, stashes)) {
         }
     }
@@ -133,7 +149,9 @@ private:
         bool any = false;
         for (std::size_t a = 0; a < stashes.size(); ++a)
             for (std::size_t b = a + 1; b < stashes.size(); ++b) {
-                const bool fifo = own_->storage.uses.empty() || user_of(stashes[a]) < user_of(stashes[b]);
+                const bool fifo = own_->storage.uses.empty()
+                                      ? model_->order().are_interchangeable(stashes[a], stashes[b])
+                                      : user_of(stashes[a]) < user_of(stashes[b]);
                 for (const auto task : {&stored_stash::recompute, &stored_stash::offload, &stored_stash::reload}) {
                     const auto first = own_->storage.stashes[stashes[a]][o].*task;
                     const auto second = own_->storage.stashes[stashes[b]][o].*task;
@@ -156,7 +174,7 @@ private:
         const auto gradient = own_->gradient[k];
         // The end of I, or of the I that starts a B.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
-                               ? p.costs[stage_].backward_weight
+                               ? p.cost(stage_, microbatch{b}).backward_weight
                                : duration{};
         const auto first = own_->storage.first_of(own_->gradient, k, option_of(b));
         if (first == gradient) {
@@ -166,12 +184,21 @@ private:
         set(first, read);
         set(gradient, time(read.start) + length(first));
     }
-    /// If no full backward remains, weight gradients are in the order of their gradients.
+    /// If no full backward remains, weight gradients are in the order of their gradients, as far as the model sorts
+    /// them.
     void read_weights() {
         if (own_->weight.empty()) return;
+        if (model_->order().is_sorted())
+            for (const auto& list : model_->order().lists())
+                read_weights(list);
+        else
+            for (std::size_t k = 0; k < gradients_.size(); ++k)
+                read_weights({k});
+    }
+    void read_weights(const std::vector<std::size_t>& sorted) {
         std::vector<std::size_t> waiting;
         std::vector<ticks> starts;
-        for (std::size_t k = 0; k < gradients_.size(); ++k) {
+        for (const auto k : sorted) {
             const auto& weight = of(gradients_[k], operation_kind::backward_weight);
             const auto at_once = into_->starts[own_->gradient[k]] + length(own_->gradient[k]);
             if (!weight && stays_full(k)) {
@@ -209,13 +236,42 @@ public:
         result_.starts.assign(m.tasks().tasks.size(), 0);
         result_.values.assign(m.tasks().variables(), false);
         result_.values[0] = true;
-        read_stages(s);
+        read_stages(m.order().is_sorted() ? s : renamed(s));
         read_begins(s);
         read_choices();
     }
     [[nodiscard]] assignment&& result() && { return static_cast<assignment&&>(result_); }
 
 private:
+    /// Exchanges interchangeable sequences so that their first forwards on stage 0 are sorted.
+    [[nodiscard]] schedule renamed(schedule s) const {
+        std::sort(s.operations.begin(), s.operations.end(), starts_before);
+        std::vector<std::size_t> names(s.graph.microbatches());
+        std::iota(names.begin(), names.end(), std::size_t{0});
+        for (const auto& list : model_->order().lists())
+            if (!slice_before(list.front())) name_sequences(s, list, names);
+        for (auto& timed : s.operations)
+            timed.op.microbatch = microbatch{names[timed.op.microbatch.position()]};
+        return s;
+    }
+    /// `firsts`: the first microbatches of interchangeable sequences.
+    void name_sequences(const schedule& sorted, const std::vector<std::size_t>& firsts,
+                        std::vector<std::size_t>& names) const {
+        auto next = firsts.begin();
+        for (const auto& timed : sorted.operations) {
+            const auto first = timed.op.microbatch.position();
+            const bool is_meant = timed.op.kind == operation_kind::forward && timed.op.stage == stage{0} &&
+                                  std::binary_search(firsts.begin(), firsts.end(), first);
+            if (!is_meant) continue;
+            names[first] = *next;
+            for (auto b = first + 1; b < names.size() && slice_before(b); ++b)
+                names[b] = *next + (b - first);
+            ++next;
+        }
+    }
+    [[nodiscard]] bool slice_before(std::size_t b) const {
+        return model_->source().microbatches.slice_before(microbatch{b}).has_value();
+    }
     void read_stages(const schedule& s) {
         const auto& graph = model_->source().graph;
         std::vector<std::vector<timed_operation>> by_stage(graph.stages());
@@ -344,10 +400,12 @@ private:
                                                                 {operation_kind::recompute, as.tasks.recompute}};
         for (const auto& [kind, task] : others)
             if (task != no_task) add(sibling(op, kind), task);
-        const auto first = own_->storage.first_of(own_->gradient, k, as.option);
-        const bool full = own_->weight.empty() || (!own_->full.empty() && from_->is_true(own_->full[k]));
-        add(sibling(op, full ? operation_kind::backward : operation_kind::backward_input), first);
-        if (!full) add(sibling(op, operation_kind::backward_weight), own_->weight[k]);
+        if (own_->gradient.empty()) return;
+        const bool full =
+            !may_split(model_->source(), stage_) || (!own_->full.empty() && from_->is_true(own_->full[k]));
+        add(sibling(op, full ? operation_kind::backward : operation_kind::backward_input),
+            own_->storage.first_of(own_->gradient, k, as.option));
+        if (!full && !own_->weight.empty()) add(sibling(op, operation_kind::backward_weight), own_->weight[k]);
     }
     void add(const operation& op, task_index t) {
         const duration begin{model_->time().value(start(t))};

@@ -3,6 +3,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/planner/cp/most_memory.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -34,6 +35,8 @@ public:
         constexpr double rounding = 1e-6;
         return static_cast<ticks>(std::floor(value / unit_ + rounding));
     }
+    /// Rounds up, less a tolerance.
+    [[nodiscard]] ticks above(double value) const { return -below(-value); }
     [[nodiscard]] double value(ticks count) const { return unit_ * static_cast<double>(count); }
     /// A grid `parts` times as fine.
     void refine(std::int64_t parts) { unit_ /= static_cast<double>(parts); }
@@ -59,20 +62,61 @@ private:
     bool exact_ = false;
 };
 
+namespace detail {
+
+/// The microbatches whose costs differ from those of others, at least one of each kind.
+[[nodiscard]] inline std::vector<microbatch> microbatches_with_own_costs(const problem& p) {
+    if (!p.microbatches.has_factors()) return {microbatch{0}};
+    std::vector<microbatch> result;
+    for (const microbatch m : p.graph.all_microbatches())
+        result.push_back(m);
+    return result;
+}
+inline void add_hops(const problem& p, std::vector<double>& times) {
+    for (const rank a : p.graph.all_ranks())
+        for (const rank b : p.graph.all_ranks())
+            if (a != b) times.push_back(p.p2p(a, b).value());
+}
+inline void add_delays(const problem& p, microbatch m, std::vector<double>& times) {
+    if (p.is_simple()) return add_hops(p, times);
+    for (const stage s : p.graph.all_stages()) {
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) {
+            times.insert(times.end(), {p.message_time(e, m).value(), p.gradient_message_time(e, m).value()});
+        });
+        p.groups.for_each_member(s, [&](stage, duration delay) { times.push_back(delay.value()); });
+    }
+}
+inline void add_times(const problem& p, stage s, microbatch m, std::vector<double>& times) {
+    const auto c = p.cost(s, m);
+    const auto& f = p.microbatches.factors(s, m);
+    times.insert(times.end(), {c.forward.value(), c.backward_input.value(), c.backward_weight.value()});
+    for (const auto& o : p.storage[s]) {
+        times.insert(times.end(), {f.forward * o.recompute.value(), f.forward * o.backward_extra.value()});
+        if (o.transfer)
+            times.insert(times.end(), {f.memory * o.transfer->offload.value(), f.memory * o.transfer->reload.value()});
+    }
+}
+inline void add_sizes(const problem& p, stage s, microbatch m, std::vector<double>& sizes) {
+    const auto c = p.cost(s, m);
+    const auto scaled = [&](memory_size size) { return p.microbatches.factors(s, m).memory * size.value(); };
+    sizes.insert(sizes.end(), {c.activation.value(), c.weight_stash.value()});
+    if (p.microbatches.has_slices()) sizes.push_back(c.kv.value());
+    p.graph.for_each_edge_out_of(s, [&](const edge& e) { sizes.push_back(scaled(e.held)); });
+    for (const auto& o : p.storage[s])
+        sizes.insert(sizes.end(), {scaled(o.held), scaled(o.transfer_size)});
+}
+
+} // namespace detail
+
 /// For `span`, optimal times are multiples of 1/k of the grid for some k ≤ ranks (they are means of differences along
 /// cycles that visit each rank once). So the grid is refined by the least common multiple if that is small.
 [[nodiscard]] inline grid time_grid(const problem& p) {
     std::vector<double> times;
-    for (const auto& c : p.costs)
-        times.insert(times.end(), {c.forward.value(), c.backward_input.value(), c.backward_weight.value()});
-    for (const auto& list : p.storage)
-        for (const auto& o : list) {
-            times.insert(times.end(), {o.recompute.value(), o.backward_extra.value()});
-            if (o.transfer) times.insert(times.end(), {o.transfer->offload.value(), o.transfer->reload.value()});
-        }
-    for (const rank a : p.graph.all_ranks())
-        for (const rank b : p.graph.all_ranks())
-            if (a != b) times.push_back(p.p2p(a, b).value());
+    for (const microbatch m : detail::microbatches_with_own_costs(p)) {
+        for (const stage s : p.graph.all_stages())
+            detail::add_times(p, s, m, times);
+        detail::add_delays(p, m, times);
+    }
     grid result{times, p.serial_time().value()};
     if (p.objective != objective_kind::span || !result.is_exact()) return result;
     std::int64_t parts = 1;
@@ -87,14 +131,12 @@ private:
 
 [[nodiscard]] inline grid memory_grid(const problem& p) {
     std::vector<double> sizes;
+    for (const microbatch m : detail::microbatches_with_own_costs(p))
+        for (const stage s : p.graph.all_stages())
+            detail::add_sizes(p, s, m, sizes);
     double total = 0.0;
-    for (const auto& c : p.costs) {
-        sizes.insert(sizes.end(), {c.activation.value(), c.weight_stash.value()});
-        total += static_cast<double>(p.graph.microbatches()) * std::max(c.activation, c.weight_stash).value();
-    }
-    for (const auto& list : p.storage)
-        for (const auto& o : list)
-            sizes.insert(sizes.end(), {o.held.value(), o.transfer_size.value()});
+    for (const stage s : p.graph.all_stages())
+        total += most_memory(p, s).value();
     return grid{sizes, total};
 }
 

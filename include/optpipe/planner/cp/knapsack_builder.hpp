@@ -5,6 +5,7 @@
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/pipeline_tasks.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -29,6 +30,17 @@ public:
         if (amount <= 0) return;
         capacity += amount;
         add(!known_->ends_before(by, at_), amount, by, true);
+    }
+    /// Adds both: an acquisition of `acquired` at the start of `by`, and a release of `released` at its end. Where one
+    /// literal decides both, only the difference counts.
+    void exchanged(task_index by, ticks acquired, ticks released) {
+        if (acquired > 0 && released > 0 && known_->starts_before(by, at_) == known_->ends_before(by, at_)) {
+            const auto both = std::min(acquired, released);
+            acquired -= both;
+            released -= both;
+        }
+        taken(by, acquired);
+        given(by, released);
     }
     void used_if(literal l, ticks amount) {
         if (amount > 0) add(l, amount, no_task, false);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/index.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/grid.hpp"
@@ -8,6 +9,7 @@
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/pipeline_tasks.hpp"
+#include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -33,6 +35,10 @@ namespace optpipe::cp {
 /// them together before the option is known. Literals of tasks that start together may take either value; nesting
 /// requires that all these starts and ends differ, so layers aren't nested if there are tasks without duration. For a
 /// gradient that adds to its stash, the layers above are nested in the same way, and at any time.
+///
+/// What is held beside stashes (keys and values, and what waits for far stages) is acquired and released by forwards
+/// and backwards, released by those of other ranks too. A backward that starts with an extra task acquires it there,
+/// and a full one releases it when its weight gradient ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
@@ -40,6 +46,10 @@ public:
         : problem_{&p}, rank_{r}, units_{&units}, tasks_{&tasks}, known_{&known}, model_{&m} {
         for (const stage s : p.graph.all_stages())
             if (p.rank_of(s) == r) own_.push_back(s);
+        for (const stage s : own_)
+            add_exchanges(s);
+        for (const stage s : p.graph.all_stages())
+            if (p.rank_of(s) != r) add_releases_from_afar(s);
     }
 
     void add_knapsacks() {
@@ -65,8 +75,29 @@ private:
         ticks low;
         ticks high;
     };
+    /// Memory that a task acquires at its start and releases at its end.
+    struct exchange {
+        task_index by;
+        ticks acquired;
+        ticks released;
+    };
+    /// The same of a backward that may be several tasks.
+    struct backward_exchange {
+        stage of;
+        std::size_t k;
+        ticks acquired;
+        ticks released;
+    };
+    /// What a stage exchanges whatever its options.
+    struct stage_exchanges {
+        std::vector<exchange> of_tasks{};
+        std::vector<backward_exchange> of_backwards{};
+        /// Per stash, the layers above the common memory.
+        std::vector<std::vector<layer>> layers{};
+    };
     /// Transfers of one stage, and the part of the common memory that they move.
     struct moved_part {
+        std::size_t stash;
         task_index offload;
         task_index reload;
         /// One of the options that need them.
@@ -78,32 +109,36 @@ private:
     [[nodiscard]] ticks most(memory_size limit) const {
         return units_->below((limit + tolerance{}.at(problem_->memory_scale())).value());
     }
-    [[nodiscard]] stash_sizes sizes_of(stage s, std::size_t o) const {
-        const auto each = problem_->storage_of(s, o);
-        const auto size = [&](memory_size m) { return units_->below(m.value()); };
+    [[nodiscard]] ticks size_of(stage s, std::size_t k, memory_size m) const {
+        return units_->below((problem_->microbatches.factors(s, microbatch{k}).memory * m).value());
+    }
+    [[nodiscard]] stash_sizes sizes_of(stage s, std::size_t k, std::size_t o) const {
+        const auto& each = problem_->storage_of(s, o);
+        const auto size = [&](memory_size m) { return size_of(s, k, m); };
         return {size(each.held), size(each.left_on_device()), size(each.restored(problem_->costs[s])),
                 size(each.transfer_size)};
     }
     /// Memory held from I to W; 0 if the backward isn't split.
-    [[nodiscard]] ticks weight_stash(stage s) const {
-        return (*tasks_)[s].weight.empty() ? 0 : units_->below(problem_->costs[s].weight_stash.value());
+    [[nodiscard]] ticks weight_stash(stage s, std::size_t k) const {
+        return (*tasks_)[s].weight.empty() ? 0 : size_of(s, k, problem_->costs[s].weight_stash);
     }
-    /// Memory that every stash holds after its forward, whatever its option.
-    [[nodiscard]] ticks common(stage s) const {
+    /// Memory that stash `k` holds after its forward, whatever its option.
+    [[nodiscard]] ticks common(stage s, std::size_t k) const {
         const auto& options = (*tasks_)[s].storage.options;
-        auto least = sizes_of(s, options.front()).held;
+        auto least = sizes_of(s, k, options.front()).held;
         for (const auto o : options)
-            least = std::min(least, sizes_of(s, o).held);
+            least = std::min(least, sizes_of(s, k, o).held);
         return least;
     }
     /// The layers above the common memory.
-    [[nodiscard]] std::vector<layer> layers_of(stage s) const {
-        std::vector<ticks> cuts{common(s), weight_stash(s)};
+    [[nodiscard]] std::vector<layer> layers_of(stage s, std::size_t k) const {
+        const auto least = common(s, k);
+        std::vector<ticks> cuts{least, weight_stash(s, k)};
         for (const auto o : (*tasks_)[s].storage.options) {
-            const auto sizes = sizes_of(s, o);
+            const auto sizes = sizes_of(s, k, o);
             cuts.insert(cuts.end(), {sizes.held, sizes.left, sizes.restored});
         }
-        std::erase_if(cuts, [least = common(s)](ticks cut) { return cut < least; });
+        std::erase_if(cuts, [least](ticks cut) { return cut < least; });
         std::sort(cuts.begin(), cuts.end());
         cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
         std::vector<layer> result;
@@ -117,28 +152,104 @@ private:
         std::vector<moved_part> result;
         for (const auto& pairs : storage.pairs)
             for (std::size_t k = 0; k < pairs.offload.size(); ++k)
-                result.push_back({pairs.offload[k], pairs.reload[k], pairs.options.front()});
-        for (const auto& stash : storage.stashes)
+                result.push_back({k, pairs.offload[k], pairs.reload[k], pairs.options.front()});
+        for (std::size_t k = 0; k < storage.stashes.size(); ++k)
             for (const auto o : storage.options) {
+                const auto& stash = storage.stashes[k];
                 const auto offload = stash[o].offload;
                 const auto known = [&](const moved_part& each) { return each.offload == offload; };
                 if (offload != no_task && std::none_of(result.begin(), result.end(), known))
-                    result.push_back({offload, stash[o].reload, o});
+                    result.push_back({k, offload, stash[o].reload, o});
             }
         return result;
     }
-    /// Forwards, reloads and recomputations, and gradients whose stash grows.
+
+    // Memory beside stashes. The effect has no more parts than the graph has edges at a stage and a sequence has
+    // slices, so rounding each sum costs less than the tolerance.
+
+    [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
+        if (problem_->is_simple()) return {by, 0, 0};
+        const bool is_own = problem_->rank_of(op.stage) == rank_;
+        const auto effect = is_own ? memory_effect_beside_stash(*problem_, op) : memory_effect{};
+        auto released = effect.released_at_end;
+        for_each_release_of_others(*problem_, op, [&](rank r, memory_size amount) {
+            if (r == rank_) released += amount;
+        });
+        return {by, units_->below(effect.acquired_at_start.value()), units_->above(released.value())};
+    }
+    [[nodiscard]] exchange beside_stash_of_forward(stage s, std::size_t k) const {
+        return beside_stash(forward(s, microbatch{k}), (*tasks_)[s].forward[k]);
+    }
+    [[nodiscard]] exchange beside_stash_of_gradient(stage s, std::size_t k) const {
+        return beside_stash(backward_input(s, microbatch{k}), (*tasks_)[s].gradient[k]);
+    }
+    void add_exchanges(stage s) {
+        const auto& t = (*tasks_)[s];
+        auto& all = exchanges_[s];
+        for (std::size_t k = 0; k < t.forward.size(); ++k) {
+            auto each = beside_stash_of_forward(s, k);
+            each.acquired += common(s, k);
+            if (t.gradient.empty()) each.released += common(s, k);
+            all.of_tasks.push_back(each);
+            all.layers.push_back(layers_of(s, k));
+        }
+        for (const auto& each : transfers_of(s)) {
+            const auto amount = common(s, each.stash);
+            const auto moved = amount - std::min(amount, sizes_of(s, each.stash, each.option).left);
+            all.of_tasks.push_back({each.offload, 0, moved});
+            all.of_tasks.push_back({each.reload, moved, 0});
+        }
+        for (std::size_t k = 0; k < t.gradient.size(); ++k)
+            add_exchange_of_gradient(s, k, common(s, k) - kept_for_weight(s, k), all);
+        for (std::size_t k = 0; k < t.weight.size(); ++k)
+            all.of_tasks.push_back({t.weight[k], 0, kept_for_weight(s, k)});
+    }
+    [[nodiscard]] ticks kept_for_weight(stage s, std::size_t k) const {
+        return std::min(common(s, k), weight_stash(s, k));
+    }
+    void add_exchange_of_gradient(stage s, std::size_t k, ticks released, stage_exchanges& all) const {
+        auto each = beside_stash_of_gradient(s, k);
+        if (may_be_several_tasks(s, k)) {
+            if (each.acquired > 0 || each.released > 0)
+                all.of_backwards.push_back({s, k, each.acquired, each.released});
+            each = {each.by, 0, 0};
+        }
+        each.released += released;
+        all.of_tasks.push_back(each);
+    }
+    [[nodiscard]] bool may_be_several_tasks(stage s, std::size_t k) const {
+        const auto& t = (*tasks_)[s];
+        return !t.full.empty() || !t.storage.extras_of(k).empty();
+    }
+    /// What tasks of a stage of another rank release here.
+    void add_releases_from_afar(stage s) {
+        const auto& t = (*tasks_)[s];
+        auto& all = exchanges_[s];
+        for (std::size_t k = 0; k < t.forward.size(); ++k)
+            if (const auto each = beside_stash_of_forward(s, k); each.released > 0) all.of_tasks.push_back(each);
+        for (std::size_t k = 0; k < t.gradient.size(); ++k)
+            if (beside_stash_of_gradient(s, k).released > 0) add_exchange_of_gradient(s, k, 0, all);
+    }
+
+    /// Forwards, reloads and recomputations, and gradients whose memory grows.
     [[nodiscard]] std::vector<task_index> acquisitions(stage s) const {
         const auto& t = (*tasks_)[s];
         std::vector<task_index> result;
-        const auto holds = [&](auto o) { return sizes_of(s, o).held > 0; };
-        if (std::any_of(t.storage.options.begin(), t.storage.options.end(), holds)) result = t.forward;
+        for (std::size_t k = 0; k < t.forward.size(); ++k) {
+            const auto holds = [&](auto o) { return sizes_of(s, k, o).held > 0; };
+            if (std::any_of(t.storage.options.begin(), t.storage.options.end(), holds) ||
+                beside_stash_of_forward(s, k).acquired > 0)
+                result.push_back(t.forward[k]);
+        }
         for (const auto* tasks : {&t.storage.reload, &t.storage.recompute})
             result.insert(result.end(), tasks->begin(), tasks->end());
         std::vector<task_index> grown;
-        for (std::size_t k = 0; k < t.gradient.size(); ++k)
+        for (std::size_t k = 0; k < t.gradient.size(); ++k) {
+            const bool grows = beside_stash_of_gradient(s, k).acquired > 0;
             for (const auto o : t.storage.options)
-                if (sizes_of(s, o).restored < weight_stash(s)) grown.push_back(t.storage.first_of(t.gradient, k, o));
+                if (grows || sizes_of(s, k, o).restored < weight_stash(s, k))
+                    grown.push_back(t.storage.first_of(t.gradient, k, o));
+        }
         std::sort(grown.begin(), grown.end());
         grown.erase(std::unique(grown.begin(), grown.end()), grown.end());
         result.insert(result.end(), grown.begin(), grown.end());
@@ -152,42 +263,45 @@ private:
     void add_device(task_index at) {
         knapsack_builder use{*model_, *known_, at};
         use.capacity = most(problem_->memory_limit[rank_]);
-        for (const stage s : own_) {
-            add_common(use, s, at);
-            add_layers(use, s, at);
+        for (const stage s : problem_->graph.all_stages()) {
+            for (const auto& each : exchanges_[s].of_tasks)
+                add_exchange(use, each, at);
+            for (const auto& each : exchanges_[s].of_backwards)
+                add_exchange(use, each, at);
+            if (problem_->rank_of(s) == rank_) add_layers(use, s, at);
         }
         use.finish(model_->tasks[at].presence);
     }
-    void add_common(knapsack_builder& use, stage s, task_index at) const {
-        const auto& t = (*tasks_)[s];
-        const auto all = common(s);
-        const auto kept = std::min(all, weight_stash(s));
-        for (const auto forward : t.forward)
-            take(use, forward, all, at);
-        for (const auto& each : transfers_of(s)) {
-            const auto moved = all - std::min(all, sizes_of(s, each.option).left);
-            use.given(each.offload, moved);
-            take(use, each.reload, moved, at);
-        }
-        for (const auto gradient : t.gradient)
-            use.given(gradient, all - kept);
-        for (const auto weight : t.weight)
-            use.given(weight, kept);
+    static void add_exchange(knapsack_builder& use, const exchange& each, task_index at) {
+        if (each.by != at) return use.exchanged(each.by, each.acquired, each.released);
+        use.capacity -= each.acquired;
+        use.given(each.by, each.released);
     }
-    static void take(knapsack_builder& use, task_index by, ticks amount, task_index at) {
-        if (by == at)
-            use.capacity -= amount;
-        else
-            use.taken(by, amount);
+    void add_exchange(knapsack_builder& use, const backward_exchange& each, task_index at) {
+        const auto& t = (*tasks_)[each.of];
+        const auto gradient = t.gradient[each.k];
+        if (each.acquired > 0) {
+            std::vector<literal> started{starts_before(gradient, at)};
+            for (const auto extra : t.storage.extras_of(each.k))
+                started.push_back(starts_before(extra, at));
+            use.used_if(model_->add_any_of(std::move(started)), each.acquired);
+        }
+        if (each.released <= 0) return;
+        std::vector<std::vector<literal>> ended{{known_->ends_before(gradient, at)}};
+        if (!t.full.empty()) ended.push_back({!t.full[each.k], known_->ends_before(t.weight[each.k], at)});
+        use.capacity += each.released;
+        use.used_if(model_->add_any_fails(std::move(ended)), each.released);
     }
     void add_layers(knapsack_builder& use, stage s, task_index at) {
-        const auto layers = layers_of(s);
-        for (std::size_t k = 0; k < (*tasks_)[s].forward.size() && !layers.empty(); ++k) {
+        for (std::size_t k = 0; k < (*tasks_)[s].forward.size(); ++k) {
+            const auto& layers = exchanges_[s].layers[k];
+            if (layers.empty()) continue;
             nested_terms stash;
             nested_terms added;
             for (const auto& each : layers) {
                 stash.emplace_back(in_stash(s, k, each, at), each.high - each.low);
-                if (each.high <= weight_stash(s)) added.emplace_back(in_gradient(s, k, each, at), each.high - each.low);
+                if (each.high <= weight_stash(s, k))
+                    added.emplace_back(in_gradient(s, k, each, at), each.high - each.low);
             }
             std::reverse(added.begin(), added.end());
             if (known_->has_instants())
@@ -207,12 +321,12 @@ private:
     literal in_stash(stage s, std::size_t j, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
         if (t.storage.stashes.empty()) return never; // all options hold the same
-        const auto& release = each.high > weight_stash(s) ? t.gradient : t.weight;
+        const auto& release = each.high > weight_stash(s, j) ? t.gradient : t.weight;
         const auto forward = starts_before(t.forward[j], at);
         std::vector<std::vector<literal>> uses;
         for (const auto o : t.storage.options) {
             const auto& stash = t.storage.stashes[j][o];
-            const auto sizes = sizes_of(s, o);
+            const auto sizes = sizes_of(s, j, o);
             if (each.high <= sizes.left) {
                 uses.push_back({!forward, !stash.chosen});
             } else if (each.high <= sizes.held) {
@@ -251,7 +365,7 @@ private:
         const auto& t = (*tasks_)[s];
         std::vector<std::vector<literal>> uses;
         for (const auto o : t.storage.options) {
-            if (each.high <= sizes_of(s, o).restored) continue;
+            if (each.high <= sizes_of(s, k, o).restored) continue;
             uses.push_back({!starts_before(t.storage.first_of(t.gradient, k, o), at), !t.storage.chosen_of(k, o),
                             t.full.empty() ? never : t.full[k], known_->ends_before(t.weight[k], at)});
             if (t.storage.gradients.empty()) break; // all options are the same to gradients
@@ -264,8 +378,8 @@ private:
         use.capacity = most(problem_->host_memory_limit[rank_]);
         for (const stage s : own_)
             for (const auto& each : transfers_of(s)) {
-                const auto moved = sizes_of(s, each.option).moved;
-                take(use, each.offload, moved, at);
+                const auto moved = sizes_of(s, each.stash, each.option).moved;
+                add_exchange(use, exchange{each.offload, moved, 0}, at);
                 use.given(each.reload, moved);
             }
         use.finish(model_->tasks[at].presence);
@@ -278,6 +392,7 @@ private:
     order_literals* known_;
     model* model_;
     std::vector<stage> own_;
+    per_stage<stage_exchanges> exchanges_{problem_->graph.stages()};
     /// Keyed by the release with the same number as the stash, and by the start `at`.
     std::map<std::pair<task_index, task_index>, literal> held_;
 };

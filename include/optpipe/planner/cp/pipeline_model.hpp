@@ -5,6 +5,7 @@
 #include "optpipe/planner/cp/grid.hpp"
 #include "optpipe/planner/cp/knapsack_builder.hpp"
 #include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/planner/cp/microbatch_order.hpp"
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/pipeline_memory.hpp"
@@ -17,6 +18,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,22 +52,29 @@ namespace optpipe::cp {
 /// a microbatch down and up the pipeline lies between it and the b-th gradient.
 ///
 /// If splitting is allowed, a full backward is better than I followed at once by W only if I adds to the memory.
+///
+/// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
+/// in models without choices between storage options or in the form `forbidden`; all other tasks belong to the
+/// microbatch of their number. So `allowed` needs no assignment between stages there, and `pooled` doesn't exist.
 class pipeline_model {
 public:
     /// Contract: `pooled` only if it is the problem's `bounding_form`.
     pipeline_model(const problem& p, overtaking how)
-        : problem_{&p}, form_{how}, time_{time_grid(p)}, memory_{memory_grid(p)}, stages_(p.graph.stages()) {
+        : problem_{&p}, form_{how}, order_{p, how}, time_{time_grid(p)}, memory_{memory_grid(p)},
+          stages_(p.graph.stages()) {
         OPTPIPE_EXPECT(how != overtaking::pooled || bounding_form(p) == how,
                        "pooled: options must differ only in transfers");
         for (const stage s : p.graph.all_stages())
             add_tasks(s);
         for (const stage s : p.graph.all_stages())
             add_inputs(s);
+        if (!order_.is_sorted()) sort_names();
         order_literals known{model_};
         add_machines(known);
+        add_group_orders(known);
         for (const stage s : p.graph.all_stages()) {
             storage_of(s).add_orders(known);
-            if (form_ == overtaking::allowed && s.position() > 0) storage_of(s).add_links(stages_[s.previous()], known);
+            if (order_.has_permutations() && s.position() > 0) storage_of(s).add_links(stages_[s.previous()], known);
             add_pool(s, known);
             for (const auto& pairs : stages_[s].storage.pairs)
                 add_fifo_clauses(s, pairs, known);
@@ -77,6 +87,7 @@ public:
     [[nodiscard]] const model& tasks() const { return model_; }
     [[nodiscard]] const problem& source() const { return *problem_; }
     [[nodiscard]] overtaking form() const { return form_; }
+    [[nodiscard]] const microbatch_order& order() const { return order_; }
     [[nodiscard]] const grid& time() const { return time_; }
     [[nodiscard]] const per_stage<stage_tasks>& stages() const { return stages_; }
     /// For `span`, a task per rank that starts no later than all others of the rank.
@@ -87,11 +98,12 @@ public:
     /// Adds the constraint that the objective is at most `most`.
     void limit(solver& search, ticks most) const {
         const bool span = problem_->objective == objective_kind::span;
+        const auto end = span ? last_end(most) : most;
         for (task_index t = 0; t < model_.tasks.size(); ++t)
-            search.at_most(t, (span ? 2 * most : most) - model_.tasks[t].length);
+            search.at_most(t, end - model_.tasks[t].length);
         if (!span) return;
-        // All starts count from that of the first forward.
-        search.at_most(stages_[stage{0}].forward[0], 0);
+        // All starts count from that of the first forward of a plain problem.
+        if (is_plain(*problem_)) search.at_most(stages_[stage{0}].forward[0], 0);
         for (const auto& e : span_ends_)
             search.tighten(e.difference, e.length - most);
     }
@@ -105,18 +117,39 @@ private:
 
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
-    [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, time_, stages_[s], model_}; }
+    [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
+    /// The last end in some schedule whose ranks are engaged for `most` at the longest, if there is one. In plain
+    /// problems, the first rank is at work until the gradient of the first microbatch, which all ranks have begun
+    /// before. Otherwise, start each operation as early as the orders and the engagement allow: at the end of a path
+    /// that visits no operation twice, and the engagement shortens paths.
+    [[nodiscard]] ticks last_end(ticks most) const {
+        if (is_plain(*problem_)) return 2 * most;
+        ticks all = 0;
+        for (const auto& t : model_.tasks)
+            all += t.length;
+        return all + longest_delays();
+    }
+    /// The sum, over all tasks, of the longest delay after each.
+    [[nodiscard]] ticks longest_delays() const {
+        std::vector<ticks> delays(model_.tasks.size(), 0);
+        for (const auto& d : model_.differences)
+            delays[d.from] = std::max(delays[d.from], d.gap - model_.tasks[d.from].length);
+        return std::accumulate(delays.begin(), delays.end(), ticks{0});
+    }
 
     // Tasks.
 
     void add_tasks(stage s) {
-        const auto& c = problem_->costs[s];
         auto& own = stages_[s];
+        const auto gradients = problem_->costs[s].gradients;
+        const bool split = problem_->split_backward;
         for (size k = 0; k < count(); ++k) {
+            const auto c = problem_->cost(s, microbatch{k});
             own.forward.push_back(model_.add_task(length(c.forward)));
-            own.gradient.push_back(
-                model_.add_task(length(c.backward_input) + (problem_->split_backward ? 0 : length(c.backward_weight))));
-            if (problem_->split_backward) own.weight.push_back(model_.add_task(length(c.backward_weight)));
+            if (gradients == gradient_kind::none) continue;
+            own.gradient.push_back(model_.add_task(length(c.backward_input) + (split ? 0 : length(c.backward_weight))));
+            if (split && gradients == gradient_kind::full)
+                own.weight.push_back(model_.add_task(length(c.backward_weight)));
         }
         storage_of(s).add_tasks();
         has_choices_ = has_choices_ || own.storage.options.size() > 1;
@@ -148,8 +181,8 @@ private:
             add_inputs_of(op, extra);
     }
     void add_inputs_of(const operation& op, task_index task) {
-        const auto k = op.microbatch.position();
         for_each_dependency(*problem_, op, stash_way{}, [&](const operation& before, duration delay) {
+            const auto k = before.microbatch.position();
             add_precedence(tasks_of(before.stage, before.kind)[k], task, length(delay));
             const auto& from = stages_[before.stage];
             if (before.stage == op.stage || !is_gradient(before.kind) || from.full.empty()) return;
@@ -163,14 +196,41 @@ private:
         return kind == operation_kind::backward_weight ? own.weight : own.gradient;
     }
     void add_order(stage s) {
+        if (!order_.is_sorted()) return;
         const auto& own = stages_[s];
-        const auto chain = [&](const std::vector<task_index>& tasks) {
-            for (size k = 1; k < tasks.size(); ++k)
-                add_precedence(tasks[k - 1], tasks[k]);
-        };
-        chain(own.forward);
-        chain(own.gradient);
-        if (own.full.empty()) chain(own.weight);
+        for (const auto* tasks : {&own.forward, &own.gradient, &own.weight}) {
+            if (tasks->empty() || (tasks == &own.weight && !own.full.empty())) continue;
+            for (const auto& list : order_.lists())
+                sort(list, *tasks);
+        }
+    }
+    void sort(const std::vector<size>& list, const std::vector<task_index>& tasks) {
+        for (size i = 1; i < list.size(); ++i)
+            add_precedence(tasks[list[i - 1]], tasks[list[i]]);
+    }
+    /// Of interchangeable sequences, the first forwards on stage 0 are sorted.
+    void sort_names() {
+        for (const auto& list : order_.lists())
+            if (!problem_->microbatches.slice_before(microbatch{list.front()})) sort(list, stages_[stage{0}].forward);
+    }
+    /// The stages of a group run their forwards in one order of microbatches.
+    void add_group_orders(order_literals& known) {
+        for (const stage s : problem_->graph.all_stages()) {
+            std::optional<stage> next;
+            problem_->groups.for_each_member(s, [&](stage member, duration) {
+                if (s < member && !next) next = member;
+            });
+            if (next) add_same_order(stages_[s].forward, stages_[*next].forward, known);
+        }
+    }
+    void add_same_order(const std::vector<task_index>& a, const std::vector<task_index>& b, order_literals& known) {
+        for (size k = 0; k < count(); ++k)
+            for (size later = k + 1; later < count(); ++later) {
+                const auto here = known.runs_before(a[k], a[later]);
+                const auto there = known.runs_before(b[k], b[later]);
+                model_.add_clause({!here, there});
+                model_.add_clause({here, !there});
+            }
     }
 
     // Machines.
@@ -279,6 +339,7 @@ private:
 
     const problem* problem_;
     overtaking form_;
+    microbatch_order order_;
     grid time_;
     grid memory_;
     per_stage<stage_tasks> stages_;

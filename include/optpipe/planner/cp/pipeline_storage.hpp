@@ -3,6 +3,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/grid.hpp"
 #include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/planner/cp/microbatch_order.hpp"
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/pipeline_tasks.hpp"
@@ -24,7 +25,7 @@ namespace optpipe::cp {
 /// another stage. The option of its stash determines a gradient's length; gradients of one stage that are sorted by
 /// starts are sorted by ends. But a stash, its transfers and its recomputation belong to one forward and one gradient.
 /// In FIFO order (`forbidden`), the k-th gradient uses the stash of the k-th forward, and everything is sorted. In the
-/// exact form (`allowed`), two assignments are open:
+/// exact form (`allowed`) of plain problems, two assignments are open:
 ///
 /// - the forward of a stage whose stash each gradient uses,
 /// - the next forward and the next gradient of the same microbatch, for each forward and gradient of a stage.
@@ -34,10 +35,14 @@ namespace optpipe::cp {
 /// sorted.
 ///
 /// In `pooled`, transfers of a stage with several options belong to no stash (see `pipeline_model`).
+///
+/// In problems that aren't plain, all tasks of number k belong to microbatch k, and only those of interchangeable
+/// microbatches are sorted (`microbatch_order`).
 class stage_storage {
 public:
-    stage_storage(const problem& p, stage s, overtaking form, const grid& time, stage_tasks& own, model& m)
-        : problem_{&p}, stage_{s}, form_{form}, time_{&time}, own_{&own}, model_{&m} {}
+    stage_storage(const problem& p, stage s, overtaking form, const microbatch_order& order, const grid& time,
+                  stage_tasks& own, model& m)
+        : problem_{&p}, stage_{s}, form_{form}, order_{&order}, time_{&time}, own_{&own}, model_{&m} {}
 
     /// To be called after the forwards, gradients and weight gradients exist.
     void add_tasks() {
@@ -46,8 +51,8 @@ public:
             add_pairs();
         else
             for (std::size_t k = 0; k < count(); ++k)
-                add_stash();
-        if (form_ == overtaking::allowed) own_->storage.uses = add_permutation();
+                add_stash(k);
+        if (order_->has_permutations()) own_->storage.uses = add_permutation();
         add_gradients();
         const bool may_grow = std::any_of(used().begin(), used().end(), [&](auto o) { return grows(o); });
         if (!own_->weight.empty() && may_grow && is_tight(*problem_, stage_)) add_full_backwards();
@@ -67,11 +72,13 @@ public:
                                        model_->tasks[extra].presence);
             }
         for (std::size_t j = 0; j < all.stashes.size(); ++j)
-            for (std::size_t k = 0; k < count(); ++k)
+            for (std::size_t k = 0; k < own_->gradient.size(); ++k)
                 if (const auto guard = use(k, j); guard != never) add_return(j, k, guard);
-        for (std::size_t j = 0; j < all.stashes.size() && form_ != overtaking::allowed; ++j)
-            for (const auto o : used())
-                add_order(j, o);
+        if (all.stashes.empty() || order_->has_permutations() || !order_->is_sorted()) return;
+        for (const auto& list : order_->lists())
+            for (std::size_t i = 0; i < list.size(); ++i)
+                for (const auto o : used())
+                    add_order(list, i, o);
     }
     /// To be called after the machines exist.
     void add_orders(order_literals& known) {
@@ -81,10 +88,10 @@ public:
         for (std::size_t j = 0; j < fifo.size(); ++j)
             for (std::size_t later = j + 1; later < count(); ++later)
                 for (const auto o : used())
-                    keep_order(j, later, o, fifo[j][later], known);
+                    if (fifo[j][later] != never) keep_order(j, later, o, fifo[j][later], known);
         add_passes(known);
     }
-    /// In `allowed`, to be called after the machines exist: assigns the microbatches of this stage to those of the
+    /// With permutations, to be called after the machines exist: assigns the microbatches of this stage to those of the
     /// stage before.
     void add_links(const stage_tasks& before, order_literals& known) {
         const auto forwards = add_permutation();
@@ -110,6 +117,9 @@ private:
     [[nodiscard]] bool is_pooled() const { return form_ == overtaking::pooled && used().size() > 1; }
     [[nodiscard]] storage_option option(std::size_t o) const { return problem_->storage_of(stage_, o); }
     [[nodiscard]] ticks length(duration d) const { return time_->nearest(d.value()); }
+    [[nodiscard]] const cost_factors& factors(std::size_t k) const {
+        return problem_->microbatches.factors(stage_, microbatch{k});
+    }
     /// Whether the stash grows when its gradient starts, so that a full backward may need less memory.
     [[nodiscard]] bool grows(std::size_t o) const {
         const auto& c = problem_->costs[stage_];
@@ -157,10 +167,11 @@ private:
         return {1.0, each.transfer->offload.value(), each.transfer->reload.value(), each.held.value(),
                 each.transfer_size.value()};
     }
-    std::pair<task_index, task_index> add_transfers(const transfers& v, literal presence) {
+    std::pair<task_index, task_index> add_transfers(const transfers& v, std::size_t k, literal presence) {
         auto& all = own_->storage;
-        all.offload.push_back(model_->add_task(length(duration{v[1]}), presence));
-        all.reload.push_back(model_->add_task(length(duration{v[2]}), presence));
+        const auto factor = factors(k).memory;
+        all.offload.push_back(model_->add_task(length(duration{factor * v[1]}), presence));
+        all.reload.push_back(model_->add_task(length(duration{factor * v[2]}), presence));
         return {all.offload.back(), all.reload.back()};
     }
     void add_pairs() {
@@ -172,13 +183,13 @@ private:
                 const auto present = model_->add_variable();
                 if (k > 0) model_->add_implication(present, before);
                 before = present;
-                const auto [offload, reload] = add_transfers(v, present);
+                const auto [offload, reload] = add_transfers(v, k, present);
                 pairs.offload.push_back(offload);
                 pairs.reload.push_back(reload);
             }
         }
     }
-    void add_stash() {
+    void add_stash(std::size_t k) {
         const auto chosen = add_alternatives();
         auto& all = own_->storage;
         auto& stash = all.stashes.emplace_back(chosen.size());
@@ -192,37 +203,45 @@ private:
                 return each.recomputes() ? recomputation{each.recompute, each.held} : recomputation{};
             },
             [&](const recomputation& v, const std::vector<std::size_t>& options, literal presence) {
-                all.recompute.push_back(model_->add_task(length(v.first), presence));
+                all.recompute.push_back(model_->add_task(length(factors(k).forward * v.first), presence));
                 for (const auto o : options)
                     stash[o].recompute = all.recompute.back();
             });
         add_shared(
             chosen, [&](std::size_t o) { return transfers_of(o); },
             [&](const transfers& v, const std::vector<std::size_t>& options, literal presence) {
-                const auto [offload, reload] = add_transfers(v, presence);
+                const auto [offload, reload] = add_transfers(v, k, presence);
                 for (const auto o : options) {
                     stash[o].offload = offload;
                     stash[o].reload = reload;
                 }
             });
     }
-    [[nodiscard]] ticks extra_of(std::size_t o) const { return length(option(o).backward_extra); }
-    void add_gradients() {
-        ticks least = extra_of(used().front());
+    [[nodiscard]] ticks extra_of(std::size_t o, std::size_t k) const {
+        return length(factors(k).forward * option(o).backward_extra);
+    }
+    /// The additional time of a gradient under any option.
+    [[nodiscard]] ticks least_extra(std::size_t k) const {
+        ticks least = extra_of(used().front(), k);
         for (const auto o : used())
-            least = std::min(least, extra_of(o));
-        for (const auto gradient : own_->gradient)
-            model_->tasks[gradient].length += least;
+            least = std::min(least, extra_of(o, k));
+        return least;
+    }
+    void add_gradients() {
+        for (std::size_t k = 0; k < own_->gradient.size(); ++k)
+            model_->tasks[own_->gradient[k]].length += least_extra(k);
         if (std::all_of(used().begin(), used().end(), [&](auto o) { return is_same_gradient(o, used().front()); }))
             return;
-        for (std::size_t k = 0; k < count(); ++k)
-            add_gradient(k, least);
+        for (std::size_t k = 0; k < own_->gradient.size(); ++k)
+            add_gradient(k, least_extra(k));
     }
-    /// Whether a gradient takes as long and adds as much memory under both options.
+    /// Whether every gradient takes as long and adds as much memory under both options.
     [[nodiscard]] bool is_same_gradient(std::size_t a, std::size_t b) const {
         const auto& c = problem_->costs[stage_];
         const auto before = [&](std::size_t o) { return std::min(option(o).restored(c), c.weight_stash); };
-        return extra_of(a) == extra_of(b) && (own_->weight.empty() || before(a) == before(b));
+        for (std::size_t k = 0; k < own_->gradient.size(); ++k)
+            if (extra_of(a, k) != extra_of(b, k)) return false;
+        return own_->weight.empty() || before(a) == before(b);
     }
     void add_gradient(std::size_t k, ticks least) {
         auto& all = own_->storage;
@@ -242,7 +261,7 @@ private:
         for (std::size_t o = 0; o < chosen.size(); ++o)
             gradient[o].chosen = chosen[o];
         add_shared(
-            chosen, [&](std::size_t o) { return extra_of(o) - least; },
+            chosen, [&](std::size_t o) { return extra_of(o, k) - least; },
             [&](ticks extra, const std::vector<std::size_t>& options, literal presence) {
                 all.extra.push_back(model_->add_task(extra, presence));
                 for (const auto o : options)
@@ -342,9 +361,10 @@ private:
     /// If no full backward runs, weight gradients are in the order of their gradients.
     void sort_weights(order_literals& known) {
         const auto& full = own_->full;
-        for (std::size_t a = 0; a < full.size(); ++a)
-            for (std::size_t b = a + 1; b < full.size(); ++b)
-                model_->add_clause({full[a], full[b], known.runs_before(own_->weight[a], own_->weight[b])});
+        if (full.empty()) return;
+        for_each_sorted_pair([&](std::size_t a, std::size_t b) {
+            model_->add_clause({full[a], full[b], known.runs_before(own_->weight[a], own_->weight[b])});
+        });
     }
     using task_of_stash = task_index stored_stash::*;
     static constexpr task_of_stash all_tasks[] = {&stored_stash::recompute, &stored_stash::offload,
@@ -355,15 +375,16 @@ private:
         return std::count_if(stash.begin(), stash.end(),
                              [&](const stored_stash& each) { return each.*task == stash[o].*task; }) == 1;
     }
-    /// In FIFO order, tasks that one option needs run in the order of their stashes.
-    void add_order(std::size_t j, std::size_t o) {
+    /// In FIFO order, tasks that one option needs run in the order of their stashes, here of those of one list.
+    void add_order(const std::vector<std::size_t>& list, std::size_t i, std::size_t o) {
         const auto& stashes = own_->storage.stashes;
         for (const auto task : all_tasks) {
-            if (stashes[j][o].*task == no_task || !is_alone(o, task)) continue;
+            const auto own = stashes[list[i]][o].*task;
+            if (own == no_task || !is_alone(o, task)) continue;
             // A task that is always present passes the order on.
-            const auto last = used().size() == 1 ? std::min(j + 2, count()) : count();
-            for (std::size_t later = j + 1; later < last; ++later)
-                add_precedence(stashes[j][o].*task, stashes[later][o].*task);
+            const auto last = used().size() == 1 ? std::min(i + 2, list.size()) : list.size();
+            for (std::size_t later = i + 1; later < last; ++later)
+                add_precedence(own, stashes[list[later]][o].*task);
         }
     }
     /// Stashes of one option that are used in the order of their forwards come back in that order.
@@ -374,12 +395,23 @@ private:
             if (a.*task != no_task)
                 model_->add_clause({!a.chosen, !b.chosen, !fifo, known.runs_before(a.*task, b.*task)});
     }
+    /// Calls `visit(j, later)` for the interchangeable microbatches whose operations are sorted.
+    template <class Visit> void for_each_sorted_pair(const Visit& visit) const {
+        if (!order_->is_sorted()) return;
+        for (const auto& list : order_->lists())
+            for (std::size_t i = 0; i < list.size(); ++i)
+                for (std::size_t later = i + 1; later < list.size(); ++later)
+                    visit(list[i], list[later]);
+    }
     /// For each two stashes, whether they are used in the order of their forwards. Empty if no stash has tasks.
     [[nodiscard]] std::vector<std::vector<literal>> fifo_literals() {
         const auto& all = own_->storage;
         if (all.stashes.empty() || (all.offload.empty() && all.recompute.empty())) return {};
-        std::vector fifo(count(), std::vector<literal>(count(), always));
-        if (all.uses.empty()) return fifo;
+        std::vector fifo(count(), std::vector<literal>(count(), never));
+        if (all.uses.empty()) {
+            for_each_sorted_pair([&](std::size_t j, std::size_t later) { fifo[j][later] = always; });
+            return fifo;
+        }
         const auto used_by = add_prefixes();
         for (std::size_t j = 0; j < count(); ++j)
             for (std::size_t later = j + 1; later < count(); ++later) {
@@ -440,6 +472,7 @@ private:
     const problem* problem_;
     stage stage_;
     overtaking form_;
+    const microbatch_order* order_;
     const grid* time_;
     stage_tasks* own_;
     model* model_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/cp/most_memory.hpp"
 #include "optpipe/schedule/rules/overtaking.hpp"
 
 #include <algorithm>
@@ -14,13 +15,11 @@ namespace optpipe::cp {
     return a.held == b.held && a.recompute == b.recompute && a.backward_extra == b.backward_extra;
 }
 
-/// Whether the memory of the stage's rank can't hold all stashes at once.
+/// Whether the memory of the stage's rank can't hold all that its stages acquire at once.
 [[nodiscard]] inline bool is_tight(const problem& p, stage s) {
     memory_size all{};
     for (const stage other : p.graph.all_stages())
-        if (p.rank_of(other) == p.rank_of(s))
-            all += static_cast<double>(p.graph.microbatches()) *
-                   std::max(p.costs[other].activation, p.costs[other].weight_stash);
+        if (p.rank_of(other) == p.rank_of(s)) all += most_memory(p, other);
     return all > p.memory_limit[p.rank_of(s)];
 }
 
@@ -41,9 +40,10 @@ namespace optpipe::cp {
     return result;
 }
 
-/// The form of the model that proves bounds: the relaxation `pooled` where transfers are all that options of a stage
-/// differ in, else the exact one.
+/// The form of the model that proves bounds: for plain problems, the relaxation `pooled` where transfers are all that
+/// options of a stage differ in; else the exact one.
 [[nodiscard]] inline overtaking bounding_form(const problem& p) {
+    if (!is_plain(p)) return overtaking::allowed;
     for (const stage s : p.graph.all_stages()) {
         const auto options = useful_options(p, s);
         for (const auto o : options)

@@ -22,6 +22,7 @@ struct cp_strategy {
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.applicable = !cp::detail::is_too_large(p, {}),
+                .knows_graphs = true,
                 .knows_storage_options = true,
                 .cooperative = true,
                 .resumes = true,

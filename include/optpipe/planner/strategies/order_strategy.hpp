@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/planner/order_search.hpp"
+#include "optpipe/planner/order_search/order_search.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 
@@ -13,8 +13,8 @@ namespace optpipe {
 /// `order_search` as a strategy, for problems that aren't plain.
 struct order_strategy {
     static constexpr std::string_view name = "order-search";
-    /// Some tenths of a second at hundreds of operations.
-    static constexpr std::size_t first_effort = 5'000;
+    /// Some hundredths of a second at hundreds of operations.
+    static constexpr std::size_t first_effort = 20'000;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.applicable = !is_plain(p),

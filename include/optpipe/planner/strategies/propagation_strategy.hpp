@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
@@ -39,6 +40,7 @@ public:
     /// The strategy replaces storage options by a relaxation without them.
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.applicable = p.graph.cells() <= most_cells && closure_of(p) <= most_closure,
+                .knows_graphs = true,
                 .knows_storage_options = true};
     }
 
@@ -51,10 +53,16 @@ public:
 private:
     /// Steps of one transitive closure of the orders on all ranks, which nothing interrupts.
     [[nodiscard]] static double closure_of(const problem& p) {
+        std::size_t slices = 0;
+        std::size_t most_equal = 0;
+        for (const auto& equal : sequences_by_cost(p)) {
+            slices += equal.slices.size();
+            most_equal = std::max(most_equal, equal.count);
+        }
         double steps = 0.0;
         for (const auto& stages : stages_by_rank(p.graph)) {
-            const auto chains = chains_per_stage * static_cast<double>(stages.size());
-            steps += chains * chains * chains * static_cast<double>(p.graph.microbatches());
+            const auto chains = chains_per_stage * static_cast<double>(stages.size() * slices);
+            steps += chains * chains * chains * static_cast<double>(most_equal);
         }
         return steps;
     }

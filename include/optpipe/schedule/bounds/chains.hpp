@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace optpipe::detail {
 
-/// A problem as chains of operations of one kind. There is one chain per stage and kind: F, I and W (or F and B if the
-/// backward may not be split). Each has one operation per microbatch, in the order in which they run.
+/// A problem as chains of operations of one kind, in the order in which they run. Of a plain problem, there is one
+/// chain per stage and kind: F, I and W (or F and B if the backward may not be split), each with one operation per
+/// microbatch. `chains_of_graph` makes the chains of other problems.
 ///
 /// Every valid schedule satisfies these constraints. The k-th forward of a stage can't start before k forwards of the
 /// previous stage have ended; the k-th gradient can't start before k forwards of its stage and k gradients of the next
@@ -37,16 +39,32 @@ struct chain_system {
         double offload = 0.0;
         double reload = 0.0;
     };
+    /// Memory that is held from the start of an operation of chain `from` to the end of that of the same number in
+    /// chain `to`, which may belong to another device. Which operation releases which memory doesn't matter.
+    struct holding {
+        std::size_t from = 0;
+        std::size_t to = 0;
+        double size = 0.0;
+    };
     struct device {
         std::vector<std::size_t> chains{};
+        /// Pairs of a later and an earlier chain, by place: operation k of the former runs after operation k of the
+        /// latter.
+        std::vector<std::pair<std::size_t, std::size_t>> orders{};
+        /// The memory of a plain problem, and that of any other.
         std::vector<held_stage> stages{};
+        std::vector<holding> holdings{};
         double limit = 0.0;
         double host_limit = 0.0;
         bool limited = false;
         bool offloads = false;
     };
 
-    std::size_t count = 0;
+    /// By chain, the number of its operations, and the number of the first one among those of all chains.
+    std::vector<std::size_t> count{};
+    std::vector<std::size_t> first{};
+    /// By operation, its chain.
+    std::vector<std::size_t> chain_of{};
     bool span = false;
     /// Slack for comparisons of memory, and slack for comparisons of computed times.
     double memory_slack = 0.0;
@@ -61,38 +79,68 @@ struct chain_system {
 
     template <pipeline_graph Graph> static chain_system of(const basic_problem<Graph>& p);
 
-private:
+    /// A problem without chains: its objective, tolerances and limits.
+    template <pipeline_graph Graph> static chain_system without_chains(const basic_problem<Graph>& p);
     void connect(std::size_t from, std::size_t to, double lag) {
         links[0][to].push_back({from, lag});
         links[1][from].push_back({to, lag});
     }
-    std::size_t add(rank r, duration each) {
+    std::size_t add(rank r, duration each, std::size_t operations) {
         const std::size_t chain = length.size();
         length.push_back(each.value());
+        count.push_back(operations);
+        first.push_back(chain_of.size());
+        chain_of.resize(chain_of.size() + operations, chain);
+        for (auto& side : links)
+            side.emplace_back();
         rank_of.push_back(r.position());
         place.push_back(devices[r.position()].chains.size());
         devices[r.position()].chains.push_back(chain);
         return chain;
     }
+
+private:
+    static void order_stages(device& on);
 };
 
-template <pipeline_graph Graph> chain_system chain_system::of(const basic_problem<Graph>& p) {
+template <pipeline_graph Graph> chain_system chain_system::without_chains(const basic_problem<Graph>& p) {
     chain_system c;
-    c.count = p.graph.microbatches();
     c.span = p.objective == objective_kind::span;
     c.memory_slack = tolerance{}.at(p.memory_scale()).value();
     constexpr double rounding = 1e-11;
     c.time_slack = rounding * p.serial_time().value();
     c.devices.resize(p.graph.ranks());
+    for (const rank r : p.graph.all_ranks()) {
+        auto& on = c.devices[r.position()];
+        on.limited = !p.memory_limit[r].is_unlimited();
+        on.limit = p.memory_limit[r].value() + c.memory_slack;
+        on.host_limit = p.host_memory_limit[r].value() + c.memory_slack;
+    }
+    return c;
+}
+
+inline void chain_system::order_stages(device& on) {
+    const auto after = [&](std::size_t later, std::size_t earlier) { on.orders.emplace_back(later, earlier); };
+    for (std::size_t i = 0; i < on.stages.size(); ++i)
+        for (std::size_t j = 0; j < on.stages.size(); ++j) {
+            if (j < i) after(on.stages[i].forward, on.stages[j].forward);
+            if (j > i) after(on.stages[i].gradient, on.stages[j].gradient);
+            after(on.stages[i].gradient, on.stages[j].forward);
+        }
+    for (const auto& held : on.stages)
+        if (held.weight != none) after(held.weight, held.gradient);
+}
+
+template <pipeline_graph Graph> chain_system chain_system::of(const basic_problem<Graph>& p) {
+    auto c = without_chains(p);
     const std::size_t kinds = p.split_backward ? 3 : 2;
-    for (auto& side : c.links)
-        side.resize(kinds * p.graph.stages());
     for (const stage s : p.graph.all_stages()) {
         const rank r = p.rank_of(s);
         const auto& costs = p.costs[s];
-        const std::size_t forward = c.add(r, costs.forward);
-        const std::size_t gradient = c.add(r, p.gradient_time(s));
-        if (p.split_backward) c.connect(gradient, c.add(r, costs.backward_weight), 0.0);
+        const auto each = p.graph.microbatches();
+        const std::size_t forward = c.add(r, costs.forward, each);
+        const std::size_t gradient = c.add(r, p.gradient_time(s), each);
+        if (p.split_backward) c.connect(gradient, c.add(r, costs.backward_weight, each), 0.0);
         if (p.is_last(s)) c.connect(forward, gradient, 0.0);
         if (!p.is_first(s)) {
             c.connect(forward - kinds, forward, p.hop(s.previous(), s).value());
@@ -113,12 +161,8 @@ template <pipeline_graph Graph> chain_system chain_system::of(const basic_proble
         on.offloads = on.offloads || (held.offloads && held.activation > 0.0);
         on.stages.push_back(held);
     }
-    for (const rank r : p.graph.all_ranks()) {
-        auto& on = c.devices[r.position()];
-        on.limited = !p.memory_limit[r].is_unlimited();
-        on.limit = p.memory_limit[r].value() + c.memory_slack;
-        on.host_limit = p.host_memory_limit[r].value() + c.memory_slack;
-    }
+    for (auto& on : c.devices)
+        order_stages(on);
     return c;
 }
 

@@ -19,33 +19,34 @@ namespace optpipe::detail {
 struct deductions {
     static constexpr double unknown = -std::numeric_limits<double>::infinity();
 
-    deductions(const chain_system& c, std::size_t reference)
-        : system{&c}, changed(c.devices.size(), true), count_{c.count} {
+    deductions(const chain_system& c, std::size_t reference) : system{&c}, changed(c.devices.size(), true) {
         for (std::size_t side = 0; side < 2; ++side) {
             bases[side].assign(c.devices.size(), c.span ? unknown : 0.0);
             if (c.span) bases[side][reference] = 0.0;
-            times[side].assign(c.length.size() * c.count, unknown);
+            times[side].assign(c.chain_of.size(), unknown);
         }
         for (const auto& on : c.devices)
             orders.emplace_back(c, on);
     }
 
     [[nodiscard]] double time(std::size_t side, std::size_t chain, std::size_t k) const {
-        return times[side][chain * count_ + k];
+        return begin(side, chain)[k];
     }
     [[nodiscard]] const double* begin(std::size_t side, std::size_t chain) const {
-        return times[side].data() + chain * count_;
+        return times[side].data() + system->first[chain];
     }
-    [[nodiscard]] const double* end(std::size_t side, std::size_t chain) const { return begin(side, chain) + count_; }
+    [[nodiscard]] const double* end(std::size_t side, std::size_t chain) const {
+        return begin(side, chain) + system->count[chain];
+    }
     [[nodiscard]] double latest_end(std::size_t chain, std::size_t k) const {
-        return horizon - time(1, chain, count_ - 1 - k);
+        return horizon - time(1, chain, system->count[chain] - 1 - k);
     }
     [[nodiscard]] double latest_start(std::size_t chain, std::size_t k) const {
         return latest_end(chain, k) - system->length[chain];
     }
 
     void raise(std::size_t side, std::size_t chain, std::size_t k, double value) {
-        auto& t = times[side][chain * count_ + k];
+        auto& t = times[side][system->first[chain] + k];
         if (!(value > t)) return;
         if (value > t + system->time_slack) changed[system->rank_of[chain]] = true;
         t = value;
@@ -64,9 +65,6 @@ struct deductions {
     std::array<std::vector<double>, 2> bases{};
     std::vector<order_counts> orders{};
     std::vector<char> changed{};
-
-private:
-    std::size_t count_;
 };
 
 } // namespace optpipe::detail

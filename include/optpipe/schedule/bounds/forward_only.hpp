@@ -13,18 +13,46 @@ namespace optpipe {
 ///
 /// It is the optimum if each rank has one stage: equal microbatches that flow through machines in a row take the sum of
 /// one microbatch's times, plus the time of the slowest stage for each further microbatch. O(S).
+///
+/// For problems that aren't plain it is `graph_bound`. In a chain it is also, for each microbatch, its time through all
+/// stages, and for each other one its shortest stage: that one runs before on the first stage, after on the last one,
+/// or overtakes in between, where it delays by a stage of its own. O(S M) besides.
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(schedule)
 #include "optpipe/core/container.hpp"
+#include "optpipe/schedule/bounds/graph_bound.hpp"
+#include "optpipe/schedule/construct/forward_only.hpp"
 
 #include <algorithm>
 
 namespace optpipe {
+namespace detail {
+
+/// The longest path of one microbatch, beside the shortest stage of all others.
+inline duration overtaking_bound(const problem& p) {
+    if (!p.graph.is_chain() || p.objective == objective_kind::span) return {};
+    duration others{}, most{};
+    for (const microbatch m : p.graph.all_microbatches()) {
+        auto shortest = duration::unlimited();
+        duration path{};
+        for (const stage s : p.graph.all_stages()) {
+            p.graph.for_each_edge_into(s, [&](const edge& e) { path += p.message_time(e, m); });
+            path += p.cost(s, m).forward;
+            shortest = std::min(shortest, p.cost(s, m).forward);
+        }
+        others += shortest;
+        most = std::max(most, path - shortest);
+    }
+    return others + most;
+}
+
+} // namespace detail
 
 OPTPIPE_INLINE duration forward_bound(const problem& p) {
+    if (!is_plain(p)) return std::max(graph_bound(forward_problem(p)), detail::overtaking_bound(p));
     per_rank<duration> work(p.graph.ranks());
     per_rank<duration> head(p.graph.ranks(), duration::unlimited());
     per_rank<duration> last(p.graph.ranks());

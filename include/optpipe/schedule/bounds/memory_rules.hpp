@@ -62,11 +62,12 @@ private:
     enum class view { some_offloaded, all_offloaded };
 
     [[nodiscard]] std::size_t chain(std::size_t place) const { return on_->chains[place]; }
+    [[nodiscard]] std::size_t count(std::size_t place) const { return c_->count[chain(place)]; }
 
     template <class Visit> bool for_each_start(Visit visit) const {
         for (std::size_t own = 0; own < on_->stages.size(); ++own)
             for (const std::size_t x : {on_->stages[own].forward, on_->stages[own].gradient})
-                for (std::size_t k = 0; k < c_->count; ++k)
+                for (std::size_t k = 0; k < count(x); ++k)
                     if (!visit(start{own, x, k})) return false;
         return true;
     }
@@ -158,7 +159,7 @@ private:
         if (order_->raise(at.x, y, at.k, number)) d_->changed[device_] = true;
     }
     void follow(const start& at, std::size_t y, std::size_t number) {
-        if (number < c_->count && order_->raise(y, at.x, number, at.k + 1)) d_->changed[device_] = true;
+        if (number < count(y) && order_->raise(y, at.x, number, at.k + 1)) d_->changed[device_] = true;
     }
 
     // Transfers and times.
@@ -172,7 +173,7 @@ private:
             for (const auto& h : on_->stages) {
                 if (!h.offloads) continue;
                 const std::size_t from = chain(side == 0 ? h.forward : h.gradient);
-                for (std::size_t k = 0; k < c_->count; ++k)
+                for (std::size_t k = 0; k < c_->count[from]; ++k)
                     done.push_back(d_->time(side, from, k) + c_->length[from]);
                 each = std::min(each, side == 0 ? h.offload : h.reload);
                 largest_ = std::max(largest_, h.activation);
@@ -270,7 +271,7 @@ private:
             t = previous_stash(t);
             if (t < first || t == deductions::unknown) return false;
         }
-        d_->raise(1, chain(at.x), c_->count - 1 - at.k, d_->horizon - t - c_->length[chain(at.x)]);
+        d_->raise(1, chain(at.x), count(at.x) - 1 - at.k, d_->horizon - t - c_->length[chain(at.x)]);
         return true;
     }
 

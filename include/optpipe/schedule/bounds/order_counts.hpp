@@ -17,34 +17,33 @@ namespace optpipe::detail {
 class order_counts {
 public:
     order_counts() = default;
-    order_counts(const chain_system& c, const chain_system::device& on)
-        : chains_{on.chains.size()}, count_{c.count}, counts_{table(), table()} {
+    order_counts(const chain_system& c, const chain_system::device& on) : chains_{on.chains.size()} {
+        for (const std::size_t chain : on.chains)
+            count_.push_back(c.count[chain]);
+        for (const std::size_t each : count_)
+            most_ = std::max(most_, each);
+        for (auto& side : counts_)
+            side.assign(chains_ * chains_ * most_, 0);
         for (std::size_t x = 0; x < chains_; ++x)
-            for (std::size_t k = 0; k < count_; ++k)
+            for (std::size_t k = 0; k < count_[x]; ++k)
                 at(0, x, x, k) = static_cast<std::uint32_t>(k);
-        for (std::size_t i = 0; i < on.stages.size(); ++i)
-            for (std::size_t j = 0; j < on.stages.size(); ++j) {
-                if (j < i) follow_step_by_step(on.stages[i].forward, on.stages[j].forward);
-                if (j > i) follow_step_by_step(on.stages[i].gradient, on.stages[j].gradient);
-                follow_step_by_step(on.stages[i].gradient, on.stages[j].forward);
-            }
-        for (const auto& held : on.stages)
-            if (held.weight != chain_system::none) follow_step_by_step(held.weight, held.gradient);
+        for (const auto& [later, earlier] : on.orders)
+            follow_step_by_step(later, earlier);
         close();
     }
 
     /// The number of operations of y that must come before x_k, on either side; on side 1 as of the last `mirror`.
     [[nodiscard]] std::size_t first(std::size_t side, std::size_t x, std::size_t y, std::size_t k) const {
-        return counts_[side][(x * chains_ + y) * count_ + k];
+        return counts_[side][(x * chains_ + y) * most_ + k];
     }
     /// The number of operations of y that may come before x_k, as of the last `mirror`.
     [[nodiscard]] std::size_t most(std::size_t x, std::size_t y, std::size_t k) const {
-        return count_ - first(1, x, y, count_ - 1 - k);
+        return count_[y] - first(1, x, y, count_[x] - 1 - k);
     }
     /// Puts x_k, and all later operations of its chain, after the first `least` of y. Returns whether that is new.
     bool raise(std::size_t x, std::size_t y, std::size_t k, std::size_t least) {
         if (least <= at(0, x, y, k)) return false;
-        for (; k < count_ && at(0, x, y, k) < least; ++k)
+        for (; k < count_[x] && at(0, x, y, k) < least; ++k)
             at(0, x, y, k) = static_cast<std::uint32_t>(least);
         return true;
     }
@@ -54,7 +53,7 @@ public:
             for (std::size_t x = 0; x < chains_; ++x)
                 for (std::size_t z = 0; z < chains_; ++z) {
                     if (x == y || y == z || x == z) continue;
-                    for (std::size_t k = 0; k < count_; ++k)
+                    for (std::size_t k = 0; k < count_[x]; ++k)
                         if (const auto b = at(0, x, y, k); b > 0)
                             at(0, x, z, k) = std::max(at(0, x, z, k), at(0, y, z, b - 1));
                 }
@@ -64,10 +63,10 @@ public:
         for (std::size_t x = 0; x < chains_; ++x)
             for (std::size_t y = 0; y < chains_; ++y) {
                 std::size_t j = 0;
-                for (std::size_t k = 0; k < count_; ++k) {
-                    while (j < count_ && at(0, y, x, j) < k + 1)
+                for (std::size_t k = 0; k < count_[x]; ++k) {
+                    while (j < count_[y] && at(0, y, x, j) < k + 1)
                         ++j;
-                    at(1, x, y, count_ - 1 - k) = static_cast<std::uint32_t>(count_ - j);
+                    at(1, x, y, count_[x] - 1 - k) = static_cast<std::uint32_t>(count_[y] - j);
                     // The operations of y from number j on come after x_k.
                     if (x != y && at(0, x, y, k) > j) return false;
                 }
@@ -76,19 +75,18 @@ public:
     }
 
 private:
-    [[nodiscard]] std::vector<std::uint32_t> table() const {
-        return std::vector<std::uint32_t>(chains_ * chains_ * count_, 0);
-    }
     std::uint32_t& at(std::size_t side, std::size_t x, std::size_t y, std::size_t k) {
-        return counts_[side][(x * chains_ + y) * count_ + k];
+        return counts_[side][(x * chains_ + y) * most_ + k];
     }
     void follow_step_by_step(std::size_t later, std::size_t earlier) {
-        for (std::size_t k = 0; k < count_; ++k)
+        for (std::size_t k = 0; k < count_[later]; ++k)
             raise(later, earlier, k, k + 1);
     }
 
     std::size_t chains_ = 0;
-    std::size_t count_ = 0;
+    std::vector<std::size_t> count_{};
+    /// The largest of the counts.
+    std::size_t most_ = 0;
     std::array<std::vector<std::uint32_t>, 2> counts_{};
 };
 

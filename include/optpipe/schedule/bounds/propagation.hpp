@@ -15,7 +15,7 @@ namespace optpipe {
 /// The largest objective that propagation at the root refutes, at least `known`, to `precision`; unlimited if it
 /// refutes every schedule. For problems that `validate` accepts. The rules are those of a search (precedence, one
 /// machine, memory) that needs no decisions. They count the forwards, gradients and weight gradients of a stage that
-/// have run, and don't distinguish microbatches.
+/// have run, and don't distinguish microbatches that cost the same.
 ///
 /// `stop` is polled; the result is then the largest objective refuted until then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
@@ -46,7 +46,7 @@ struct propagated_order {
 };
 
 /// Empty if no schedule has an objective of at most `horizon`. Nothing is deduced if stages have options other
-/// than `keep` and `offload` of the whole stash.
+/// than `keep` and `offload` of the whole stash. Contract: `is_plain(p)`.
 [[nodiscard]] std::optional<propagated_order> propagate_order(const problem& p, duration horizon, stop_check stop = {});
 
 } // namespace optpipe
@@ -55,6 +55,8 @@ struct propagated_order {
 #include "optpipe/schedule/bounds/chains.hpp"
 #include "optpipe/schedule/bounds/completion_tree.hpp"
 #include "optpipe/schedule/bounds/deductions.hpp"
+#include "optpipe/schedule/bounds/graph_chains.hpp"
+#include "optpipe/schedule/bounds/holding_rules.hpp"
 #include "optpipe/schedule/bounds/memory_rules.hpp"
 #include "optpipe/schedule/bounds/order_counts.hpp"
 #include "optpipe/schedule/bounds/storage_relaxation.hpp"
@@ -76,7 +78,7 @@ public:
     /// refuted.
     root_propagation(const chain_system& c, std::size_t passes, stop_check stop = {})
         : c_{&c}, passes_{passes}, stop_{stop} {
-        by_time_[0].resize(c.length.size() * c.count);
+        by_time_[0].resize(c.chain_of.size());
         std::iota(by_time_[0].begin(), by_time_[0].end(), std::size_t{0});
         by_time_[1] = by_time_[0];
     }
@@ -124,10 +126,13 @@ private:
         if (order_by_windows(r)) order.close();
         if (!order.mirror()) return false;
         if (!c_->devices[r].limited) return true;
-        memory_rules rules{*d_, r};
+        return c_->devices[r].stages.empty() ? limit_memory(r, holding_rules{*d_, r})
+                                             : limit_memory(r, memory_rules{*d_, r});
+    }
+    template <class Rules> bool limit_memory(std::size_t r, Rules rules) {
         if (!rules.deduce_order()) return false;
-        order.close();
-        return order.mirror() && rules.deduce_times();
+        d_->orders[r].close();
+        return d_->orders[r].mirror() && rules.deduce_times();
     }
 
     /// Orders y_j before x_k if there is no time for x_k followed by y_j.
@@ -139,8 +144,9 @@ private:
                 if (x == y) continue;
                 const double both = c_->length[on.chains[x]] + c_->length[on.chains[y]] - c_->time_slack;
                 std::size_t j = 0;
-                for (std::size_t k = 0; k < c_->count; ++k) {
-                    while (j < c_->count && d_->time(0, on.chains[x], k) + both > d_->latest_end(on.chains[y], j))
+                for (std::size_t k = 0; k < c_->count[on.chains[x]]; ++k) {
+                    while (j < c_->count[on.chains[y]] &&
+                           d_->time(0, on.chains[x], k) + both > d_->latest_end(on.chains[y], j))
                         ++j;
                     if (d_->orders[r].raise(x, y, k, j)) found = true;
                 }
@@ -159,11 +165,11 @@ private:
             for (std::size_t x = 0; x < on.chains.size(); ++x) {
                 tree_.clear(heads_.size());
                 inserted_.assign(on.chains.size(), 0);
-                for (std::size_t k = 0; k < c_->count; ++k) {
+                for (std::size_t k = 0; k < c_->count[on.chains[x]]; ++k) {
                     for (std::size_t y = 0; y < on.chains.size(); ++y)
                         for (const auto until = d_->orders[r].first(side, x, y, k); inserted_[y] < until;
                              ++inserted_[y])
-                            insert(on, y, inserted_[y]);
+                            insert(c_->first[on.chains[y]] + inserted_[y]);
                     d_->raise(side, on.chains[x], k, tree_.completion());
                 }
             }
@@ -172,20 +178,20 @@ private:
     /// The operations of a device, sorted by their current times on one side.
     void sort_device(std::size_t side, const device& on) {
         sorted_.clear();
-        for (std::size_t y = 0; y < on.chains.size(); ++y)
-            for (std::size_t k = 0; k < c_->count; ++k)
-                sorted_.emplace_back(d_->time(side, on.chains[y], k), y * c_->count + k);
+        for (const std::size_t chain : on.chains)
+            for (std::size_t k = 0; k < c_->count[chain]; ++k)
+                sorted_.emplace_back(d_->time(side, chain, k), c_->first[chain] + k);
         std::sort(sorted_.begin(), sorted_.end());
         heads_.resize(sorted_.size());
-        place_.resize(sorted_.size());
+        place_.resize(c_->chain_of.size());
         for (std::size_t i = 0; i < sorted_.size(); ++i) {
             heads_[i] = sorted_[i].first;
             place_[sorted_[i].second] = i;
         }
     }
-    void insert(const device& on, std::size_t y, std::size_t k) {
-        const std::size_t place = place_[y * c_->count + k];
-        tree_.insert(place, heads_[place], c_->length[on.chains[y]]);
+    void insert(std::size_t op) {
+        const std::size_t place = place_[op];
+        tree_.insert(place, heads_[place], c_->length[c_->chain_of[op]]);
     }
 
     /// Applies the rule: an operation starts after its predecessors, in its chain, on other devices and on its own.
@@ -199,8 +205,8 @@ private:
                 return times[a] < times[b] || (times[a] == times[b] && a < b);
             });
         for (const std::size_t op : order) {
-            const std::size_t chain = op / c_->count;
-            const std::size_t k = op % c_->count;
+            const std::size_t chain = c_->chain_of[op];
+            const std::size_t k = op - c_->first[chain];
             const std::size_t r = c_->rank_of[chain];
             double t = d_->bases[side][r];
             if (k > 0) t = std::max(t, times[op - 1] + c_->length[chain]);
@@ -217,7 +223,7 @@ private:
     void raise_bases(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r)
             for (const std::size_t chain : c_->devices[r].chains)
-                d_->raise_base(side, r, d_->time(side, chain, c_->count - 1) + c_->length[chain] - d_->horizon);
+                d_->raise_base(side, r, d_->end(side, chain)[-1] + c_->length[chain] - d_->horizon);
     }
 
     /// The preemptive one-machine test: the operations that must be done by some time can be done by then.
@@ -227,13 +233,13 @@ private:
             const auto& on = c_->devices[r];
             sort_device(0, on);
             deadlines_.clear();
-            for (std::size_t y = 0; y < on.chains.size(); ++y)
-                for (std::size_t k = 0; k < c_->count; ++k)
-                    deadlines_.emplace_back(d_->latest_end(on.chains[y], k), y * c_->count + k);
+            for (const std::size_t chain : on.chains)
+                for (std::size_t k = 0; k < c_->count[chain]; ++k)
+                    deadlines_.emplace_back(d_->latest_end(chain, k), c_->first[chain] + k);
             std::sort(deadlines_.begin(), deadlines_.end());
             tree_.clear(heads_.size());
             for (const auto& [deadline, op] : deadlines_) {
-                insert(on, op / c_->count, op % c_->count);
+                insert(op);
                 if (tree_.completion() > deadline + c_->time_slack) return false;
             }
         }
@@ -261,25 +267,39 @@ inline std::vector<std::size_t> references(const chain_system& c) {
     constexpr std::size_t few_operations = 2000;
     std::vector<std::size_t> all(c.devices.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
-    if (c.length.size() * c.count > few_operations) all = {c.rank_of.front(), c.rank_of.back()};
+    if (c.chain_of.size() > few_operations) all = {c.rank_of.front(), c.rank_of.back()};
     return all;
 }
 
+/// Visits of operations in one pass. Deductions from holdings look at all of them for each pair of an operation and a
+/// chain.
+inline double visits_in_pass(const chain_system& c) {
+    constexpr double holdings_per_visit = 100.0; // they take about as long
+    double visits = 0.0;
+    for (const auto& on : c.devices) {
+        std::size_t operations = 0;
+        for (const std::size_t chain : on.chains)
+            operations += c.count[chain];
+        const auto looked_at = static_cast<double>(on.chains.size() * on.holdings.size());
+        visits += static_cast<double>(operations) * (1.0 + looked_at / holdings_per_visit);
+    }
+    return visits;
+}
 /// A few seconds of work for the largest problems; rarely reached up to 32 ranks and 128 microbatches.
 inline std::size_t affordable_passes(const chain_system& c) {
-    constexpr std::size_t visits = 16'000'000;
+    constexpr double most_visits = 16e6;
     constexpr std::size_t fewest = 40;
     const bool offloads = std::any_of(c.devices.begin(), c.devices.end(), [](const auto& on) { return on.offloads; });
-    return std::max(fewest, visits / ((offloads ? 2 : 1) * c.length.size() * c.count));
+    return std::max(fewest, static_cast<std::size_t>(most_visits / ((offloads ? 2.0 : 1.0) * visits_in_pass(c))));
 }
 
 } // namespace detail
 
 OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, double precision, stop_check stop) {
     if (known.is_unlimited()) return known;
-    if (!is_described_by_costs(p))
+    if (is_plain(p) && !is_described_by_costs(p))
         return propagation_bound(without_storage(p, storage_relaxation::fastest_transfer), known, precision, stop);
-    const auto c = detail::chain_system::of(p);
+    const auto c = is_plain(p) ? detail::chain_system::of(p) : detail::chains_of_graph(p);
     detail::root_propagation propagation{c, detail::affordable_passes(c), stop};
     double refuted = std::max(known.value(), c.length.front());
     for (const std::size_t reference : detail::references(c)) {
@@ -324,13 +344,13 @@ OPTPIPE_INLINE std::optional<propagated_order> propagate_order(const problem& p,
     };
     propagated_order found;
     for (std::size_t chain = 0; chain < c.length.size(); ++chain)
-        for (std::size_t k = 0; k < c.count; ++k)
+        for (std::size_t k = 0; k < c.count[chain]; ++k)
             found.windows.push_back({operation_at(chain, k), known.time(0, chain, k), known.latest_end(chain, k)});
     for (std::size_t r = 0; r < c.devices.size(); ++r) {
         const auto& chains = c.devices[r].chains;
         for (std::size_t x = 0; x < chains.size(); ++x)
             for (std::size_t y = 0; y < chains.size(); ++y)
-                for (std::size_t k = 0; k < c.count; ++k)
+                for (std::size_t k = 0; k < c.count[chains[x]]; ++k)
                     if (const auto number = known.orders[r].first(0, x, y, k); number > 0)
                         found.orders.push_back({operation_at(chains[y], number - 1), operation_at(chains[x], k)});
     }

@@ -203,7 +203,6 @@ template <pipeline_graph Graph>
 /// Deterministic. For problems with storage options, `lower_bound` (in `optpipe/planner/bounds`) is higher.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
     auto bounds = bounds_of(p);
-    if (!is_plain(p)) return bounds;
     if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;
     return bounds;
 }

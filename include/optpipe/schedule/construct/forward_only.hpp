@@ -23,12 +23,12 @@ enum class forward_priority : std::uint8_t {
 /// stages, M microbatches and R ranks.
 [[nodiscard]] schedule forward_schedule(const problem& p, forward_priority priority = forward_priority::latest_stage);
 
-/// The problem for forwards alone: nothing is stashed, so nothing is offloaded or recomputed. Functions that measure or
-/// draw schedules of a problem accept forwards alone with this problem.
+/// The problem for forwards alone: no stage has a backward, and nothing is stashed, offloaded or recomputed. Keys and
+/// values remain until their sequence has left the stage, and what an edge holds until its far stage has used it.
+/// Functions that plan, measure or draw schedules of a problem accept forwards alone with this problem.
 [[nodiscard]] problem forward_problem(problem p);
 
-/// All violations in a schedule of forwards alone, as reported by `validate`, except those about backwards and memory,
-/// which it doesn't have.
+/// All violations in a schedule of forwards alone, as reported by `validate` for `forward_problem(p)`.
 [[nodiscard]] std::vector<violation> validate_forward_only(const problem& p, const schedule& s, tolerance t = {});
 
 } // namespace optpipe
@@ -41,7 +41,6 @@ enum class forward_priority : std::uint8_t {
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -93,6 +92,8 @@ OPTPIPE_INLINE schedule forward_schedule(const problem& p, forward_priority prio
 OPTPIPE_INLINE problem forward_problem(problem p) {
     for (const stage s : p.graph.all_stages()) {
         auto costs = p.costs[s];
+        costs.gradients = gradient_kind::none;
+        costs.backward_input = costs.backward_weight = duration{};
         costs.activation = costs.weight_stash = memory_size{};
         p.set_stage(s, costs);
     }
@@ -104,18 +105,9 @@ OPTPIPE_INLINE std::vector<violation> validate_forward_only(const problem& p, co
     for (const auto& timed : s.operations)
         if (timed.op.kind != operation_kind::forward)
             found.push_back({"operations", to_string(timed.op) + " isn't a forward"});
-    const auto is_of_backwards = [](broken_rule rule) {
-        constexpr broken_rule all[] = {broken_rule::wrong_backward, broken_rule::split_forbidden,
-                                       broken_rule::full_forbidden, broken_rule::storage_not_followed,
-                                       broken_rule::device_memory};
-        return std::find(std::begin(all), std::end(all), rule) != std::end(all);
-    };
+    if (!found.empty()) return found;
     for_each_fault(
-        p, s,
-        [&](const fault& f) {
-            if (!is_of_backwards(f.rule)) found.push_back(violation_of(f));
-        },
-        t);
+        forward_problem(p), s, [&](const fault& f) { found.push_back(violation_of(f)); }, t);
     return found;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/compiled.hpp"
+#include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/bounds/forward_only.hpp"
 #include "optpipe/schedule/construct/forward_only.hpp"
@@ -8,38 +9,48 @@
 
 namespace optpipe {
 
-/// The best list schedule of forwards alone, with its measures and `forward_bound`. It is optimal, proven by the bound,
-/// if each rank has one stage; otherwise `report.gap()` tells its distance from the bound. Measure and draw it with
-/// `forward_problem(p)`. Throws `input_error` for a problem with violations by `validate`, except in its backwards.
-[[nodiscard]] schedule_report plan_forwards(const problem& p);
+/// The best list schedule of forwards alone, with its measures and `forward_bound`; for problems that aren't plain also
+/// the adaptive builder's, which knows the memory. It is optimal, proven by the bound, if each rank has one stage and
+/// the problem is plain; otherwise `report.gap()` tells its distance from the bound. Measure and draw it with
+/// `forward_problem(p)`. Refused if keys and values, or what edges hold, don't fit. Throws `input_error` for a problem
+/// with violations by `validate`, except in its backwards.
+[[nodiscard]] outcome<schedule_report> plan_forwards(const problem& p);
 
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(schedule)
 #include "optpipe/core/error.hpp"
-#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 
+#include <optional>
 #include <utility>
 
 namespace optpipe {
-OPTPIPE_INLINE schedule_report plan_forwards(const problem& p) {
-    require_plain(p, "forwards alone are planned");
+OPTPIPE_INLINE outcome<schedule_report> plan_forwards(const problem& p) {
     const auto alone = forward_problem(p);
-    auto checked = alone;
-    for (auto& each : checked.costs)
-        each.backward_input = each.backward_weight = each.forward;
-    if (auto found = validate(checked); !found.empty()) throw input_error{"plan_forwards", std::move(found)};
-    const auto objective = [&](const schedule& s) { return objective_of(alone, s); };
-    auto best = forward_schedule(p, forward_priority::latest_stage);
-    if (auto other = forward_schedule(p, forward_priority::earliest_stage); objective(other) < objective(best))
-        best = std::move(other);
-    if (p.objective == objective_kind::span) postpone_warm_up(alone, best);
-    auto report = make_report(alone, "forward-only", std::move(best), forward_bound(p));
+    if (auto found = validate(alone); !found.empty()) throw input_error{"plan_forwards", std::move(found)};
+    std::optional<schedule> best;
+    const auto offer = [&](schedule&& s) {
+        if (!best || objective_of(alone, s) < objective_of(alone, *best)) best = std::move(s);
+    };
+    const bool plain = is_plain(p);
+    for (const auto priority : {forward_priority::latest_stage, forward_priority::earliest_stage})
+        if (auto listed = forward_schedule(p, priority); plain || is_valid(alone, listed)) offer(std::move(listed));
+    const auto bound = forward_bound(p);
+    const bool is_proven = best && objective_of(alone, *best) <= bound;
+    if (!plain && !is_proven) {
+        auto built = build_schedule(alone, adaptive_builder<>{.bound = bound});
+        if (!built && !best) return built.why();
+        if (built) offer(*std::move(built));
+    }
+    if (p.objective == objective_kind::span) postpone_warm_up(alone, *best);
+    auto report = make_report(alone, "forward-only", *std::move(best), bound);
     report.forward_only = true;
     return report;
 }

@@ -1,0 +1,110 @@
+#pragma once
+
+#include "optpipe/core/format.hpp"
+#include "optpipe/core/standard.hpp"
+#include "optpipe/io/write_json.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Numbers and lists of the page's data.
+struct html_json {
+    /// Precise to a pixel at the strongest zoom, and far shorter than the exact number.
+    static constexpr int digits = 9;
+
+    static std::string number(double value) { return format_number(value, digits); }
+    static std::string list(const std::vector<std::string>& texts) { return "[" + joined(texts, ",") + "]"; }
+    template <class Range, class Text> static std::string list_of(const Range& range, const Text& text) {
+        std::vector<std::string> texts;
+        for (const auto& each : range)
+            texts.push_back(text(each));
+        return list(texts);
+    }
+};
+
+/// The rules as the page needs them: tables of what operations wait for, and of what they do to memory, as JSON.
+/// Microbatches for which all of that is the same share a table.
+class html_rules : html_json {
+public:
+    explicit html_rules(const problem& p) : p_{&p} {
+        for (const microbatch m : p.graph.all_microbatches()) {
+            if (m.position() > 0 && p.microbatches.are_equal()) break;
+            auto text = table_of(m);
+            const auto known = std::find(tables_.begin(), tables_.end(), text);
+            table_of_microbatch_.push_back(std::to_string(known - tables_.begin()));
+            if (known == tables_.end()) tables_.push_back(std::move(text));
+        }
+    }
+
+    /// For each table and stage: effects on memory, inputs, and what is freed for others.
+    [[nodiscard]] std::string tables() const { return list(tables_); }
+    /// The table of each microbatch; of the first one only if all are equal.
+    [[nodiscard]] std::string table_numbers() const { return list(table_of_microbatch_); }
+    /// For each microbatch the number of its sequence, and its own number among the slices. Empty without slices.
+    [[nodiscard]] std::string slices() const {
+        if (!p_->microbatches.has_slices()) return "[]";
+        std::vector<std::string> all;
+        std::size_t sequences = 0, slice = 0;
+        for (const microbatch m : p_->graph.all_microbatches()) {
+            slice = p_->microbatches.slice_before(m) ? slice + 1 : 0;
+            if (slice == 0) ++sequences;
+            all.push_back(list({std::to_string(sequences - 1), std::to_string(slice)}));
+        }
+        return list(all);
+    }
+
+private:
+    [[nodiscard]] std::string table_of(microbatch m) const {
+        return list_of(p_->graph.all_stages(), [&](stage s) {
+            const operation f = forward(s, m), gradient = backward_input(s, m);
+            return json_object({{"effects", effects(s, m)},
+                                {"inputs", list({inputs(f), inputs(gradient)})},
+                                {"frees", list({frees(f), frees(gradient)})}});
+        });
+    }
+    /// For each storage option and kind: the memory acquired and released on the device, and on the host.
+    [[nodiscard]] std::string effects(stage s, microbatch m) const {
+        std::vector<std::string> by_option;
+        for (std::size_t o = 0; o < p_->storage_options(s); ++o)
+            by_option.push_back(list_of(all_operation_kinds, [&](operation_kind kind) {
+                const auto e = memory_effect_of(*p_, operation{s, kind, m, static_cast<storage_index>(o)});
+                return list({number(e.acquired_at_start.value()), number(e.released_at_end.value()),
+                             number(e.host_acquired_at_start.value()), number(e.host_released_at_end.value())});
+            }));
+        return list(by_option);
+    }
+    /// For each input from other stages and microbatches: its stage, kind (a B may take the place of an I), how many
+    /// microbatches later it is, and the delay after it.
+    [[nodiscard]] std::string inputs(const operation& op) const {
+        std::vector<std::string> all;
+        for_each_input_of_others(*p_, op, [&](const operation& before, duration delay) {
+            const auto later = static_cast<long>(before.microbatch.value()) - static_cast<long>(op.microbatch.value());
+            all.push_back(
+                list({std::to_string(before.stage.value()), std::to_string(static_cast<unsigned>(before.kind)),
+                      std::to_string(later), number(delay.value())}));
+        });
+        return list(all);
+    }
+    /// For each device memory that others took: the rank, and the amount that is free when the operation has ended.
+    [[nodiscard]] std::string frees(const operation& op) const {
+        std::vector<std::string> all;
+        for_each_release_of_others(*p_, op, [&](rank r, memory_size amount) {
+            all.push_back(list({std::to_string(r.value()), number(amount.value())}));
+        });
+        return list(all);
+    }
+
+    const problem* p_;
+    std::vector<std::string> tables_;
+    std::vector<std::string> table_of_microbatch_;
+};
+
+} // namespace optpipe::detail

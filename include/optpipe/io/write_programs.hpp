@@ -1,0 +1,179 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/container.hpp"
+#include "optpipe/program/ir.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace optpipe {
+
+/// The programs of all ranks as `optpipe.programs/1` (io/README.md), one instruction and one buffer per line. Markers
+/// are written as the positions of the instructions that record them. `bytes_per_unit` is the one they were lowered
+/// with. Contract: at least one program.
+[[nodiscard]] std::string programs_to_json(std::string_view problem_name, const per_rank<rank_program>& programs,
+                                           double bytes_per_unit);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/write_json.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+[[nodiscard]] constexpr std::string_view spelling(instruction_kind kind) {
+    switch (kind) {
+    case instruction_kind::compute: return "compute";
+    case instruction_kind::copy: return "copy";
+    case instruction_kind::exchange: return "exchange";
+    case instruction_kind::update: return "update";
+    case instruction_kind::reduce: return "reduce";
+    }
+    return "?";
+}
+
+[[nodiscard]] constexpr std::string_view spelling(memory_arena arena) {
+    switch (arena) {
+    case memory_arena::device: return "device";
+    case memory_arena::host: return "host";
+    case memory_arena::message: return "message";
+    }
+    return "?";
+}
+
+[[nodiscard]] constexpr std::string_view spelling(buffer_role role) {
+    switch (role) {
+    case buffer_role::input: return "input";
+    case buffer_role::output: return "output";
+    case buffer_role::kept: return "kept";
+    case buffer_role::freed: return "freed";
+    case buffer_role::resident_kept: return "resident_kept";
+    case buffer_role::resident_freed: return "resident_freed";
+    case buffer_role::restored_kept: return "restored_kept";
+    case buffer_role::restored_freed: return "restored_freed";
+    case buffer_role::added: return "added";
+    case buffer_role::host: return "host";
+    }
+    return "?";
+}
+
+inline std::string quoted_field(std::string_view name, std::string_view value) {
+    return std::string{"\""}.append(name).append("\": \"").append(value).append("\"");
+}
+inline std::string number_field(std::string_view name, std::size_t value) {
+    return std::string{"\""}.append(name).append("\": ").append(std::to_string(value));
+}
+
+/// A list with one element per line.
+inline std::string json_lines(const std::vector<std::string>& elements) {
+    return elements.empty() ? "[]" : "[\n        " + joined(elements, ",\n        ") + " ]";
+}
+
+inline std::string json_message(const exchange_part& part) {
+    const bool sends = part.side == exchange_part::side_kind::send;
+    std::string text = "{ " + quoted_field("side", sends ? "send" : "receive");
+    text += ", " + quoted_field("of", to_string(part.message)) + ", " + number_field("peer", part.peer.position());
+    if (part.buffer != no_buffer) text += ", " + number_field("buffer", part.buffer.position());
+    return text + " }";
+}
+
+inline std::string json_messages(const rank_program& p, const instruction& i) {
+    std::vector<std::string> parts;
+    for (std::size_t k = 0; k < i.parts; ++k)
+        parts.push_back(json_message(p.parts[i.first_part + k]));
+    return "\"messages\": [" + joined(parts, ", ") + "]";
+}
+
+inline std::string json_roles(const instruction& i) {
+    std::vector<std::string> fields;
+    for (std::size_t role = 0; role < buffer_roles; ++role)
+        if (i.buffers[role] != no_buffer)
+            fields.push_back(number_field(spelling(static_cast<buffer_role>(role)), i.buffers[role].position()));
+    return fields.empty() ? "" : ", \"buffers\": { " + joined(fields, ", ") + " }";
+}
+
+/// What the instruction does, without its lane and waits.
+inline std::string json_action(const rank_program& p, const instruction& i) {
+    switch (i.kind) {
+    case instruction_kind::compute:
+    case instruction_kind::copy: return quoted_field("op", to_string(i.op)) + json_roles(i);
+    case instruction_kind::exchange: return json_messages(p, i);
+    case instruction_kind::update:
+    case instruction_kind::reduce: return number_field("stage", i.op.stage.position());
+    }
+    return "";
+}
+
+inline std::string json_instructions(const rank_program& p) {
+    std::vector<std::size_t> recorded_by(p.markers);
+    std::vector<std::string> lines;
+    for (const auto& i : p.instructions) {
+        if (i.records != no_marker) recorded_by[i.records.position()] = lines.size();
+        std::vector<std::string> after;
+        for (std::size_t w = 0; w < i.waits; ++w)
+            after.push_back(std::to_string(recorded_by[p.waits[i.first_wait + w].position()]));
+        lines.push_back("{ " + quoted_field("kind", spelling(i.kind)) + ", " +
+                        quoted_field("lane", spelling(p.lanes[i.lane])) + ", \"after\": [" + joined(after, ", ") +
+                        "], " + json_action(p, i) + " }");
+    }
+    return json_lines(lines);
+}
+
+inline std::string json_buffers(const rank_program& p) {
+    std::vector<std::string> lines;
+    for (const auto& b : p.buffers) {
+        std::vector<std::string> segments;
+        for (std::size_t s = 0; s < b.segments; ++s) {
+            const auto& segment = p.segments[b.first_segment + s];
+            segments.push_back("[" + std::to_string(segment.offset) + ", " + std::to_string(segment.bytes) + "]");
+        }
+        lines.push_back("{ " + quoted_field("arena", spelling(b.arena)) + ", " + number_field("bytes", b.bytes) +
+                        ", \"segments\": [" + joined(segments, ", ") + "], " + number_field("first_use", b.first_use) +
+                        ", " + number_field("last_use", b.last_use) + " }");
+    }
+    return json_lines(lines);
+}
+
+inline std::string json_program(const rank_program& p) {
+    std::vector<std::string> lanes;
+    for (const auto lane : p.lanes)
+        lanes.push_back(json_quoted(spelling(lane)));
+    const std::vector<std::string> fields{
+        number_field("rank", p.self.position()),    number_field("device_bytes", p.device_bytes),
+        number_field("host_bytes", p.host_bytes),   number_field("message_bytes", p.message_bytes),
+        "\"lanes\": [" + joined(lanes, ", ") + "]", "\"instructions\": " + json_instructions(p),
+        "\"buffers\": " + json_buffers(p)};
+    return "{ " + joined(fields, ",\n      ") + " }";
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE std::string programs_to_json(std::string_view problem_name, const per_rank<rank_program>& programs,
+                                            double bytes_per_unit) {
+    OPTPIPE_EXPECT(programs.size() > 0, "programs_to_json: a program at least");
+    std::vector<std::string> texts;
+    for (const auto& each : programs)
+        texts.push_back(detail::json_program(each));
+    const auto& first = *programs.begin();
+    detail::json_fields fields{{"format", "\"optpipe.programs/1\""},
+                               {"problem", json_quoted(problem_name)},
+                               {"stages", std::to_string(first.stages)},
+                               {"microbatches", std::to_string(first.microbatches)},
+                               {"bytes_per_unit", detail::json_number(bytes_per_unit)},
+                               {"alignment", std::to_string(first.alignment)}};
+    if (first.forward_only) fields.emplace_back("forward_only", "true");
+    fields.emplace_back("programs", "[\n    " + detail::joined(texts, ",\n    ") + " ]");
+    return detail::json_object(fields);
+}
+
+} // namespace optpipe
+#endif

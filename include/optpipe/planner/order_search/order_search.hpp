@@ -1,0 +1,257 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/order_search/flat_graph.hpp"
+#include "optpipe/planner/order_search/timed_order.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/storage_of_transfers.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// The parameters of `order_search`, the same for every problem.
+struct order_search_parameters {
+    std::uint64_t seed = 1;
+    /// Number of orders that are tried.
+    std::size_t moves = std::numeric_limits<std::size_t>::max();
+    /// Temperature at the beginning and at the end, as shares of the objective.
+    double first_temperature = 4e-3;
+    double last_temperature = 1e-4;
+    /// Moves until the temperature has fallen to the last one, if `moves` isn't less; then it starts anew from the
+    /// best.
+    std::size_t moves_of_round = 300'000;
+    /// The largest number of places by which an operation moves on its lane.
+    std::size_t farthest = 6;
+    /// One in this number of moves exchanges sequences, one splits or joins a backward, and one changes a storage
+    /// option; the others move an operation on its lane. Above 2.
+    std::size_t moves_per_other = 16;
+    /// Share of critical operations among those that move, in percent.
+    std::size_t percent_critical = 75;
+    /// Weight of the mean end of the ranks beside the objective: of equal objectives, an earlier end of other ranks.
+    double weight_of_mean = 1e-3;
+};
+
+namespace detail {
+
+/// Simulated annealing over whole orders; for any graph and microbatches.
+class order_annealer {
+public:
+    order_annealer(search_state& state, const order_search_parameters& with, std::string_view name)
+        : state_{&state}, p_{&state.problem()}, with_{with}, name_{name}, random_{with.seed},
+          order_{*p_, with.weight_of_mean}, sequences_{sequences_of(*p_)} {}
+
+    void run() {
+        std::size_t left = with_.moves;
+        while (left > 0 && !state_->done()) {
+            const auto start = state_->incumbent();
+            if (!start || !order_.take(*start)) return;
+            const auto round = std::min(left, with_.moves_of_round);
+            anneal(round);
+            offer_best();
+            left -= round;
+        }
+    }
+
+private:
+    using index = std::size_t;
+    using id = flat_graph::id;
+
+    void anneal(index moves) {
+        const double begin = with_.first_temperature * order_.value();
+        const double ratio = with_.last_temperature / with_.first_temperature;
+        best_ = state_->target().value();
+        constexpr index between_looks = 256;
+        double temperature = begin;
+        for (index i = 0; i < moves; ++i) {
+            if (i % between_looks == 0) {
+                offer_best();
+                if (state_->done()) return;
+                temperature = begin * std::pow(ratio, static_cast<double>(i) / static_cast<double>(moves));
+            }
+            if (!edit()) continue;
+            const double most = order_.value() - temperature * std::log(1.0 - random_.share());
+            if (order_.retime(most) == timed_order::never) {
+                order_.undo();
+                continue;
+            }
+            order_.keep();
+            if (order_.objective() < best_) {
+                best_ = order_.objective();
+                found_ = order_.to_order();
+            }
+        }
+    }
+    /// Offers the best order since the last call.
+    void offer_best() {
+        if (!found_) return;
+        state_->offer(*found_, name_);
+        found_.reset();
+    }
+
+    /// Edits the order in a random way; false if that way isn't possible, and nothing has changed.
+    bool edit() {
+        switch (random_.below(with_.moves_per_other)) {
+        case 0: return exchange_sequences();
+        case 1: return split_or_join();
+        case 2: return change_storage();
+        default: return move_on_lane();
+        }
+    }
+
+    /// A place in the order, often a critical one.
+    index some_place() {
+        constexpr int tries = 64; // one in 20 is critical at least, as a rule
+        const bool is_critical = random_.chance(with_.percent_critical);
+        index at = random_.below(order_.size());
+        for (int i = 0; is_critical && i < tries && !order_.is_critical(at); ++i)
+            at = random_.below(order_.size());
+        return at;
+    }
+    /// Moves an operation some places forward or back on its lane.
+    bool move_on_lane() {
+        const index at = some_place();
+        const auto& f = order_.graph()[order_[at]];
+        const bool is_transfer = f.lane >= p_->graph.ranks();
+        const auto by = random_.between(1, is_transfer ? 4 * with_.farthest : with_.farthest);
+        const bool earlier = random_.chance(half);
+        index target = at;
+        index left = by;
+        const index end = earlier ? 0 : order_.size() - 1;
+        for (index i = at; i != end && left > 0;) {
+            earlier ? --i : ++i;
+            if (!is_transfer && order_.graph()[order_[i]].lane != f.lane) continue;
+            target = i;
+            --left;
+        }
+        if (target == at) return false;
+        return earlier ? order_.move_before(at, target) : order_.move_behind(at, target);
+    }
+
+    /// Gives two sequences of as many slices each other's places in the whole order.
+    bool exchange_sequences() {
+        if (p_->microbatches.are_equal()) return false;
+        const auto& a = sequences_[random_.below(sequences_.size())];
+        const auto& b = sequences_[random_.below(sequences_.size())];
+        if (&a == &b || a.size() != b.size()) return false;
+        order_.edit_all([&](std::vector<id>& all) {
+            for (auto& op : all) {
+                const auto m = order_.graph().microbatch_of(op);
+                if (m >= a.front() && m <= a.back())
+                    op = order_.graph().with_microbatch(
+                        op, microbatch{m.position() - a.front().position() + b.front().position()});
+                else if (m >= b.front() && m <= b.back())
+                    op = order_.graph().with_microbatch(
+                        op, microbatch{m.position() - b.front().position() + a.front().position()});
+            }
+        });
+        for (index k = 0; k < a.size(); ++k)
+            for (const stage s : p_->graph.all_stages()) {
+                const auto x = order_.graph().cell_of(s, a[k]);
+                const auto y = order_.graph().cell_of(s, b[k]);
+                const auto chosen = order_.graph().choice(x);
+                if (chosen == order_.graph().choice(y)) continue;
+                order_.choose(x, order_.graph().choice(y));
+                order_.choose(y, chosen);
+            }
+        return true;
+    }
+
+    /// Replaces a B by I and W, or I and W by a B.
+    bool split_or_join() {
+        if (!p_->split_backward || !p_->full_backward) return false;
+        const id op = order_[some_place()];
+        const auto& graph = order_.graph();
+        if (p_->costs[graph.stage_of(op)].gradients != gradient_kind::full) return false;
+        const auto cell = graph.cell_of(op);
+        auto chosen = graph.choice(cell);
+        const auto as = [&](operation_kind kind) { return graph.number(sibling(graph.operation_of(op), kind)); };
+        const id gradient = as(operation_kind::backward_input);
+        const id weight = as(operation_kind::backward_weight);
+        order_.edit_all([&](std::vector<id>& all) {
+            if (chosen.is_split)
+                std::erase(all, weight);
+            else
+                all.insert(std::find(all.begin(), all.end(), gradient) + 1, weight);
+        });
+        chosen.is_split = !chosen.is_split;
+        order_.choose(cell, chosen);
+        return true;
+    }
+
+    /// Stores one stash in another way: its transfers and recomputation come as late, or as early, as they may.
+    bool change_storage() {
+        const auto& graph = order_.graph();
+        const auto op = graph.operation_of(order_[random_.below(order_.size())]);
+        const auto options = p_->storage_options(op.stage);
+        if (options < 2) return false;
+        const auto cell = graph.cell_of(op.stage, op.microbatch);
+        auto chosen = graph.choice(cell);
+        chosen.storage = static_cast<storage_index>(random_.below(options));
+        if (chosen == graph.choice(cell)) return false;
+        auto stored = op;
+        stored.storage = chosen.storage;
+        order_.edit_all([&](std::vector<id>& all) { replace_storage(all, stored); });
+        order_.choose(cell, chosen);
+        return true;
+    }
+    /// Replaces the transfers and the recomputation of a cell by those of the storage option of `stored`.
+    void replace_storage(std::vector<id>& all, const operation& stored) {
+        const auto& graph = order_.graph();
+        const auto as = [&](operation_kind kind) { return graph.number(sibling(stored, kind)); };
+        const id first = as(operation_kind::forward);
+        const id gradient = as(operation_kind::backward_input);
+        const auto add = [&](operation_kind kind) {
+            if (is_possible(*p_, sibling(stored, kind))) all.push_back(as(kind));
+        };
+        scratch_ = all;
+        all.clear();
+        for (const id op : scratch_) {
+            if (op == as(operation_kind::offload) || op == as(operation_kind::reload) ||
+                op == as(operation_kind::recompute))
+                continue;
+            if (op == gradient) {
+                add(operation_kind::reload);
+                add(operation_kind::recompute);
+            }
+            all.push_back(op);
+            if (op == first) add(operation_kind::offload);
+        }
+    }
+
+    static constexpr std::size_t half = 50; // in percent
+
+    search_state* state_;
+    const problem* p_;
+    order_search_parameters with_;
+    std::string_view name_;
+    random_numbers random_;
+    timed_order order_;
+    std::vector<std::vector<microbatch>> sequences_;
+    /// The objective to improve on, and the best order that does and hasn't been offered.
+    double best_ = 0.0;
+    std::optional<order> found_{};
+    std::vector<id> scratch_{};
+};
+
+} // namespace detail
+
+/// Local search over the orders of any problem, from the incumbent on: moves of operations on their lanes, of whole
+/// sequences, between B and I with W, and between storage options. A move takes O(number of operations) at most; most
+/// that are rejected take less.
+inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
+    detail::order_annealer{state, with, name}.run();
+}
+
+} // namespace optpipe

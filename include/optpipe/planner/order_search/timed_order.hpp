@@ -1,0 +1,387 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/order_search/flat_graph.hpp"
+#include "optpipe/schedule/dispatch/rank_resources.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// A whole order with its earliest times, by the rules of `simulate`. An edit changes the order; `retime` times it, and
+/// then `keep` or `undo` ends the edit. Nothing is allocated once the vectors have grown.
+class timed_order {
+public:
+    using id = flat_graph::id;
+    using index = std::size_t;
+    static constexpr double never = std::numeric_limits<double>::infinity();
+
+    /// `weight_of_mean`: weight of the mean end of the ranks beside the objective.
+    timed_order(const problem& p, double weight_of_mean)
+        : graph_{p}, weight_{weight_of_mean}, is_span_{p.objective == objective_kind::span}, groups_{!p.groups.empty()},
+          ranks_{p.graph.ranks()}, times_(graph_.size()), kept_(graph_.size()), tail_(graph_.size()),
+          mark_(graph_.size()), lane_mark_(graph_.lanes()), free_(graph_.lanes()), lane_tail_(graph_.lanes()),
+          level_(ranks_), first_start_(ranks_), resources_{p, {}} {}
+
+    [[nodiscard]] const flat_graph& graph() const { return graph_; }
+    [[nodiscard]] index size() const { return sequence_.size(); }
+    [[nodiscard]] id operator[](index i) const { return sequence_[i]; }
+    /// The objective and the weighted mean of the order that was kept last.
+    [[nodiscard]] double value() const { return value_; }
+    [[nodiscard]] double objective() const { return objective_; }
+    /// Whether a later start of the operation at this place would lengthen the step.
+    [[nodiscard]] bool is_critical(index i) const {
+        constexpr double rounding = 1e-9;
+        return kept_[at(sequence_[i])].end + tail_[at(sequence_[i])] >= (1.0 - rounding) * makespan_;
+    }
+
+    /// Takes a schedule in place of the order. False if the order isn't executable.
+    bool take(const schedule& s) {
+        begin_whole_edit();
+        sequence_.clear();
+        for (const auto& op : order_of(s).operations) {
+            if (op.kind == operation_kind::forward || is_gradient(op.kind)) {
+                auto chosen = graph_.choice(graph_.cell_of(op.stage, op.microbatch));
+                chosen.storage = op.storage;
+                if (is_gradient(op.kind)) chosen.is_split = op.kind == operation_kind::backward_input;
+                graph_.choose(graph_.cell_of(op.stage, op.microbatch), chosen);
+            }
+            sequence_.push_back(graph_.number(op));
+        }
+        if (retime(never) == never) return false;
+        keep();
+        return true;
+    }
+    [[nodiscard]] order to_order() const {
+        order all{graph_.of().graph, {}};
+        all.operations.reserve(sequence_.size());
+        for (const id i : sequence_)
+            all.operations.push_back(graph_.operation_of(i));
+        return all;
+    }
+
+    /// Moves the operation at `from` before the one at `to`, which precedes it, together with everything between the
+    /// two that it waits for. False if it waits for the one at `to`; then nothing changes.
+    bool move_before(index from, index to) {
+        begin_marks();
+        const auto& own = graph_[sequence_[from]];
+        mark_[at(sequence_[from])] = round_;
+        for (index i = from + 1; i-- > to;) {
+            const id op = sequence_[i];
+            const auto& f = graph_[op];
+            if (mark_[at(op)] != round_ && !is_lane_marked(f, own)) continue;
+            mark_[at(op)] = round_;
+            mark_lanes(f);
+            if (f.own_input != flat_graph::none) mark_[at(f.own_input)] = round_;
+            for (const auto& in : graph_.inputs(f))
+                mark_[at(in.before)] = round_;
+        }
+        if (mark_[at(sequence_[to])] == round_) return false;
+        partition(to, from, true);
+        return true;
+    }
+    /// Moves the operation at `from` behind the one at `to`, which follows it, together with everything between the two
+    /// that waits for it. False if the one at `to` waits for it; then nothing changes.
+    bool move_behind(index from, index to) {
+        begin_marks();
+        const auto& own = graph_[sequence_[from]];
+        mark_[at(sequence_[from])] = round_;
+        for (index i = from; i <= to; ++i) {
+            const id op = sequence_[i];
+            const auto& f = graph_[op];
+            if (mark_[at(op)] != round_ && !is_lane_marked(f, own) && !waits_for_marked(f)) continue;
+            mark_[at(op)] = round_;
+            mark_lanes(f);
+        }
+        if (mark_[at(sequence_[to])] == round_) return false;
+        partition(from, to, false);
+        return true;
+    }
+    /// Begins an edit that may change everything; `edit` gets the sequence of operations and the graph.
+    template <class Edit> void edit_all(const Edit& edit) {
+        begin_whole_edit();
+        edit(sequence_);
+    }
+    /// Changes the choice of a cell, within `edit_all`.
+    void choose(index cell, flat_graph::cell_choice chosen) {
+        edited_cells_.push_back({cell, graph_.choice(cell)});
+        graph_.choose(cell, chosen);
+    }
+
+    /// Times the edited order. Returns its value, or infinity if that is above `most` or the order isn't executable.
+    double retime(double most) {
+        if (groups_ && !keeps_order_of_groups()) return never;
+        const bool is_done = graph_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
+        if (!is_done) return never;
+        edited_value_ = measure();
+        return edited_value_ <= most ? edited_value_ : never;
+    }
+    /// Ends the edit and keeps it. The operations are put in the order of their starts.
+    void keep() {
+        edited_cells_.clear();
+        value_ = edited_value_;
+        objective_ = edited_objective_;
+        for (const id i : sequence_)
+            kept_[at(i)] = times_[at(i)];
+        sort_by_start();
+        find_tails();
+    }
+    void undo() {
+        sequence_.resize(edited_size_);
+        std::copy(saved_.begin(), saved_.end(), sequence_.begin() + static_cast<std::ptrdiff_t>(first_));
+        for (auto i = edited_cells_.size(); i-- > 0;)
+            graph_.choose(edited_cells_[i].first, edited_cells_[i].second);
+        edited_cells_.clear();
+        const auto end = is_whole_ ? sequence_.size() : std::max(last_ + 1, retimed_to_);
+        for (index i = std::min(first_, retimed_from_); i < end; ++i)
+            times_[at(sequence_[i])] = kept_[at(sequence_[i])];
+    }
+
+private:
+    struct placement_in_time {
+        double start = 0.0;
+        double end = 0.0;
+        /// The memory of the rank after the operation, if nothing waits for memory.
+        double level = 0.0;
+    };
+
+    static index at(id i) { return static_cast<index>(i); }
+
+    void begin_marks() { ++round_; }
+    void mark_lanes(const flat_graph::facts& f) { lane_mark_[f.lane] = lane_mark_[f.shared_lane] = round_; }
+    /// Whether a marked operation shares a lane with this one, other than the lane of the operation that moves.
+    bool is_lane_marked(const flat_graph::facts& f, const flat_graph::facts& moves) const {
+        const auto is_marked = [&](std::uint32_t lane) {
+            return lane_mark_[lane] == round_ && lane != moves.lane && lane != moves.shared_lane;
+        };
+        return is_marked(f.lane) || is_marked(f.shared_lane);
+    }
+    bool waits_for_marked(const flat_graph::facts& f) const {
+        if (f.own_input != flat_graph::none && mark_[at(f.own_input)] == round_) return true;
+        const auto inputs = graph_.inputs(f);
+        return std::any_of(inputs.begin(), inputs.end(),
+                           [&](const auto& in) { return mark_[at(in.before)] == round_; });
+    }
+    /// Puts the marked operations of a section before, or behind, its others; each keep their order.
+    void partition(index first, index last, bool marked_first) {
+        first_ = first;
+        last_ = last;
+        edited_size_ = sequence_.size();
+        const auto section = sequence_.begin() + static_cast<std::ptrdiff_t>(first);
+        saved_.assign(section, section + static_cast<std::ptrdiff_t>(last - first + 1));
+        auto to = section;
+        for (const bool marked : {marked_first, !marked_first})
+            for (const id i : saved_)
+                if ((mark_[at(i)] == round_) == marked) *to++ = i;
+        is_whole_ = false;
+    }
+    void begin_whole_edit() {
+        first_ = 0;
+        last_ = never_last;
+        edited_size_ = sequence_.size();
+        saved_.assign(sequence_.begin(), sequence_.end());
+        is_whole_ = true;
+    }
+
+    /// Whether the stages of each group run their forwards in one order.
+    bool keeps_order_of_groups() {
+        const auto& p = graph_.of();
+        forwards_.resize(p.graph.stages());
+        for (auto& each : forwards_)
+            each.clear();
+        for (const id i : sequence_) {
+            const auto op = graph_.operation_of(i);
+            if (op.kind == operation_kind::forward && p.groups.has(op.stage))
+                forwards_[op.stage.position()].push_back(op.microbatch);
+        }
+        bool same = true;
+        for (const stage s : p.graph.all_stages())
+            p.groups.for_each_member(s, [&](stage member, duration) {
+                same = same && forwards_[member.position()] == forwards_[s.position()];
+            });
+        return same;
+    }
+
+    double ready(const flat_graph::facts& f) const {
+        double begin = f.own_input != flat_graph::none ? times_[at(f.own_input)].end : 0.0;
+        for (const auto& in : graph_.inputs(f))
+            begin = std::max(begin, times_[at(in.before)].end + in.delay);
+        return begin;
+    }
+    /// Whether an operation that ends now, and isn't part of the edited section, makes the step too long. What follows
+    /// it is as before.
+    bool is_too_late(index i, id op, double most) const {
+        return i > last_ && !is_span_ && least_mean_ + times_[at(op)].end + tail_[at(op)] > most;
+    }
+    /// Times from the first edited place on.
+    bool retime_lanes(double most) {
+        const index from = is_span_ ? 0 : first_;
+        begin_times(from);
+        for (index i = from; i < sequence_.size(); ++i) {
+            const id op = sequence_[i];
+            const auto& f = graph_[op];
+            retimed_to_ = i + 1;
+            const double begin = std::max(free_[f.lane], ready(f));
+            if (begin == never) return false; // an input comes later
+            double& level = level_[f.rank];
+            level += f.acquired;
+            if (level > graph_.limit(f.rank)) return false;
+            level -= f.released;
+            set_times(op, f, begin);
+            times_[at(op)].level = level;
+            free_[f.lane] = times_[at(op)].end;
+            if (is_too_late(i, op, most)) return false;
+        }
+        return true;
+    }
+    /// Times everything, as an operation may wait for memory that any other one frees.
+    bool retime_with_memory(double most) {
+        begin_times(0);
+        resources_.clear();
+        const auto& p = graph_.of();
+        for (index i = 0; i < sequence_.size(); ++i) {
+            const id op = sequence_[i];
+            const auto& f = graph_[op];
+            retimed_to_ = i + 1;
+            const auto before = ready(f);
+            if (before == never) return false;
+            const occupied_lanes lanes{f.lane, f.shared_lane};
+            const auto& effect = graph_.effect(op);
+            const rank r{f.rank};
+            const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, duration{before});
+            if (lacks) return false;
+            set_times(op, f, start.value());
+            resources_.occupy(lanes, r, effect, start, duration{times_[at(op)].end});
+            if (f.lane < ranks_) free_[f.lane] = times_[at(op)].end;
+            if (f.frees_others)
+                for_each_release_of_others(p, graph_.operation_of(op), [&](rank of, memory_size amount) {
+                    resources_.release(of, amount, duration{times_[at(op)].end});
+                });
+            if (is_too_late(i, op, most)) return false;
+        }
+        return true;
+    }
+    void set_times(id op, const flat_graph::facts& f, double begin) {
+        times_[at(op)].start = begin;
+        times_[at(op)].end = begin + f.duration;
+        if (f.lane < ranks_) first_start_[f.lane] = std::min(first_start_[f.lane], begin);
+    }
+    /// Restores the state of lanes and memories before the place `from`.
+    void begin_times(index from) {
+        retimed_from_ = from;
+        std::fill(free_.begin(), free_.end(), 0.0);
+        std::fill(level_.begin(), level_.end(), 0.0);
+        std::fill(first_start_.begin(), first_start_.end(), never);
+        // Operations that haven't been placed yet are never ready.
+        if (is_whole_)
+            for (const id i : sequence_)
+                times_[at(i)].end = never;
+        ++round_;
+        index left = ranks_;
+        for (index i = from; i-- > 0 && left > 0;) {
+            const auto& f = graph_[sequence_[i]];
+            if (lane_mark_[f.lane] == round_) continue;
+            lane_mark_[f.lane] = round_;
+            --left;
+            free_[f.lane] = times_[at(sequence_[i])].end;
+            level_[f.rank] = times_[at(sequence_[i])].level;
+        }
+    }
+    double measure() {
+        double longest = 0.0;
+        double sum = 0.0;
+        for (index r = 0; r < ranks_; ++r) {
+            const double first = is_span_ && first_start_[r] < never ? first_start_[r] : 0.0;
+            longest = std::max(longest, free_[r] - first);
+            sum += free_[r];
+        }
+        edited_objective_ = longest;
+        return longest + weight_ * sum / static_cast<double>(ranks_);
+    }
+
+    /// A stable insertion sort: hardly anything moves.
+    void sort_by_start() {
+        for (index i = 1; i < sequence_.size(); ++i) {
+            const id op = sequence_[i];
+            const double start = times_[at(op)].start;
+            index to = i;
+            for (; to > 0 && times_[at(sequence_[to - 1])].start > start; --to)
+                sequence_[to] = sequence_[to - 1];
+            sequence_[to] = op;
+        }
+    }
+    /// The longest time from the end of each operation to the end of the step, by inputs and lanes alone.
+    void find_tails() {
+        std::fill(lane_tail_.begin(), lane_tail_.end(), 0.0);
+        for (const id i : sequence_)
+            tail_[at(i)] = 0.0;
+        makespan_ = 0.0;
+        double busy = 0.0;
+        const auto raise = [](double& to, double by) { to = std::max(to, by); };
+        for (index i = sequence_.size(); i-- > 0;) {
+            const id op = sequence_[i];
+            const auto& f = graph_[op];
+            double& tail = tail_[at(op)];
+            raise(tail, std::max(lane_tail_[f.lane], lane_tail_[f.shared_lane]));
+            const double with_own = tail + f.duration;
+            lane_tail_[f.lane] = lane_tail_[f.shared_lane] = with_own;
+            if (f.own_input != flat_graph::none) raise(tail_[at(f.own_input)], with_own);
+            for (const auto& in : graph_.inputs(f))
+                raise(tail_[at(in.before)], with_own + in.delay);
+            raise(makespan_, times_[at(op)].end);
+            if (f.lane < ranks_) busy += f.duration;
+        }
+        least_mean_ = weight_ * busy / static_cast<double>(ranks_);
+    }
+
+    static constexpr index never_last = std::numeric_limits<index>::max();
+
+    flat_graph graph_;
+    double weight_;
+    bool is_span_;
+    bool groups_;
+    index ranks_;
+    std::vector<id> sequence_{};
+    // By operation: in the edited order, and in the order kept last; there also the time from its end to the end of the
+    // step.
+    std::vector<placement_in_time> times_;
+    std::vector<placement_in_time> kept_;
+    std::vector<double> tail_;
+    /// The weighted mean end if no rank idles.
+    double least_mean_ = 0.0;
+    double value_ = never;
+    double objective_ = never;
+    double makespan_ = 0.0;
+
+    // The edit: its first and last place, what was there, and choices that were others.
+    index first_ = 0;
+    index last_ = 0;
+    index edited_size_ = 0;
+    index retimed_from_ = 0;
+    index retimed_to_ = 0;
+    bool is_whole_ = false;
+    std::vector<id> saved_{};
+    std::vector<std::pair<index, flat_graph::cell_choice>> edited_cells_{};
+    double edited_value_ = never;
+    double edited_objective_ = never;
+
+    // Scratch.
+    std::uint64_t round_ = 0;
+    std::vector<std::uint64_t> mark_;
+    std::vector<std::uint64_t> lane_mark_;
+    std::vector<double> free_;
+    std::vector<double> lane_tail_;
+    std::vector<double> level_;
+    std::vector<double> first_start_;
+    std::vector<std::vector<microbatch>> forwards_{};
+    rank_resources<any_graph> resources_;
+};
+
+} // namespace optpipe::detail

@@ -1,0 +1,147 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/equal_sequences.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/bounds/chains.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Makes the chains of any problem: one per stage, kind and slice of equal sequences, with one operation per sequence.
+///
+/// Every valid schedule satisfies their constraints. Each operation of a chain waits for one operation of each chain
+/// before it, and no two wait for the same one. So the k-th operation of the chain can't start before k + 1 operations
+/// there have ended, whichever they are. Likewise, what k + 1 operations have taken and j others have released is the
+/// memory of at least k + 1 − j of them. If stages have storage options, a stash counts for the least that any option
+/// leaves on the device, and recomputation for nothing.
+template <pipeline_graph Graph> class graph_chain_maker {
+public:
+    explicit graph_chain_maker(const basic_problem<Graph>& p)
+        : p_{&p}, made_{chain_system::without_chains(p)}, cell_{p.graph}, forward_(cell_.size(), chain_system::none),
+          gradient_(forward_), weight_(forward_) {
+        for (const auto& of : sequences_by_cost(p)) {
+            const std::size_t first = made_.length.size();
+            for (const microbatch m : of.slices)
+                for (const stage s : p.graph.all_stages())
+                    add(s, m, of.count);
+            for (const microbatch m : of.slices)
+                for (const stage s : p.graph.all_stages()) {
+                    connect(s, m);
+                    hold_stash(s, m);
+                    hold_slice(s, m, of.slices.back());
+                    hold_edges(s, m);
+                }
+            order_from(first);
+        }
+    }
+    chain_system take() { return std::move(made_); }
+
+private:
+    [[nodiscard]] bool has_gradient(stage s) const { return p_->costs[s].gradients != gradient_kind::none; }
+    [[nodiscard]] bool has_weight(stage s) const {
+        return may_split(*p_, s) && p_->costs[s].gradients == gradient_kind::full;
+    }
+    [[nodiscard]] std::size_t chain_of(const operation& op) const {
+        return (op.kind == operation_kind::forward ? forward_ : gradient_)[cell_(op)];
+    }
+
+    void add(stage s, microbatch m, std::size_t count) {
+        const auto c = p_->cost(s, m);
+        const auto i = cell_(s, m);
+        const rank r = p_->rank_of(s);
+        forward_[i] = made_.add(r, c.forward, count);
+        if (!has_gradient(s)) return;
+        auto extra = duration::unlimited();
+        for (const auto& option : p_->storage[s])
+            extra = std::min(extra, option.backward_extra);
+        const auto back = may_split(*p_, s) ? c.backward_input : c.backward();
+        gradient_[i] = made_.add(r, back + p_->microbatches.factors(s, m).forward * extra, count);
+        if (has_weight(s)) weight_[i] = made_.add(r, c.backward_weight, count);
+    }
+    void connect(stage s, microbatch m) {
+        const auto after_inputs = [&](const operation& op) {
+            for_each_dependency(*p_, op, {}, [&](const operation& before, duration delay) {
+                made_.connect(chain_of(before), chain_of(op), delay.value());
+            });
+        };
+        after_inputs(forward(s, m));
+        if (has_gradient(s)) after_inputs(backward_input(s, m));
+        if (has_weight(s)) made_.connect(gradient_[cell_(s, m)], weight_[cell_(s, m)], 0.0);
+    }
+
+    void hold(rank r, std::size_t from, std::size_t to, memory_size size) {
+        if (size > memory_size{}) made_.devices[r.position()].holdings.push_back({from, to, size.value()});
+    }
+    /// A full backward is an I followed at once by a W that holds no more.
+    void hold_stash(stage s, microbatch m) {
+        auto rest = memory_size::unlimited();
+        for (const auto& option : p_->storage[s])
+            rest = std::min(rest, option.left_on_device());
+        rest = p_->microbatches.factors(s, m).memory * rest;
+        const auto i = cell_(s, m);
+        const auto kept = has_weight(s) ? std::min(rest, p_->cost(s, m).weight_stash) : memory_size{};
+        const rank r = p_->rank_of(s);
+        hold(r, forward_[i], has_gradient(s) ? gradient_[i] : forward_[i], rest - kept);
+        hold(r, forward_[i], weight_[i], kept);
+    }
+    void hold_slice(stage s, microbatch m, microbatch last) {
+        if (!p_->microbatches.is_slice(m)) return;
+        const auto i = cell_(s, m);
+        const auto at_last = cell_(s, last);
+        const auto kv = p_->cost(s, m).kv;
+        const rank r = p_->rank_of(s);
+        hold(r, forward_[i], has_gradient(s) ? gradient_[i] : forward_[at_last], kv);
+        if (m != last && has_gradient(s)) hold(r, gradient_[at_last], gradient_[i], kv);
+    }
+    void hold_edges(stage s, microbatch m) {
+        p_->graph.for_each_edge_out_of(s, [&](const edge& e) {
+            const auto held = p_->microbatches.factors(s, m).memory * e.held;
+            hold(p_->rank_of(s), forward_[cell_(s, m)], forward_[cell_(e.to, m)], held);
+            if (p_->carries_gradients(e))
+                hold(p_->rank_of(e.to), gradient_[cell_(e.to, m)], gradient_[cell_(s, m)], held);
+        });
+    }
+
+    /// Orders the chains from `first` on, those of equal sequences, on each device: a chain that leads to another one
+    /// comes before it, operation by operation.
+    void order_from(std::size_t first) {
+        std::vector<char> reached;
+        std::vector<std::size_t> open;
+        for (std::size_t from = first; from < made_.length.size(); ++from) {
+            reached.assign(made_.length.size(), 0);
+            open.assign(1, from);
+            while (!open.empty()) {
+                const std::size_t at = open.back();
+                open.pop_back();
+                for (const auto& next : made_.links[1][at])
+                    if (!std::exchange(reached[next.chain], char{1})) open.push_back(next.chain);
+            }
+            auto& on = made_.devices[made_.rank_of[from]];
+            for (std::size_t to = first; to < made_.length.size(); ++to)
+                if (reached[to] && made_.rank_of[to] == made_.rank_of[from])
+                    on.orders.emplace_back(made_.place[to], made_.place[from]);
+        }
+    }
+
+    const basic_problem<Graph>* p_;
+    chain_system made_;
+    cell_numbering cell_;
+    /// By cell of the first of equal sequences, its chains.
+    std::vector<std::size_t> forward_;
+    std::vector<std::size_t> gradient_;
+    std::vector<std::size_t> weight_;
+};
+
+template <pipeline_graph Graph> chain_system chains_of_graph(const basic_problem<Graph>& p) {
+    return graph_chain_maker<Graph>{p}.take();
+}
+
+} // namespace optpipe::detail
