@@ -55,9 +55,12 @@ optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem
                                                 "\"; all stages have " + (known.empty() ? "none in common" : known)}}};
 }
 
-/// Whether builders plan the problem itself, not one problem for each storage option that all stages have. For problems
-/// that aren't plain, they choose the options of stages themselves.
-bool is_planned_as_it_is(const optpipe::problem& p) { return is_described_by_costs(p) || !is_plain(p); }
+/// Whether a builder plans the problem itself, not one problem for each storage option that all stages have. For
+/// problems that aren't plain, the constructive planner chooses the options of stages itself.
+template <class Builder> bool is_planned_as_it_is(const optpipe::problem& p) {
+    constexpr bool is_constructive = Builder::name == optpipe::adaptive.name;
+    return is_described_by_costs(p) || (is_constructive && !is_plain(p));
+}
 
 /// For a problem with lists of storage options: runs the builder with the requested option, or with the best one.
 template <class Builder>
@@ -69,7 +72,7 @@ attempt run(const optpipe::problem& p, const Builder& builder, const std::option
         return {optpipe::method_with_storage(name, *storage),
                 optpipe::build_uniform_schedule(p, builder, options, stops), 0.0};
     }
-    if (is_planned_as_it_is(p)) return {name, optpipe::build_schedule(p, builder, stops), 0.0};
+    if (is_planned_as_it_is<Builder>(p)) return {name, optpipe::build_schedule(p, builder, stops), 0.0};
     auto best = optpipe::build_best_uniform_schedule(p, builder, stops);
     return {best.result ? optpipe::method_with_storage(name, best.option.view()) : name, std::move(best.result), 0.0};
 }
@@ -84,7 +87,7 @@ template <class Builder> attempt run(const optpipe::problem& p, Builder builder,
     attempt done;
     if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
         // The storage options share the effort, or the time limit.
-        const bool is_one = settings.storage || is_planned_as_it_is(p);
+        const bool is_one = settings.storage || is_planned_as_it_is<Builder>(p);
         const auto tries = is_one ? 1 : std::max<std::size_t>(1, optpipe::uniform_choices(p).size());
         builder.effort = options.time_limit ? optpipe::dynamic : builder.effort / tries;
         auto limit = options.time_limit;
@@ -130,6 +133,9 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
     optpipe::for_each_storage_builder([&](const auto& builder) {
         if (!is_described_by_costs(p) || options.is_only)
             add(builder.name, [&] { return run_as_it_is(p, builder, options); });
+    });
+    optpipe::for_each_graph_builder([&](const auto& builder) {
+        if (!is_plain(p) || options.is_only) add(builder.name, [&] { return run(p, builder, options); });
     });
     return attempts;
 }

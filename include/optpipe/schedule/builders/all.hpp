@@ -6,15 +6,18 @@
 #include "optpipe/schedule/builders/adapipe.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/dual_pipe_v.hpp"
+#include "optpipe/schedule/builders/dynapipe.hpp"
 #include "optpipe/schedule/builders/gis.hpp"
 #include "optpipe/schedule/builders/gis_half.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/builders/graph_1f1b.hpp"
 #include "optpipe/schedule/builders/interleaved.hpp"
 #include "optpipe/schedule/builders/mario.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
 #include "optpipe/schedule/builders/pipe_offload_full.hpp"
 #include "optpipe/schedule/builders/pipe_offload_half.hpp"
+#include "optpipe/schedule/builders/sequence_1f1b.hpp"
 #include "optpipe/schedule/builders/v_auto.hpp"
 #include "optpipe/schedule/builders/v_half.hpp"
 #include "optpipe/schedule/builders/v_min.hpp"
@@ -65,12 +68,20 @@ template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) 
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, storage_builders);
 }
 
-/// The names of all builders, in that order; those that choose storage options come last.
+/// The builders for problems that aren't plain. They refuse those that are: there, they are 1F1B.
+inline constexpr std::tuple graph_builders{sequence_1f1b, graph_1f1b, dynapipe};
+
+template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) {
+    std::apply([&](const auto&... builders) { (visit(builders), ...); }, graph_builders);
+}
+
+/// The names of all builders, in that order.
 [[nodiscard]] inline std::vector<std::string_view> builder_names() {
     std::vector<std::string_view> names;
     const auto add = [&](const auto& build) { names.push_back(build.name); };
     for_each_builder(add);
     for_each_storage_builder(add);
+    for_each_graph_builder(add);
     return names;
 }
 
@@ -82,7 +93,7 @@ template <class... Builders> struct variant_of<std::tuple<Builders...>> {
     using type = std::variant<Builders...>;
     template <class Builder> static constexpr bool contains = (std::same_as<Builder, Builders> || ...);
 };
-using all_kinds_of_builders = variant_of<decltype(std::tuple_cat(all_builders, storage_builders))>;
+using all_kinds_of_builders = variant_of<decltype(std::tuple_cat(all_builders, storage_builders, graph_builders))>;
 
 } // namespace detail
 

@@ -49,7 +49,7 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
 };
 
 /// Whether the builder makes orders for problems that aren't plain (`is_plain`): it says so with `static constexpr bool
-/// any_graph = true`. Others are only called with plain problems.
+/// any_graph = true`. Others are only called with plain problems: `build_schedule` converts (`chain_problem`).
 template <class B> inline constexpr bool plans_any_graph = requires { requires B::any_graph; };
 
 /// The refusal of a builder that was stopped before it had an order.

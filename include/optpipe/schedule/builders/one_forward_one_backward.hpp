@@ -9,6 +9,30 @@
 
 namespace optpipe {
 
+namespace detail {
+
+/// 1F1B with `further` more forwards than there are later stages before a stage alternates. Contract: one stage per
+/// rank.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> one_forward_one_backward_order(const Graph& g, std::size_t further) {
+    OPTPIPE_EXPECT(one_stage_per_rank(g), "1F1B: needs one stage per rank");
+    compute_lanes lanes(g.ranks());
+    const auto count = g.microbatches();
+    for (const stage s : g.all_stages()) {
+        auto& lane = lanes[g.rank_of(s)];
+        const auto warm_up = std::min(g.stages() - 1 - s.position() + further, count);
+        for (std::size_t m = 0; m < warm_up; ++m)
+            lane.push_back(forward(s, microbatch{m}));
+        for (std::size_t m = 0; m < count; ++m) {
+            if (warm_up + m < count) lane.push_back(forward(s, microbatch{warm_up + m}));
+            lane.push_back(backward(s, microbatch{m}));
+        }
+    }
+    return *interleave(g, lanes);
+}
+
+} // namespace detail
+
 /// 1F1B (PipeDream-flush, Narayanan et al., 2021): one forward for each later stage, then alternately one forward and
 /// one full backward, then the remaining backwards. One stage per rank, in any order of the ranks. The rank of stage s
 /// holds min(S − s, M) stashes.
@@ -17,20 +41,7 @@ struct one_forward_one_backward_builder {
 
     /// Contract: one stage per rank.
     template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
-        OPTPIPE_EXPECT(one_stage_per_rank(g), "1F1B: needs one stage per rank");
-        compute_lanes lanes(g.ranks());
-        const auto count = g.microbatches();
-        for (const stage s : g.all_stages()) {
-            auto& lane = lanes[g.rank_of(s)];
-            const auto warm_up = std::min(g.stages() - 1 - s.position(), count);
-            for (std::size_t m = 0; m < warm_up; ++m)
-                lane.push_back(forward(s, microbatch{m}));
-            for (std::size_t m = 0; m < count; ++m) {
-                if (warm_up + m < count) lane.push_back(forward(s, microbatch{warm_up + m}));
-                lane.push_back(backward(s, microbatch{m}));
-            }
-        }
-        return *interleave(g, lanes);
+        return detail::one_forward_one_backward_order(g, 0);
     }
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {

@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/graph_dispatcher.hpp"
+#include "optpipe/schedule/rules/sequences.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -33,17 +34,6 @@ struct graph_dispatch_search_parameters {
 };
 
 namespace detail {
-
-/// The microbatches by sequence, in the order of the list.
-template <pipeline_graph Graph>
-[[nodiscard]] std::vector<std::vector<microbatch>> sequences_of(const basic_problem<Graph>& p) {
-    std::vector<std::vector<microbatch>> found;
-    for (const microbatch m : p.graph.all_microbatches()) {
-        if (!p.microbatches.slice_before(m)) found.emplace_back();
-        found.back().push_back(m);
-    }
-    return found;
-}
 
 /// All work on the microbatches of each sequence.
 template <pipeline_graph Graph>
@@ -105,7 +95,7 @@ public:
     /// `trials` counts runs of the dispatcher.
     graph_dispatch_search(const basic_problem<Graph>& p, best_order<Graph>& best, stop_check stop, std::size_t trials,
                           std::uint64_t seed)
-        : p_{&p}, best_{&best}, stop_{stop}, left_{trials}, random_{seed}, sequences_{detail::sequences_of(p)} {
+        : p_{&p}, best_{&best}, stop_{stop}, left_{trials}, random_{seed}, sequences_{sequences_of(p)} {
         for (const stage s : p.graph.all_stages()) {
             std::vector<storage_index> kept;
             for (std::size_t i = 0; i < p.storage_options(s); ++i)

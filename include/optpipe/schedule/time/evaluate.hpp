@@ -5,6 +5,8 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/construct/chain_problem.hpp"
+#include "optpipe/schedule/rules/sequences.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/postpone_reloads.hpp"
 #include "optpipe/schedule/time/report.hpp"
@@ -42,19 +44,44 @@ time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_
 /// Refused as `simulate` refuses orders.
 [[nodiscard]] outcome<schedule> retime(const problem& p, const schedule& s);
 
+namespace detail {
+
+template <pipeline_graph Graph, class Builder>
+[[nodiscard]] constexpr outcome<basic_order<Graph>> call_builder(const basic_problem<Graph>& p, const Builder& build,
+                                                                 stop_check stop) {
+    if constexpr (has_stoppable_build<Builder, Graph>)
+        return build(p, stop);
+    else
+        return build(p);
+}
+
+/// The order of a builder that makes orders for plain problems only: made for the `chain_problem`.
+template <pipeline_graph Graph, class Builder>
+[[nodiscard]] outcome<basic_order<Graph>> build_by_chain(const basic_problem<Graph>& p, const Builder& build,
+                                                         stop_check stop) {
+    if constexpr (schedule_builder<Builder>) {
+        const auto sequences = sequences_of(p);
+        const auto built = call_builder(chain_problem(p, sequences.size()), build, stop);
+        if (!built) return built.why();
+        return order_of_slices(p, sequences, *built);
+    } else {
+        return does_not_apply("this schedule is for a chain of stages and equal microbatches");
+    }
+}
+
+} // namespace detail
+
 /// The schedule of a builder within the memory of the problem, or the reason why there is none. Builders that may take
-/// long ask `stop`.
+/// long ask `stop`. For a problem that isn't plain, a builder for plain problems makes an order of a chain of stages
+/// and equal microbatches, one for each sequence (`chain_problem`); the schedule is this order of the problem.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {
     static_assert(check_schedule_builder<Builder, Graph>());
-    if constexpr (!plans_any_graph<Builder>)
-        if (!is_plain(p)) return does_not_apply("this schedule is for a chain of stages and equal microbatches");
     const auto built = [&] {
-        if constexpr (has_stoppable_build<Builder, Graph>)
-            return build(p, stop);
-        else
-            return build(p);
+        if constexpr (!plans_any_graph<Builder>)
+            if (!is_plain(p)) return detail::build_by_chain(p, build, stop);
+        return detail::call_builder(p, build, stop);
     }();
     if (!built) return built.why();
     if (stop.is_requested()) return was_stopped();

@@ -1,0 +1,135 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/builders/builder_parameters.hpp"
+#include "optpipe/schedule/builders/graph_1f1b.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/construct/injection.hpp"
+#include "optpipe/schedule/rules/sequences.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+namespace detail {
+
+/// Searches for the order of sequences that makes a step shortest, if each enters at a position of a fixed order.
+template <pipeline_graph Graph> class injection_search {
+public:
+    injection_search(const basic_problem<Graph>& p, const basic_order<Graph>& positions, stop_check stop,
+                     std::size_t trials, std::uint64_t seed)
+        : p_{&p}, positions_{&positions}, stop_{stop}, left_{trials}, random_{seed} {}
+
+    /// The best order found; `given` if none fits the memory.
+    [[nodiscard]] basic_order<Graph> run(const std::vector<std::vector<microbatch>>& given) {
+        best_ = given;
+        best_value_ = value_of(given);
+        for (auto now = given; left_ > 0 && !stop_();) {
+            descend(now);
+            now = best_;
+            for (std::size_t k = 0; k < kick; ++k)
+                std::swap(now[random_.below(now.size())], now[random_.below(now.size())]);
+        }
+        return inject(*p_, injection{best_}, *positions_);
+    }
+
+private:
+    /// Random swaps of the best order with which a descent starts anew. Not tuned.
+    static constexpr std::size_t kick = 3;
+
+    using sequence_order = std::vector<std::vector<microbatch>>;
+
+    duration value_of(const sequence_order& sequences) {
+        if (left_ > 0) --left_;
+        const auto timed = simulate(*p_, inject(*p_, injection{sequences}, *positions_));
+        const auto value = timed ? objective_of(*p_, *timed) : duration::unlimited();
+        if (value < best_value_) {
+            best_ = sequences;
+            best_value_ = value;
+        }
+        return value;
+    }
+    /// Moves sequences to other places as long as that shortens the step.
+    void descend(sequence_order& now) {
+        auto value = value_of(now);
+        for (bool improved = true; improved;) {
+            improved = false;
+            for (std::size_t from = 0; from < now.size(); ++from)
+                for (std::size_t to = 0; to < now.size(); ++to) {
+                    if (left_ == 0 || stop_()) return;
+                    auto moved = now;
+                    from < to ? std::swap(moved[from], moved[to]) : move_back(moved, to, from);
+                    const auto other = value_of(moved);
+                    if (!(other < value)) continue;
+                    value = other;
+                    now = std::move(moved);
+                    improved = true;
+                }
+        }
+    }
+    static void move_back(sequence_order& list, std::size_t to, std::size_t from) {
+        const auto at = [&](std::size_t i) { return list.begin() + static_cast<std::ptrdiff_t>(i); };
+        std::rotate(at(to), at(from), at(from) + 1);
+    }
+
+    const basic_problem<Graph>* p_;
+    const basic_order<Graph>* positions_;
+    stop_check stop_;
+    std::size_t left_;
+    random_numbers random_;
+    sequence_order best_{};
+    duration best_value_ = duration::unlimited();
+};
+
+} // namespace detail
+
+/// In the manner of DynaPipe (Jiang et al., 2024): 1F1B with unequal microbatches in the best order that a local search
+/// finds. With one stage per rank it is 1F1B, or Seq1F1B for slices, which enter as whole sequences; otherwise 1F1B of
+/// a graph. The search is deterministic.
+struct dynapipe_builder {
+    static constexpr std::string_view name = "dynapipe";
+    static constexpr bool any_graph = true;
+
+    /// The limit of operations that are timed. 8 microbatches on 4 ranks: within a few hundred thousand, the best of
+    /// all orders is found.
+    std::size_t effort = 8'000'000;
+    std::uint64_t seed = 1;
+    [[nodiscard]] static constexpr std::array<builder_parameter<dynapipe_builder>, 1> parameters() {
+        return {{{"effort", &dynapipe_builder::effort}}};
+    }
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p, stop_check stop = {}) const {
+        if (!p.microbatches.has_factors())
+            return does_not_apply("microbatches are equal, so that their order changes nothing");
+        const auto sequences = sequences_of(p);
+        const auto positions = positions_of(p, injection{sequences}.most_slices - 1);
+        const auto trials = effort / std::max<std::size_t>(positions.operations.size(), 1);
+        return detail::injection_search<Graph>{p, positions, stop, trials, seed}.run(sequences);
+    }
+
+private:
+    template <pipeline_graph Graph>
+    static basic_order<Graph> positions_of(const basic_problem<Graph>& p, std::size_t further) {
+        if (one_stage_per_rank(p.graph)) return detail::one_forward_one_backward_order(p.graph, further);
+        return detail::graph_period<Graph>{p}.order(p.graph, further);
+    }
+};
+inline constexpr dynapipe_builder dynapipe{};
+
+static_assert(schedule_builder<dynapipe_builder> && schedule_builder<dynapipe_builder, graph<2, 2>>);
+
+} // namespace optpipe

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/construct/injection.hpp"
+#include "optpipe/schedule/rules/sequences.hpp"
+
+#include <string_view>
+
+namespace optpipe {
+
+/// Seq1F1B (Sun et al., 2024): 1F1B of the slices of sequences. With k slices, a stage does k − 1 more forwards than in
+/// 1F1B before it alternates, because the last slice of a sequence is the first whose gradient comes back.
+///
+/// One stage per rank. With M sequences of k equal slices and no communication, the step takes M(F + B) + (S − 1)(F +
+/// B) / k, for F and B of a sequence, and rank 0 holds (S + k − 1) / k stashes of a sequence.
+struct sequence_1f1b_builder {
+    static constexpr std::string_view name = "seq1f1b";
+    static constexpr bool any_graph = true;
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        if (!p.microbatches.has_slices()) return does_not_apply("Seq1F1B is for sequences that are cut into slices");
+        if (!one_stage_per_rank(p.graph)) return does_not_apply("Seq1F1B is for one stage per rank");
+        const injection entering{sequences_of(p)};
+        return inject(p, entering, detail::one_forward_one_backward_order(p.graph, entering.most_slices - 1));
+    }
+};
+inline constexpr sequence_1f1b_builder sequence_1f1b{};
+
+static_assert(schedule_builder<sequence_1f1b_builder> && schedule_builder<sequence_1f1b_builder, graph<2, 2>>);
+
+} // namespace optpipe

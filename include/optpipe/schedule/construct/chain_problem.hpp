@@ -1,0 +1,99 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/injection.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/sequences.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// The mean of the factors of all microbatches on a stage.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr cost_factors mean_factors(const basic_problem<Graph>& p, stage s) {
+    cost_factors mean{0.0, 0.0, 0.0, 0.0, 0.0};
+    const auto share = 1.0 / static_cast<double>(p.graph.microbatches());
+    for (const microbatch m : p.graph.all_microbatches()) {
+        const auto& f = p.microbatches.factors(s, m);
+        mean.forward += share * f.forward;
+        mean.backward_input += share * f.backward_input;
+        mean.backward_weight += share * f.backward_weight;
+        mean.memory += share * f.memory;
+        mean.message += share * f.message;
+    }
+    return mean;
+}
+
+namespace detail {
+
+/// Gives a stage of `to` the costs and storage options that the stage has in `p`, with factors.
+template <pipeline_graph Graph>
+void set_scaled_stage(const basic_problem<Graph>& p, stage s, const cost_factors& f, problem& to) {
+    auto costs = p.costs[s];
+    costs.forward = f.forward * costs.forward;
+    costs.backward_input = f.backward_input * costs.backward_input;
+    costs.backward_weight = f.backward_weight * costs.backward_weight;
+    costs.activation = f.memory * costs.activation;
+    costs.weight_stash = f.memory * costs.weight_stash;
+    costs.kv = f.memory * costs.kv;
+    storage_list<false> options;
+    for (auto option : p.storage[s]) {
+        option.held = f.memory * option.held;
+        option.recompute = f.forward * option.recompute;
+        option.backward_extra = f.forward * option.backward_extra;
+        option.transfer_size = f.memory * option.transfer_size;
+        if (option.transfer)
+            option.transfer = transfer_times{f.memory * option.transfer->offload, f.memory * option.transfer->reload};
+        options.push_back(option);
+    }
+    to.set_stage(s, costs, options);
+}
+
+} // namespace detail
+
+/// The plain problem that stands for `p` where a builder makes schedules for plain problems only: the stages in a
+/// chain, in their order, and one microbatch for each of `sequences` sequences, with the mean costs of all. It ignores
+/// keys and values, and what edges hold.
+template <pipeline_graph Graph>
+[[nodiscard]] problem chain_problem(const basic_problem<Graph>& p, std::size_t sequences) {
+    auto chain = to_problem(p);
+    chain.graph = any_graph{p.graph.ranks(), sequences, chain.graph.placement()};
+    chain.microbatches = {};
+    chain.groups = {};
+    const auto slices = static_cast<double>(p.graph.microbatches()) / static_cast<double>(sequences);
+    for (const stage s : p.graph.all_stages()) {
+        auto factors = mean_factors(p, s);
+        for (auto* each : {&factors.forward, &factors.backward_input, &factors.backward_weight, &factors.memory})
+            *each *= slices;
+        detail::set_scaled_stage(p, s, factors, chain);
+        chain.costs[s].gradients = gradient_kind::full;
+    }
+    return chain;
+}
+
+/// Converts an order of `chain_problem` to one of `p`: the slices of a sequence do one after the other what the
+/// sequence does; in reverse from the backward on. An order of a chain respects the edges of every graph, because each
+/// edge leads to a later stage, and a group's gradients follow its forwards.
+template <pipeline_graph Graph>
+[[nodiscard]] basic_order<Graph> order_of_slices(const basic_problem<Graph>& p,
+                                                 const std::vector<std::vector<microbatch>>& sequences,
+                                                 const order& of_chain) {
+    basic_order<Graph> result{p.graph, {}};
+    for (auto op : of_chain.operations) {
+        auto slices = sequences[op.microbatch.position()];
+        if (op.kind != operation_kind::forward && op.kind != operation_kind::offload)
+            std::reverse(slices.begin(), slices.end());
+        for (const microbatch m : slices) {
+            op.microbatch = m;
+            if (const auto form = detail::possible_form(p, op)) result.operations.push_back(*form);
+        }
+    }
+    return result;
+}
+
+} // namespace optpipe

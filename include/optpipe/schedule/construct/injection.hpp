@@ -1,0 +1,61 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace optpipe {
+
+/// The order in which microbatches enter the pipeline, and in which their gradients come back: slices of a sequence in
+/// reverse.
+struct injection {
+    std::vector<microbatch> forwards{};
+    std::vector<microbatch> gradients{};
+    /// The largest number of slices of a sequence.
+    std::size_t most_slices = 1;
+
+    injection() = default;
+    /// The sequences enter as they are listed. Each lists its slices in order.
+    explicit injection(const std::vector<std::vector<microbatch>>& sequences) {
+        for (const auto& slices : sequences) {
+            forwards.insert(forwards.end(), slices.begin(), slices.end());
+            gradients.insert(gradients.end(), slices.rbegin(), slices.rend());
+            most_slices = std::max(most_slices, slices.size());
+        }
+    }
+};
+
+namespace detail {
+
+/// The operation as the gradients of its stage have it: the I of a stage with frozen weights in place of its B, and
+/// nothing in place of a gradient that the stage doesn't compute.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::optional<operation> possible_form(const basic_problem<Graph>& p, operation op) {
+    if (op.kind == operation_kind::backward && p.costs[op.stage].gradients == gradient_kind::input)
+        op.kind = operation_kind::backward_input;
+    return is_possible(p, op) ? std::optional{op} : std::nullopt;
+}
+
+} // namespace detail
+
+/// Converts an order in which numbers of microbatches are positions in the order of injection: the i-th forward of a
+/// stage is that of `entering.forwards[i]`, the i-th gradient that of `entering.gradients[i]`.
+template <pipeline_graph Graph>
+[[nodiscard]] basic_order<Graph> inject(const basic_problem<Graph>& p, const injection& entering,
+                                        const basic_order<Graph>& positions) {
+    basic_order<Graph> result{p.graph, {}};
+    result.operations.reserve(positions.operations.size());
+    for (auto op : positions.operations) {
+        const auto& list = op.kind == operation_kind::forward ? entering.forwards : entering.gradients;
+        op.microbatch = list[op.microbatch.position()];
+        if (const auto form = detail::possible_form(p, op)) result.operations.push_back(*form);
+    }
+    return result;
+}
+
+} // namespace optpipe

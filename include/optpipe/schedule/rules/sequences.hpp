@@ -1,0 +1,20 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+
+#include <vector>
+
+namespace optpipe {
+
+/// The microbatches by sequence, in the order of the list.
+template <pipeline_graph Graph>
+[[nodiscard]] std::vector<std::vector<microbatch>> sequences_of(const basic_problem<Graph>& p) {
+    std::vector<std::vector<microbatch>> found;
+    for (const microbatch m : p.graph.all_microbatches()) {
+        if (!p.microbatches.slice_before(m)) found.emplace_back();
+        found.back().push_back(m);
+    }
+    return found;
+}
+
+} // namespace optpipe
