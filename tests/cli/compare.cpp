@@ -46,7 +46,7 @@ TEST_CASE("compare lists every method; those that don't fit say why") {
     CHECK(best["planning_seconds"].get<double>() >= 0.0);
 }
 
-TEST_CASE("compare of a graph: adaptive plans it, and the others say why they don't") {
+TEST_CASE("compare of a graph: adaptive plans it, and methods for slices say why they don't") {
     const workplace place;
     const auto chosen = data("format3/mtp-small-p2-m3-d1-mem3.5.json");
     auto with_options = json::parse(content_of(chosen));
@@ -56,11 +56,19 @@ TEST_CASE("compare of a graph: adaptive plans it, and the others say why they do
         const auto result = run({"compare", file, "--time-limit", "0.2", "--json", place / "table.json"});
         CHECK_MESSAGE(result.status == 0, result);
         const auto table = json::parse(place.read("table.json"));
-        CHECK(contains(row_of(table, "1f1b")["reason"].get<std::string>(), "a chain of stages"));
+        CHECK(contains(row_of(table, "seq1f1b")["reason"].get<std::string>(), "slices"));
         const auto best = row_of(table, "adaptive");
         REQUIRE_MESSAGE(best.contains("objective"), result);
         CHECK(best["objective"].get<double>() >= table["bound"].get<double>() * (1.0 - 1e-6));
     }
+}
+
+TEST_CASE("compare of microbatches that differ: published methods in the given order, and in the best one") {
+    const workplace place;
+    REQUIRE(run({"compare", data("format3/uneven-dynapipe.json"), "--json", place / "table.json"}).status == 0);
+    const auto table = json::parse(place.read("table.json"));
+    CHECK(row_of(table, "1f1b")["objective"].get<double>() == doctest::Approx(240.8));
+    CHECK(row_of(table, "dynapipe")["objective"].get<double>() == doctest::Approx(208.8));
 }
 
 TEST_CASE("compare agrees with plan") {

@@ -64,7 +64,9 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     const auto refuse = [](std::string_view sentence) { return detail::not_executable(sentence, 0); };
     OPTPIPE_EXPECT(!(options.forward_only && options.update), "lower: forwards alone leave nothing to update by");
     OPTPIPE_EXPECT(!(options.forward_only && options.reduce), "lower: forwards alone leave nothing to reduce");
-    if (!is_plain(p)) return refuse(std::string{"programs are made"}.append(only_for_plain));
+    // Forwards alone don't ask which gradients there would be.
+    if (options.forward_only ? !p.is_simple() : !is_plain(p))
+        return refuse(std::string{"programs are made"}.append(only_for_plain));
     if (options.forward_only) {
         if (!validate_forward_only(p, s).empty())
             return refuse("the schedule isn't one of forwards alone; validate_forward_only says why");
