@@ -53,14 +53,14 @@ public:
     };
 
     explicit flat_graph(const problem& p)
-        : p_{&p}, cell_{p.graph}, lanes_{p}, choices_(cell_.size()), facts_(slots * cell_.size()),
+        : p_{&p}, cell_{p.graph}, lanes_{p}, choices_(cell_.size()), facts_(slot_count * cell_.size()),
           effects_(facts_.size()) {
         const double slack = tolerance{}.at(p.memory_scale()).value();
         for (const rank r : p.graph.all_ranks())
             limits_.push_back(p.memory_limit[r].value() + slack);
         for (std::size_t cell = 0; cell < cell_.size(); ++cell) {
-            for (std::size_t slot = 0; slot < slots; ++slot)
-                add_inputs(static_cast<id>(slots * cell + slot));
+            for (std::size_t slot = 0; slot < slot_count; ++slot)
+                add_inputs(static_cast<id>(slot_count * cell + slot));
             choose(cell, {});
         }
         memory_delays_ = offloads_anything(p) || frees_memory_of_other_ranks();
@@ -81,30 +81,32 @@ public:
         return std::span{inputs_}.subspan(f.first_input, f.inputs);
     }
 
-    [[nodiscard]] id number(const operation& op) const { return static_cast<id>(slots * cell_(op) + slot_of(op.kind)); }
-    [[nodiscard]] std::size_t cell_of(id i) const { return at(i) / slots; }
+    [[nodiscard]] id number(const operation& op) const {
+        return static_cast<id>(slot_count * cell_(op) + slot_of(op.kind));
+    }
+    [[nodiscard]] std::size_t cell_of(id i) const { return at(i) / slot_count; }
     [[nodiscard]] std::size_t cell_of(stage s, microbatch m) const { return cell_(s, m); }
     [[nodiscard]] stage stage_of(id i) const { return cell_.stage_of(cell_of(i)); }
     [[nodiscard]] microbatch microbatch_of(id i) const { return cell_.microbatch_of(cell_of(i)); }
     [[nodiscard]] operation operation_of(id i) const {
         const auto cell = cell_of(i);
-        const auto kind = kind_of(at(i) % slots, cell);
+        const auto kind = kind_of(at(i) % slot_count, cell);
         return {cell_.stage_of(cell), kind, cell_.microbatch_of(cell), choices_[cell].storage};
     }
     /// The same operation of another microbatch.
     [[nodiscard]] id with_microbatch(id i, microbatch m) const {
-        return static_cast<id>(slots * cell_(stage_of(i), m) + at(i) % slots);
+        return static_cast<id>(slot_count * cell_(stage_of(i), m) + at(i) % slot_count);
     }
 
     [[nodiscard]] cell_choice choice(std::size_t cell) const { return choices_[cell]; }
     void choose(std::size_t cell, cell_choice chosen) {
         choices_[cell] = chosen;
-        for (std::size_t slot = 0; slot < slots; ++slot)
-            set_facts(static_cast<id>(slots * cell + slot));
+        for (std::size_t slot = 0; slot < slot_count; ++slot)
+            set_facts(static_cast<id>(slot_count * cell + slot));
     }
 
 private:
-    static constexpr std::size_t slots = most_operations_per_cell;
+    static constexpr std::size_t slot_count = most_operations_per_cell;
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
     static constexpr std::size_t slot_of(operation_kind kind) {
