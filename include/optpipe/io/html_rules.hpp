@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/format.hpp"
 #include "optpipe/core/standard.hpp"
 #include "optpipe/io/write_json.hpp"
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#if OPTPIPE_DEFINES(io)
 namespace optpipe::detail {
 
 /// Numbers and lists of the page's data.
@@ -108,3 +110,4 @@ private:
 };
 
 } // namespace optpipe::detail
+#endif
