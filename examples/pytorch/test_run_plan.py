@@ -168,7 +168,7 @@ def train_alone(problem, plan):
         of_step = {}
         for s, each in enumerate(layers):
             for name, p in each.named_parameters():
-                # The gradients of a weight that is used twice are a part of I, but for the first stage, whose I is empty.
+                # I computes the gradient of a weight that is used twice, except on the first stage, whose I is empty.
                 own_order = order["I" if s > 0 and name.startswith("twice") else "W"][s]
                 of_step[s, name] = gradients[s, name, own_order[0]].clone()
                 for m in own_order[1:]:

@@ -14,6 +14,7 @@
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/pipeline/transformer.hpp"
 #include "optpipe/pipeline/usual_storage.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"

@@ -30,8 +30,8 @@ namespace optpipe::formulation {
 ///
 /// *Graphs, slices and microbatches that differ*: all of this holds for each list of interchangeable microbatches.
 /// Inputs of a list's operations are again of one list, in other stages or slices, with one delay; memory depends only
-/// on the number of operations of each list and kind. Of sequences it is the first slices on stage 0 that may be
-/// numbered in the order of their forwards. W follow their gradients if they cost the same.
+/// on the number of operations of each list and kind. The first slices of sequences may be numbered in the
+/// order of their forwards on stage 0. W follow their gradients if they cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);

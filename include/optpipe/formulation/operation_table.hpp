@@ -2,9 +2,9 @@
 
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/container.hpp"
+#include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/rules/interchangeable.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -251,15 +251,7 @@ OPTPIPE_INLINE bool operation_table::exists(operation_id a) const {
 }
 
 OPTPIPE_INLINE storage_option operation_table::stored_in(cell c, storage_index o) const {
-    auto option = stored(stage_of(c), o);
-    const auto& f = factors(c);
-    option.held = f.memory * option.held;
-    option.transfer_size = f.memory * option.transfer_size;
-    option.recompute = f.forward * option.recompute;
-    option.backward_extra = f.forward * option.backward_extra;
-    if (option.transfer)
-        option.transfer = transfer_times{f.memory * option.transfer->offload, f.memory * option.transfer->reload};
-    return option;
+    return scaled(stored(stage_of(c), o), factors(c));
 }
 
 OPTPIPE_INLINE double operation_table::least_length(operation_id a) const {

@@ -3,6 +3,7 @@
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/sequences.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -30,28 +31,43 @@ bool cost_the_same(const basic_problem<Graph>& p, const std::vector<microbatch>&
     return true;
 }
 
+/// All sequences, in one list those that cost the same.
+template <pipeline_graph Graph>
+std::vector<std::vector<std::vector<microbatch>>> grouped_by_cost(const basic_problem<Graph>& p) {
+    std::vector<std::vector<std::vector<microbatch>>> groups;
+    for (auto& each : sequences_of(p)) {
+        const auto same = std::find_if(groups.begin(), groups.end(),
+                                       [&](const auto& group) { return cost_the_same(p, group.front(), each); });
+        (same == groups.end() ? groups.emplace_back() : *same).push_back(std::move(each));
+    }
+    return groups;
+}
+
 } // namespace detail
 
 /// All sequences of the step, each in one entry.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<equal_sequences> sequences_by_cost(const basic_problem<Graph>& p) {
     if (p.microbatches.are_equal()) return {{{microbatch{0}}, p.graph.microbatches()}};
-    std::vector<std::vector<microbatch>> sequences;
-    for (const microbatch m : p.graph.all_microbatches()) {
-        if (!p.microbatches.slice_before(m)) sequences.emplace_back();
-        sequences.back().push_back(m);
-    }
     std::vector<equal_sequences> found;
-    for (auto& each : sequences) {
-        const auto same = std::find_if(found.begin(), found.end(), [&](const equal_sequences& of) {
-            return detail::cost_the_same(p, of.slices, each);
-        });
-        if (same == found.end())
-            found.push_back({std::move(each), 1});
-        else
-            ++same->count;
-    }
+    for (auto& group : detail::grouped_by_cost(p))
+        found.push_back({std::move(group.front()), group.size()});
     return found;
+}
+
+/// The microbatches that differ in nothing but their names: they have the same place in sequences that cost the same.
+/// Every microbatch is in one list; each list is in ascending order, and so are their first microbatches.
+template <pipeline_graph Graph>
+[[nodiscard]] std::vector<std::vector<microbatch>> interchangeable_microbatches(const basic_problem<Graph>& p) {
+    std::vector<std::vector<microbatch>> lists;
+    for (const auto& group : detail::grouped_by_cost(p))
+        for (std::size_t i = 0; i < group.front().size(); ++i) {
+            auto& list = lists.emplace_back();
+            for (const auto& slices : group)
+                list.push_back(slices[i]);
+        }
+    std::sort(lists.begin(), lists.end());
+    return lists;
 }
 
 } // namespace optpipe

@@ -3,6 +3,8 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/extent.hpp"
 #include "optpipe/core/index.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/storage.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +24,26 @@ struct cost_factors {
 
 /// A factor of 1 on everything.
 inline constexpr cost_factors usual_factors{};
+
+/// The costs of a stage for a microbatch with these factors. Transfer times, which describe options, stay.
+[[nodiscard]] constexpr stage_costs scaled(stage_costs c, const cost_factors& f) {
+    c.forward = f.forward * c.forward;
+    c.backward_input = f.backward_input * c.backward_input;
+    c.backward_weight = f.backward_weight * c.backward_weight;
+    c.activation = f.memory * c.activation;
+    c.weight_stash = f.memory * c.weight_stash;
+    c.kv = f.memory * c.kv;
+    return c;
+}
+/// The storage option of a microbatch with these factors.
+[[nodiscard]] constexpr storage_option scaled(storage_option o, const cost_factors& f) {
+    o.held = f.memory * o.held;
+    o.recompute = f.forward * o.recompute;
+    o.backward_extra = f.forward * o.backward_extra;
+    o.transfer_size = f.memory * o.transfer_size;
+    if (o.transfer) o.transfer = transfer_times{f.memory * o.transfer->offload, f.memory * o.transfer->reload};
+    return o;
+}
 
 /// How the microbatches of a step differ: their factors, and which of them are slices of one sequence. By default all
 /// are equal, and each is a sequence of its own; nothing is then stored.

@@ -198,16 +198,7 @@ template <pipeline_graph Graph> struct basic_problem {
     }
     /// The costs of the stage for one microbatch, with its factors; `backward()` and `work()` follow.
     [[nodiscard]] constexpr stage_costs cost(stage s, microbatch m) const {
-        auto c = costs[s];
-        if (!microbatches.has_factors()) return c;
-        const auto& f = microbatches.factors(s, m);
-        c.forward = f.forward * c.forward;
-        c.backward_input = f.backward_input * c.backward_input;
-        c.backward_weight = f.backward_weight * c.backward_weight;
-        c.activation = f.memory * c.activation;
-        c.weight_stash = f.memory * c.weight_stash;
-        c.kv = f.memory * c.kv;
-        return c;
+        return microbatches.has_factors() ? scaled(costs[s], microbatches.factors(s, m)) : costs[s];
     }
     [[nodiscard]] constexpr bool is_first(stage s) const { return s.value() == 0; }
     [[nodiscard]] constexpr bool is_last(stage s) const { return s.position() + 1 == graph.stages(); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/most_memory.hpp"
@@ -64,12 +65,11 @@ private:
 
 namespace detail {
 
-/// The microbatches whose costs differ from those of others, at least one of each kind.
+/// A microbatch of each kind by costs.
 [[nodiscard]] inline std::vector<microbatch> microbatches_with_own_costs(const problem& p) {
-    if (!p.microbatches.has_factors()) return {microbatch{0}};
     std::vector<microbatch> result;
-    for (const microbatch m : p.graph.all_microbatches())
-        result.push_back(m);
+    for (const auto& equal : sequences_by_cost(p))
+        result.insert(result.end(), equal.slices.begin(), equal.slices.end());
     return result;
 }
 inline void add_hops(const problem& p, std::vector<double>& times) {

@@ -1,28 +1,26 @@
 #pragma once
 
 #include "optpipe/core/index.hpp"
-#include "optpipe/pipeline/microbatches.hpp"
+#include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/stash_options.hpp"
 #include "optpipe/schedule/rules/overtaking.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 namespace optpipe::cp {
 
 /// Which operations run in the order of their microbatches in a model.
 ///
-/// Microbatches are interchangeable if they have the same factors and the same place in sequences whose slices have the
-/// same factors, one by one. In plain problems all are. If the stages have one storage option each, the argument of
-/// `pipeline_model` sorts the operations of interchangeable microbatches on every stage: inputs are of interchangeable
-/// microbatches again, and every memory sees the same amounts at the same times. All other microbatches keep their
-/// operations: the k-th tasks of a model are those of microbatch k.
+/// In plain problems, all microbatches are interchangeable (`interchangeable_microbatches`). If the stages have one
+/// storage option each, the argument of `pipeline_model` sorts the operations of interchangeable microbatches on every
+/// stage: inputs are of interchangeable microbatches again, and every memory sees the same amounts at the same times.
+/// All other microbatches keep their operations: the k-th tasks of a model are those of microbatch k.
 ///
-/// With a choice between options, only names can be exchanged: of interchangeable sequences, the first forwards on
-/// stage 0 are sorted. (For plain problems, `stage_storage` sorts more, with permutations.)
+/// With a choice between options, only names can be exchanged: the first forwards of interchangeable sequences are
+/// sorted on stage 0. (For plain problems, `stage_storage` sorts more, with permutations.)
 class microbatch_order {
 public:
     microbatch_order(const problem& p, overtaking form)
@@ -49,31 +47,12 @@ private:
     }
     [[nodiscard]] static std::vector<std::vector<std::size_t>> lists_of(const problem& p) {
         std::vector<std::vector<std::size_t>> lists;
-        for (const microbatch m : p.graph.all_microbatches()) {
-            const auto same = std::find_if(lists.begin(), lists.end(), [&](const auto& list) {
-                return may_exchange(p, microbatch{list.front()}, m);
-            });
-            (same == lists.end() ? lists.emplace_back() : *same).push_back(m.position());
+        for (const auto& list : interchangeable_microbatches(p)) {
+            auto& numbers = lists.emplace_back();
+            for (const microbatch m : list)
+                numbers.push_back(m.position());
         }
         return lists;
-    }
-    [[nodiscard]] static bool may_exchange(const problem& p, microbatch a, microbatch b) {
-        const auto& all = p.microbatches;
-        if (all.are_equal()) return true;
-        const auto agree = [&](auto next) {
-            std::optional<microbatch> x{a};
-            std::optional<microbatch> y{b};
-            for (; x && y; x = next(*x), y = next(*y))
-                if (!have_equal_factors(p, *x, *y)) return false;
-            return !x && !y;
-        };
-        return agree([&](microbatch m) { return all.slice_before(m); }) &&
-               agree([&](microbatch m) { return all.slice_after(m); });
-    }
-    [[nodiscard]] static bool have_equal_factors(const problem& p, microbatch a, microbatch b) {
-        for (const stage s : p.graph.all_stages())
-            if (p.microbatches.factors(s, a) != p.microbatches.factors(s, b)) return false;
-        return true;
     }
 
     bool is_sorted_;

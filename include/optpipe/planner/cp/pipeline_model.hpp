@@ -208,7 +208,7 @@ private:
         for (size i = 1; i < list.size(); ++i)
             add_precedence(tasks[list[i - 1]], tasks[list[i]]);
     }
-    /// Of interchangeable sequences, the first forwards on stage 0 are sorted.
+    /// Sorts the first forwards of interchangeable sequences on stage 0.
     void sort_names() {
         for (const auto& list : order_.lists())
             if (!problem_->microbatches.slice_before(microbatch{list.front()})) sort(list, stages_[stage{0}].forward);

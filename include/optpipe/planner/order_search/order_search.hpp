@@ -2,10 +2,10 @@
 
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/planner/order_search/flat_graph.hpp"
 #include "optpipe/planner/order_search/timed_order.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
-#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/storage_of_transfers.hpp"
 
@@ -21,7 +21,7 @@
 
 namespace optpipe {
 
-/// The parameters of `order_search`, the same for every problem.
+/// The parameters of `order_search`, the same for every problem; not tuned.
 struct order_search_parameters {
     std::uint64_t seed = 1;
     /// Number of orders that are tried.
@@ -112,7 +112,7 @@ private:
 
     /// A place in the order, often a critical one.
     index some_place() {
-        constexpr int tries = 64; // one in 20 is critical at least, as a rule
+        constexpr int tries = 64; // enough unless hardly any operation is critical; not tuned
         const bool is_critical = random_.chance(with_.percent_critical);
         index at = random_.below(order_.size());
         for (int i = 0; is_critical && i < tries && !order_.is_critical(at); ++i)
@@ -130,7 +130,7 @@ private:
         index left = by;
         const index end = earlier ? 0 : order_.size() - 1;
         for (index i = at; i != end && left > 0;) {
-            earlier ? --i : ++i;
+            i = earlier ? i - 1 : i + 1;
             if (!is_transfer && order_.graph()[order_[i]].lane != f.lane) continue;
             target = i;
             --left;

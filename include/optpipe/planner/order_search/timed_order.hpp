@@ -104,7 +104,7 @@ public:
         partition(from, to, false);
         return true;
     }
-    /// Begins an edit that may change everything; `edit` gets the sequence of operations and the graph.
+    /// Begins an edit that may change everything; `edit` gets the sequence of operations.
     template <class Edit> void edit_all(const Edit& edit) {
         begin_whole_edit();
         edit(sequence_);

@@ -11,9 +11,9 @@
 
 namespace optpipe::detail {
 
-/// A problem as chains of operations of one kind, in the order in which they run. Of a plain problem, there is one
-/// chain per stage and kind: F, I and W (or F and B if the backward may not be split), each with one operation per
-/// microbatch. `chains_of_graph` makes the chains of other problems.
+/// A problem as chains of operations of one kind, in the order in which they run. A plain problem has one chain per
+/// stage and kind: F, I and W (or F and B if the backward may not be split), each with one operation per microbatch.
+/// `chains_of_graph` makes the chains of other problems.
 ///
 /// Every valid schedule satisfies these constraints. The k-th forward of a stage can't start before k forwards of the
 /// previous stage have ended; the k-th gradient can't start before k forwards of its stage and k gradients of the next

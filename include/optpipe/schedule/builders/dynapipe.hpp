@@ -4,12 +4,12 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/graph_1f1b.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/construct/injection.hpp"
-#include "optpipe/schedule/rules/sequences.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
@@ -71,7 +71,10 @@ private:
                 for (std::size_t to = 0; to < now.size(); ++to) {
                     if (left_ == 0 || stop_()) return;
                     auto moved = now;
-                    from < to ? std::swap(moved[from], moved[to]) : move_back(moved, to, from);
+                    if (from < to)
+                        std::swap(moved[from], moved[to]);
+                    else
+                        move_back(moved, to, from);
                     const auto other = value_of(moved);
                     if (!(other < value)) continue;
                     value = other;

@@ -3,11 +3,11 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/construct/chain_problem.hpp"
 #include "optpipe/schedule/construct/injection.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/rules/sequences.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/construct/injection.hpp"
-#include "optpipe/schedule/rules/sequences.hpp"
 
 #include <string_view>
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/schedule/construct/injection.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/rules/sequences.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -34,24 +34,10 @@ namespace detail {
 /// Gives a stage of `to` the costs and storage options that the stage has in `p`, with factors.
 template <pipeline_graph Graph>
 void set_scaled_stage(const basic_problem<Graph>& p, stage s, const cost_factors& f, problem& to) {
-    auto costs = p.costs[s];
-    costs.forward = f.forward * costs.forward;
-    costs.backward_input = f.backward_input * costs.backward_input;
-    costs.backward_weight = f.backward_weight * costs.backward_weight;
-    costs.activation = f.memory * costs.activation;
-    costs.weight_stash = f.memory * costs.weight_stash;
-    costs.kv = f.memory * costs.kv;
     storage_list<false> options;
-    for (auto option : p.storage[s]) {
-        option.held = f.memory * option.held;
-        option.recompute = f.forward * option.recompute;
-        option.backward_extra = f.forward * option.backward_extra;
-        option.transfer_size = f.memory * option.transfer_size;
-        if (option.transfer)
-            option.transfer = transfer_times{f.memory * option.transfer->offload, f.memory * option.transfer->reload};
-        options.push_back(option);
-    }
-    to.set_stage(s, costs, options);
+    for (const auto& option : p.storage[s])
+        options.push_back(scaled(option, f));
+    to.set_stage(s, scaled(p.costs[s], f), options);
 }
 
 } // namespace detail

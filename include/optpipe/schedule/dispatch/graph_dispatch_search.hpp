@@ -3,9 +3,9 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/graph_dispatcher.hpp"
-#include "optpipe/schedule/rules/sequences.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>

@@ -1,12 +1,13 @@
 #pragma once
 
+#include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
 #include <vector>
 
 namespace optpipe {
 
-/// The microbatches by sequence, in the order of the list.
+/// The microbatches by sequence, in the order of the list. A microbatch that isn't a slice is a sequence of one.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<std::vector<microbatch>> sequences_of(const basic_problem<Graph>& p) {
     std::vector<std::vector<microbatch>> found;
