@@ -36,7 +36,7 @@ public:
 
     void act() {
         auto& i = any(p_.instructions);
-        switch (random_.below(24)) {
+        switch (random_.below(27)) {
         case 0:
             if (i.waits > 0) drop_wait(i);
             return;
@@ -81,6 +81,13 @@ public:
         case 21: i.first_wait = some_position(); return;
         case 22: i.parts = some_position() % 3; return;
         case 23: p_.microbatches += below(2); return;
+        case 24:
+            if (!p_.links.empty()) any(p_.links).buffer = some_buffer();
+            return;
+        case 25:
+            if (!p_.links.empty()) std::swap(any(p_.links), any(p_.links));
+            return;
+        case 26: i.links = some_position() % 3; return;
         default: return;
         }
     }

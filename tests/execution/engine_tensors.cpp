@@ -245,8 +245,9 @@ template <class Model> void run_steps(const per_rank<rank_program>& programs, bo
     for (const auto& p : programs)
         for (auto& table : tables)
             for (const auto& i : p.instructions)
-                if (const auto out = i.buffer(buffer_role::output); out != optpipe::no_buffer)
-                    table.add(i.op, p.buffers[out.position()].bytes);
+                for (std::size_t k = 0; k < i.links; ++k)
+                    if (const auto& link = p.links[i.first_link + k]; link.way == optpipe::link_way::output)
+                        table.add(i.op, p.buffers[link.buffer.position()].bytes);
     std::vector<std::string> errors(programs.size());
     std::vector<std::jthread> hosts;
     constexpr std::size_t steps = 2;

@@ -103,7 +103,12 @@ TEST_CASE("it has what the forward left and room for the rest, which the backwar
                        "has another stash than it was given"));
     CHECK(contains(complaint_about([](auto&, instruction&, instruction& b) { b.set(restored_freed, no_buffer); }),
                    "1I1 has another stash than it was given"));
-    for (const auto role : {output, host, added})
+    CHECK(contains(complaint_about([](auto&, instruction& r, instruction& b) {
+                       r.first_link = b.first_link;
+                       r.links = b.links;
+                   }),
+                   "1RECOMPUTE1 has an "));
+    for (const auto role : {host, added})
         CHECK(contains(complaint_about([&](auto&, instruction& r, instruction&) { r.set(role, r.buffer(kept)); }),
                        "1RECOMPUTE1 has a buffer that it has no use for"));
     CHECK(contains(complaint_about([](rank_program& of, instruction& r, instruction&) {

@@ -30,8 +30,13 @@ public:
         marker_id records = no_marker;
         /// Whether the instruction computes the last weight gradient of its stage.
         bool is_last = false;
-        std::span<std::byte> input{};
-        std::span<std::byte> output{};
+        std::span<const received_value> inputs{};
+        std::span<const handed_value> outputs{};
+        /// Of a group's other stages for a gradient, and to them from a forward.
+        std::span<const received_value> partial_inputs{};
+        std::span<const handed_value> partial_outputs{};
+        std::span<const slice_memory> keys_values{};
+        std::span<const slice_memory> keys_values_gradients{};
         stash_part kept{};
         stash_part freed{};
         stash_part added{};
@@ -70,12 +75,19 @@ private:
     /// The pieces of `first`, followed by those of `second`.
     [[nodiscard]] stash_part joined(stash_part first, stash_part second);
     [[nodiscard]] std::span<std::byte> only_piece(const rank_program& p, buffer_id id) const;
+    /// The memory from which a message is sent, or into which it is received.
+    [[nodiscard]] std::span<std::byte> message_memory(const rank_program& p, buffer_id id) const;
     void bind(const rank_program& p, const instruction& i);
+    void bind_links(const rank_program& p, const instruction& i, task& t);
     /// Lists the copies of all transfers. A stash and its copy on the host are split at the same offsets.
     void find_copies(const rank_program& p);
     void mark_last_weights(std::size_t stages);
 
     std::vector<std::span<std::byte>> pieces_;
+    /// The ends of all links. Never reallocated, because tasks point to them.
+    std::vector<received_value> received_;
+    std::vector<handed_value> handed_;
+    std::vector<slice_memory> slices_;
     /// Pieces of stashes that are partly offloaded. A deque, because tasks point to the vectors.
     std::deque<std::vector<std::span<std::byte>>> joined_;
 };
@@ -101,8 +113,11 @@ OPTPIPE_INLINE bound_program::bound_program(const rank_program& p, const arena_m
     waits = p.waits;
     for (const auto& part : p.parts)
         messages.push_back(part.side == exchange_part::side_kind::send
-                               ? send_of(label_of(part), only_piece(p, part.buffer))
-                               : receive_of(label_of(part), only_piece(p, part.buffer)));
+                               ? send_of(label_of(part), message_memory(p, part.buffer))
+                               : receive_of(label_of(part), message_memory(p, part.buffer)));
+    received_.reserve(p.links.size());
+    handed_.reserve(p.links.size());
+    slices_.reserve(p.links.size());
     for (const auto& i : p.instructions)
         bind(p, i);
     find_copies(p);
@@ -139,6 +154,49 @@ OPTPIPE_INLINE std::span<std::byte> bound_program::only_piece(const rank_program
     return contiguous(all);
 }
 
+OPTPIPE_INLINE std::span<std::byte> bound_program::message_memory(const rank_program& p, buffer_id id) const {
+    if (owners.messages == buffer_owner::engine) return {};
+    if (!is_ours(p.buffers[id.position()])) // what an edge holds is counted as a stash
+        throw error{"a message out of the engine's memory, where messages are the library's"};
+    return only_piece(p, id);
+}
+
+/// Links are sorted by way, value and stage or slice. An output that several stages share appears once.
+OPTPIPE_INLINE void bound_program::bind_links(const rank_program& p, const instruction& i, task& t) {
+    const auto links = std::span{p.links}.subspan(i.first_link, i.links);
+    const auto select = [&](auto& list, auto& from, const auto& make) {
+        const auto first = from.size();
+        for (std::size_t k = 0; k < links.size(); ++k)
+            make(k);
+        list = std::span{from}.subspan(first);
+    };
+    const auto is_first_of = [&](std::size_t k) {
+        for (std::size_t before = 0; before < k; ++before)
+            if (links[before].buffer == links[k].buffer) return false;
+        return true;
+    };
+    for (const auto value : {value_kind::boundary, value_kind::partial}) {
+        const bool is_boundary = value == value_kind::boundary;
+        select(is_boundary ? t.inputs : t.partial_inputs, received_, [&](std::size_t k) {
+            if (links[k].way == link_way::input && links[k].value == value)
+                received_.push_back({links[k].other, only_piece(p, links[k].buffer)});
+        });
+        select(is_boundary ? t.outputs : t.partial_outputs, handed_, [&](std::size_t k) {
+            if (links[k].way == link_way::output && links[k].value == value && is_first_of(k))
+                handed_.push_back({links[k].other, only_piece(p, links[k].buffer)});
+        });
+    }
+    for (const auto value : {value_kind::keys_values, value_kind::keys_values_gradient}) {
+        auto& list = value == value_kind::keys_values ? t.keys_values : t.keys_values_gradients;
+        const auto first = slices_.size();
+        select(list, slices_, [&](std::size_t k) {
+            if (links[k].value == value) slices_.push_back({links[k].slice, only_piece(p, links[k].buffer)});
+        });
+        std::sort(slices_.begin() + static_cast<std::ptrdiff_t>(first), slices_.end(),
+                  [](const slice_memory& a, const slice_memory& b) { return a.slice < b.slice; });
+    }
+}
+
 OPTPIPE_INLINE void bound_program::bind(const rank_program& p, const instruction& i) {
     using enum buffer_role;
     task t{.kind = i.kind,
@@ -149,8 +207,7 @@ OPTPIPE_INLINE void bound_program::bind(const rank_program& p, const instruction
            .records = i.records,
            .first = i.first_part,
            .count = i.parts};
-    t.input = only_piece(p, i.buffer(input));
-    t.output = only_piece(p, i.buffer(output));
+    bind_links(p, i, t);
     t.kept = joined(part(p, i.buffer(kept)), part(p, i.buffer(resident_kept)));
     t.freed = joined(part(p, i.buffer(freed)), part(p, i.buffer(resident_freed)));
     t.restored_kept = part(p, i.buffer(restored_kept));

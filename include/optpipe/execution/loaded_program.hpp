@@ -90,18 +90,37 @@ private:
             return;
         }
         if (kind == operation_kind::forward)
-            return model.forward(on, {s, m, t.input, t.output, t.kept, t.freed, storage});
+            return model.forward(on, {s, m, first_of(t.inputs), first_of(t.outputs), t.kept, t.freed, storage, t.inputs,
+                                      t.outputs, t.partial_outputs, t.keys_values});
         if constexpr (!forward_only_model<Model>) compute_backward(model, on, t);
+    }
+    /// The data of the first value; empty if there is none.
+    template <class Value> static auto first_of(std::span<const Value> values) {
+        return values.empty() ? decltype(values.front().data){} : values.front().data;
     }
     static void compute_backward(Model& model, lane_type& on, const task& t) {
         const auto& [s, kind, m, storage] = t.label.op;
         const weight_task weight{s, m, t.kept, t.added, t.restored_kept, storage, t.is_last};
-        const backward_task back{
-            s, m, t.input, t.output, t.kept, t.freed, t.added, t.restored_kept, t.restored_freed, storage, t.is_last};
+        const backward_task back{.stage = s,
+                                 .microbatch = m,
+                                 .input = first_of(t.inputs),
+                                 .output = first_of(t.outputs),
+                                 .kept = t.kept,
+                                 .freed = t.freed,
+                                 .added = t.added,
+                                 .restored_kept = t.restored_kept,
+                                 .restored_freed = t.restored_freed,
+                                 .storage = storage,
+                                 .is_last = t.is_last,
+                                 .inputs = t.inputs,
+                                 .outputs = t.outputs,
+                                 .partials = t.partial_inputs,
+                                 .keys_values = t.keys_values,
+                                 .keys_values_gradients = t.keys_values_gradients};
         switch (kind) {
         case operation_kind::recompute:
             if constexpr (has_recompute<Model, lane_type>)
-                model.recompute(on, {s, m, t.kept, t.freed, t.restored_kept, t.restored_freed, storage});
+                model.recompute(on, {s, m, t.kept, t.freed, t.restored_kept, t.restored_freed, storage, t.keys_values});
             return;
         case operation_kind::backward_input: return model.backward_input(on, back);
         case operation_kind::backward_weight: return model.backward_weight(on, weight);

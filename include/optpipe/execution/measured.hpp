@@ -32,9 +32,9 @@ struct rank_times {
 /// there are none.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
-/// Durations of the messages whose two ends were both measured, from the time when both ends were ready. Messages that
-/// share an exchange have only the end of the whole exchange. Never negative, although an end may be observed before
-/// the start of the other side.
+/// Durations of the messages along edges whose two ends were both measured, from the time when both ends were ready,
+/// over the size of the edge and the microbatch's factor. Messages that share an exchange have only the end of the
+/// whole exchange. Never negative, although an end may be observed before the start of the other side.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 
@@ -58,7 +58,8 @@ void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
+#include <map>
+#include <tuple>
 #include <utility>
 
 namespace optpipe {
@@ -81,6 +82,20 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
             for (const auto& part : std::span{r.program->parts}.subspan(now.first_part, now.parts))
                 if (part.side == side) visit(part, r.program->self, r.times[i]);
         }
+}
+
+/// The planned duration of a message over the time between its ranks; 0 if the time between them doesn't matter.
+inline double planned_factor(const problem& p, const exchange_part& part) {
+    if (part.value != value_kind::boundary) return 0.0;
+    const stage s = part.message.stage;
+    const bool is_forward = direction_of(part.message) == message_direction::forward;
+    const stage other = part.consumer != neighbour ? part.consumer : is_forward ? s.next() : s.previous();
+    const stage from = std::min(s, other);
+    double size = 0.0;
+    p.graph.for_each_edge_out_of(from, [&](const edge& e) {
+        if (e.to == std::max(s, other)) size = e.size;
+    });
+    return size * p.microbatches.factors(from, part.message.microbatch).message;
 }
 
 } // namespace detail
@@ -121,17 +136,19 @@ OPTPIPE_INLINE std::size_t high_water(const rank_times& r, memory_arena arena) {
 OPTPIPE_INLINE std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                  clock_time time_unit) {
     using side_kind = exchange_part::side_kind;
-    const operation_numbering<any_graph> number{p.graph};
-    std::vector<std::optional<execution::task_times>> sent(number.size());
-    detail::for_each_end(ranks, side_kind::send, [&](const auto& part, rank, const execution::task_times& when) {
-        sent[number(part.message)] = when;
+    /// The content of a message, and its sender and receiver.
+    using message_key = std::tuple<operation, value_kind, stage, rank, rank>;
+    std::map<message_key, execution::task_times> sent;
+    detail::for_each_end(ranks, side_kind::send, [&](const auto& part, rank from, const execution::task_times& when) {
+        sent[{part.message, part.value, part.consumer, from, part.peer}] = when;
     });
     std::vector<cost_sample<rank_pair>> found;
     detail::for_each_end(ranks, side_kind::receive, [&](const auto& part, rank to, const execution::task_times& when) {
-        const auto& other = sent[number(part.message)];
-        if (!other) return;
-        const clock_time took = std::min(when.end, other->end) - std::max(when.start, other->start);
-        found.push_back({{part.peer, to}, std::max(duration{took / time_unit}, duration{})});
+        const auto other = sent.find({part.message, part.value, part.consumer, part.peer, to});
+        const double factor = detail::planned_factor(p, part);
+        if (other == sent.end() || factor <= 0.0) return;
+        const clock_time took = std::min(when.end, other->second.end) - std::max(when.start, other->second.start);
+        found.push_back({{part.peer, to}, std::max(duration{took / time_unit}, duration{}) / factor});
     });
     return found;
 }

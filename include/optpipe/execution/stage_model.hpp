@@ -23,12 +23,28 @@ using stash_part = std::span<const std::span<std::byte>>;
     return part.empty() ? std::span<std::byte>{} : part.front();
 }
 
+/// What a task gets from another stage.
+struct received_value {
+    optpipe::stage from{};
+    std::span<const std::byte> data{};
+};
+/// What a task hands on to another stage.
+struct handed_value {
+    optpipe::stage to{};
+    std::span<std::byte> data{};
+};
+/// Memory that belongs to a slice of a sequence.
+struct slice_memory {
+    optpipe::microbatch slice{};
+    std::span<std::byte> data{};
+};
+
 // A stash consists of the memory that the forward holds (`kept`, `freed`), the memory that a recomputation restores
 // (`restored_kept`, `restored_freed`) and the memory that the input gradient adds (`added`). The weight gradient needs
 // `kept`, `restored_kept` and `added`; `freed` and `restored_freed` are gone by then. The size of `kept` is the most
 // that the weight gradient may need of the held memory, min(held, weight_stash), or as `lowering_options::kept` says.
 
-/// The buffers of a forward. The first stage has no input, the last no output.
+/// The buffers of a forward. A stage that no other feeds has no input, and one that feeds no other has no output.
 struct forward_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
@@ -39,6 +55,15 @@ struct forward_task {
     /// The storage option of the stash, in all tasks of this stage and microbatch: a position in the problem's list for
     /// the stage.
     storage_index storage = 0;
+    /// The inputs of all edges, by stage; `input` is the first.
+    std::span<const received_value> inputs{};
+    /// The places for the output; `output` is the first. The same activation goes to all of them. There are several if
+    /// consumers are on this rank and on others, or if edges hold memory; each names its first consumer.
+    std::span<const handed_value> outputs{};
+    /// In a group of stages: the places for this stage's share of the result, which all gradients of the group get.
+    std::span<const handed_value> partials{};
+    /// In a slice of a sequence: keys and values of the slices so far, in their order. The last are its own to write.
+    std::span<const slice_memory> keys_values{};
 };
 
 /// The buffers of a recomputation, which runs at any time between the forward, or the reload, and the backward.
@@ -52,9 +77,12 @@ struct recompute_task {
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
+    /// As the forwards left them.
+    std::span<const slice_memory> keys_values{};
 };
 
-/// The buffers of an input gradient. The last stage has no input, the first no output.
+/// The buffers of an input gradient. A stage whose output no gradient needs has no input; one whose input needs no
+/// gradient has no output.
 struct backward_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
@@ -72,6 +100,18 @@ struct backward_task {
     storage_index storage = 0;
     /// In a full backward: as in `weight_task`.
     bool is_last = false;
+    /// The gradients at the output, by the stage that used it; the gradient is their sum, and `input` is the first.
+    std::span<const received_value> inputs{};
+    /// The gradients at the inputs, by the stage that they came from; `output` is the first.
+    std::span<const handed_value> outputs{};
+    /// The shares of all stages of the group (`forward_task::partials`), this stage's included.
+    std::span<const received_value> partials{};
+    /// Keys and values of the slices of the sequence up to this one.
+    std::span<const slice_memory> keys_values{};
+    /// The gradients of keys and values, of the same slices, as far as later slices use them: this slice's last, unless
+    /// it is the last of its sequence. The gradient of the sequence's last slice comes first and sets them; the others
+    /// add to those of the slices before.
+    std::span<const slice_memory> keys_values_gradients{};
 };
 
 struct weight_task {
@@ -102,8 +142,9 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 /// `kept` exists until the weight gradient is done. Either may move to the host and back to another address meanwhile.
 /// `backward_input` reads the gradient at the output and writes the gradient at the input; it stores in `kept`,
 /// `restored_kept` and `added` everything that `backward_weight` needs. `backward_weight` adds to the gradients of the
-/// parameters. On a device, the calls only put work into the lane, and their buffers stay in place until that work
-/// ends. An exception ends the step on all ranks.
+/// parameters; stages with frozen weights have none, and stages that train nothing have no backward at all. On a
+/// device, the calls only put work into the lane, and their buffers stay in place until that work ends. An exception
+/// ends the step on all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 

@@ -21,10 +21,13 @@ namespace optpipe {
 #include "optpipe/core/contract.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/write_json.hpp"
+#include "optpipe/program/step_shape.hpp"
 #include "optpipe/schedule/operation.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace optpipe {
@@ -52,8 +55,6 @@ namespace detail {
 
 [[nodiscard]] constexpr std::string_view spelling(buffer_role role) {
     switch (role) {
-    case buffer_role::input: return "input";
-    case buffer_role::output: return "output";
     case buffer_role::kept: return "kept";
     case buffer_role::freed: return "freed";
     case buffer_role::resident_kept: return "resident_kept";
@@ -62,6 +63,24 @@ namespace detail {
     case buffer_role::restored_freed: return "restored_freed";
     case buffer_role::added: return "added";
     case buffer_role::host: return "host";
+    }
+    return "?";
+}
+
+[[nodiscard]] constexpr std::string_view spelling(link_way way) {
+    switch (way) {
+    case link_way::input: return "input";
+    case link_way::output: return "output";
+    }
+    return "?";
+}
+
+[[nodiscard]] constexpr std::string_view spelling(value_kind value) {
+    switch (value) {
+    case value_kind::boundary: return "boundary";
+    case value_kind::partial: return "partial";
+    case value_kind::keys_values: return "keys_values";
+    case value_kind::keys_values_gradient: return "keys_values_gradient";
     }
     return "?";
 }
@@ -82,6 +101,8 @@ inline std::string json_message(const exchange_part& part) {
     const bool sends = part.side == exchange_part::side_kind::send;
     std::string text = "{ " + quoted_field("side", sends ? "send" : "receive");
     text += ", " + quoted_field("of", to_string(part.message)) + ", " + number_field("peer", part.peer.position());
+    if (part.value != value_kind::boundary) text += ", " + quoted_field("value", spelling(part.value));
+    if (part.consumer != neighbour) text += ", " + number_field("for", part.consumer.position());
     if (part.buffer != no_buffer) text += ", " + number_field("buffer", part.buffer.position());
     return text + " }";
 }
@@ -93,19 +114,39 @@ inline std::string json_messages(const rank_program& p, const instruction& i) {
     return "\"messages\": [" + joined(parts, ", ") + "]";
 }
 
-inline std::string json_roles(const instruction& i) {
+inline std::string json_link(const buffer_link& link) {
+    const bool is_of_slice = link.value == value_kind::keys_values || link.value == value_kind::keys_values_gradient;
+    return "{ " + quoted_field("way", spelling(link.way)) + ", " + quoted_field("value", spelling(link.value)) + ", " +
+           (is_of_slice ? number_field("slice", link.slice.position()) : number_field("stage", link.other.position())) +
+           ", " + number_field("buffer", link.buffer.position()) + " }";
+}
+
+/// The buffers by purpose, with the first input and output of the stage, and in programs of graphs, all links.
+inline std::string json_buffers_of(const rank_program& p, const instruction& i) {
     std::vector<std::string> fields;
+    const auto links = std::span{p.links}.subspan(i.first_link, i.links);
+    for (const auto way : {link_way::input, link_way::output}) {
+        const auto first = std::find_if(links.begin(), links.end(), [&](const buffer_link& link) {
+            return link.way == way && link.value == value_kind::boundary;
+        });
+        if (first != links.end()) fields.push_back(number_field(spelling(way), first->buffer.position()));
+    }
     for (std::size_t role = 0; role < buffer_roles; ++role)
         if (i.buffers[role] != no_buffer)
             fields.push_back(number_field(spelling(static_cast<buffer_role>(role)), i.buffers[role].position()));
-    return fields.empty() ? "" : ", \"buffers\": { " + joined(fields, ", ") + " }";
+    auto text = fields.empty() ? std::string{} : ", \"buffers\": { " + joined(fields, ", ") + " }";
+    if (links.empty() || p.shape == step_shape{}) return text;
+    std::vector<std::string> all;
+    for (const auto& link : links)
+        all.push_back(json_link(link));
+    return text + ", \"links\": [" + joined(all, ", ") + "]";
 }
 
 /// What the instruction does, without its lane and waits.
 inline std::string json_action(const rank_program& p, const instruction& i) {
     switch (i.kind) {
     case instruction_kind::compute:
-    case instruction_kind::copy: return quoted_field("op", to_string(i.op)) + json_roles(i);
+    case instruction_kind::copy: return quoted_field("op", to_string(i.op)) + json_buffers_of(p, i);
     case instruction_kind::exchange: return json_messages(p, i);
     case instruction_kind::update:
     case instruction_kind::reduce: return number_field("stage", i.op.stage.position());

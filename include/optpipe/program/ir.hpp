@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/index.hpp"
+#include "optpipe/program/step_shape.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <array>
@@ -69,8 +70,8 @@ enum class lane_kind : std::uint8_t {
 
 /// The direction of a message. Messages between two ranks match by their order in each direction.
 enum class message_direction : std::uint8_t {
-    forward,  ///< activations, to the next stage
-    backward, ///< gradients, to the stage before
+    forward,  ///< activations, to later stages, and partial results
+    backward, ///< gradients, to earlier stages
 };
 
 [[nodiscard]] constexpr message_direction direction_of(const operation& produced_by) {
@@ -84,7 +85,7 @@ inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 
 /// One of a rank's three blocks of memory. Each is allocated once, before the first step.
 enum class memory_arena : std::uint8_t {
-    device,  ///< stashes; its size is the plan's peak
+    device,  ///< stashes, keys and values, and what edges hold; its size is the plan's peak
     host,    ///< offloaded stashes
     message, ///< on the device: data to be sent, received, or passed from stage to stage
 };
@@ -108,12 +109,10 @@ struct program_buffer {
     std::uint32_t last_use = 0;
 };
 
-/// The purposes for which an instruction has buffers. A stash consists of the memory that F holds and the memory that
-/// RECOMPUTE restores. A part of each is kept for W; the rest is freed when I ends. If only a part of the memory that F
-/// holds is offloaded, memory kept for W is offloaded first.
+/// The purposes for which an instruction has buffers of its stage and microbatch. A stash consists of the memory that F
+/// holds and the memory that RECOMPUTE restores. A part of each is kept for W; the rest is freed when I ends. If only a
+/// part of the memory that F holds is offloaded, memory kept for W is offloaded first.
 enum class buffer_role : std::uint8_t {
-    input,          ///< F: the activation from the stage before; I and B: the gradient from the stage after
-    output,         ///< F: the activation for the stage after; I and B: the gradient for the stage before
     kept,           ///< held by F and needed by W; with a partial offload, only its offloaded part
     freed,          ///< held by F and unused after I; with a partial offload, only its offloaded part
     resident_kept,  ///< with a partial offload: held by F, needed by W, and left on the device
@@ -123,7 +122,7 @@ enum class buffer_role : std::uint8_t {
     added,          ///< further memory that I stashes for W if weight_stash exceeds the kept memory
     host,           ///< offloaded memory on the host: first the kept part, then the freed part
 };
-inline constexpr std::size_t buffer_roles = 10;
+inline constexpr std::size_t buffer_roles = 8;
 
 enum class instruction_kind : std::uint8_t {
     compute,  ///< F, I, W, B or RECOMPUTE
@@ -140,6 +139,30 @@ inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
     return none;
 }();
 
+/// Something that an operation hands on to operations of other stages or microbatches.
+enum class value_kind : std::uint8_t {
+    boundary,             ///< along an edge: an activation, or its gradient
+    partial,              ///< for the gradients of a group: the result of F on one shard
+    keys_values,          ///< for later slices of the sequence
+    keys_values_gradient, ///< for the gradients of earlier slices
+};
+
+enum class link_way : std::uint8_t { input, output };
+
+/// A buffer that an instruction shares with operations of another stage or microbatch.
+struct buffer_link {
+    link_way way = link_way::input;
+    value_kind value = value_kind::boundary;
+    /// The stage that the value comes from or goes to. Several links may share a buffer.
+    stage other{};
+    /// For keys and values, and their gradients: the slice that they belong to.
+    optpipe::microbatch slice{};
+    buffer_id buffer = no_buffer;
+};
+
+/// In the name of a message: it is for the next stage, or with a gradient, for the stage before.
+inline constexpr stage neighbour{std::numeric_limits<std::uint32_t>::max()};
+
 /// One end of a message. A message is named after the operation that produces it.
 struct exchange_part {
     enum class side_kind : std::uint8_t { send, receive };
@@ -147,6 +170,9 @@ struct exchange_part {
     optpipe::rank peer{};
     operation message{};
     buffer_id buffer = no_buffer;
+    value_kind value = value_kind::boundary;
+    /// The first stage on the receiving rank that uses the message, unless it is the `neighbour`.
+    stage consumer = neighbour;
 };
 
 /// One instruction of a lane. It starts once all markers that it waits for are recorded.
@@ -157,6 +183,9 @@ struct instruction {
     /// The operation, unless this is an exchange.
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
+    /// The first of its links in `rank_program::links`, and their number. Inputs come first.
+    std::uint32_t first_link = 0;
+    std::uint32_t links = 0;
     /// For an exchange: the first of its parts in `rank_program::parts`, and their number.
     std::uint32_t first_part = 0;
     std::uint32_t parts = 0;
@@ -181,8 +210,10 @@ struct rank_program {
     std::size_t ranks = 0;
     std::size_t stages = 0;
     std::size_t microbatches = 0;
+    step_shape shape{};
     std::vector<lane_kind> lanes;
     std::vector<instruction> instructions;
+    std::vector<buffer_link> links;
     std::vector<exchange_part> parts;
     std::vector<marker_id> waits;
     std::size_t markers = 0;
@@ -217,8 +248,23 @@ struct task_label {
     operation op{};
     /// For a message: the other rank.
     rank peer{};
+    /// For a message: what it carries, and for which stage (`exchange_part`).
+    value_kind value = value_kind::boundary;
+    stage consumer = neighbour;
     friend constexpr bool operator==(const task_label&, const task_label&) = default;
 };
+
+/// Whether both ends of a message name the same content.
+[[nodiscard]] constexpr bool is_same_content(const task_label& a, const task_label& b) {
+    return a.op == b.op && a.value == b.value && a.consumer == b.consumer;
+}
+
+/// The name of a message's content: the operation that produces it, and the stage that it is for.
+[[nodiscard]] inline std::string content_of(const task_label& message) {
+    auto text = (message.value == value_kind::partial ? "the partial result of " : "") + to_string(message.op);
+    if (message.consumer != neighbour) text += " for stage " + std::to_string(message.consumer.value());
+    return text;
+}
 
 [[nodiscard]] inline std::string to_string(const task_label& label) {
     switch (label.kind) {
@@ -226,16 +272,17 @@ struct task_label {
     case task_label::task_kind::update: return "update of stage " + std::to_string(label.op.stage.value());
     case task_label::task_kind::reduce: return "reduction of stage " + std::to_string(label.op.stage.value());
     case task_label::task_kind::send:
-        return "send of " + to_string(label.op) + " to rank " + std::to_string(label.peer.value());
+        return "send of " + content_of(label) + " to rank " + std::to_string(label.peer.value());
     case task_label::task_kind::receive:
-        return "receive of " + to_string(label.op) + " from rank " + std::to_string(label.peer.value());
+        return "receive of " + content_of(label) + " from rank " + std::to_string(label.peer.value());
     }
     return "?";
 }
 
 [[nodiscard]] constexpr task_label label_of(const exchange_part& part) {
     const bool sends = part.side == exchange_part::side_kind::send;
-    return {sends ? task_label::task_kind::send : task_label::task_kind::receive, part.message, part.peer};
+    return {sends ? task_label::task_kind::send : task_label::task_kind::receive, part.message, part.peer, part.value,
+            part.consumer};
 }
 /// The label of an instruction. An exchange is named after its first part.
 [[nodiscard]] inline task_label label_of(const rank_program& p, const instruction& i) {

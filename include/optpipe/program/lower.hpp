@@ -4,7 +4,6 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower/options.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -16,8 +15,10 @@ namespace optpipe {
 /// timing.
 ///
 /// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes, and, with
-/// `part_placement::contiguous`, up to gaps between stashes. The buffers of messages take further memory. Neighbouring
-/// stages on one rank pass data on without a message. `check_programs` accepts the programs.
+/// `part_placement::contiguous`, up to gaps between stashes. The buffers of messages take further memory. Stages on one
+/// rank pass data on without a message; each other rank that needs an activation gets one message. What an edge holds
+/// is in the device arena: it is sent when its consumer needs it, and free once it is sent. Keys and values of slices
+/// are there, too. The ranks of a group send each other their partial results. `check_programs` accepts the programs.
 ///
 /// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
 /// swaps two stashes at one instant in a full memory, as neither can be first. Refuses a schedule that exceeds the
@@ -36,6 +37,7 @@ namespace optpipe {
 #include "optpipe/schedule/time/validate.hpp"
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 namespace optpipe {
@@ -43,13 +45,49 @@ namespace detail {
 
 /// Whether a step's stashes and messages together stay within the addressable range.
 inline bool is_addressable(const problem& p, const lowering_options& options) {
-    double bytes = 2.0 * static_cast<double>(options.message_bytes) * static_cast<double>(p.graph.stages());
-    for (const auto message : options.boundary_bytes)
-        bytes += 2.0 * static_cast<double>(message);
-    for (const auto& c : p.costs)
-        bytes += (c.activation + c.weight_stash).value() * options.bytes_per_unit +
-                 4.0 * static_cast<double>(options.alignment);
-    return bytes * static_cast<double>(p.graph.microbatches()) < most_addressable_bytes;
+    const auto aligned = static_cast<double>(options.alignment);
+    double bytes = 0.0;
+    for (const stage s : p.graph.all_stages()) {
+        const auto message = static_cast<double>(options.given_bytes_of_message(s.position()));
+        double values = static_cast<double>(options.partial_bytes) + aligned;
+        memory_size held = p.costs[s].activation + p.costs[s].weight_stash + 2.0 * p.costs[s].kv;
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) {
+            values += e.size * message + aligned;
+            held += 2.0 * e.held;
+        });
+        for (const microbatch m : p.graph.all_microbatches()) {
+            const auto& f = p.microbatches.factors(s, m);
+            bytes += f.memory * held.value() * options.bytes_per_unit + 4.0 * aligned + 4.0 * f.message * values;
+        }
+    }
+    return bytes < most_addressable_bytes;
+}
+
+/// Writes programs, and again with denser packings of the arenas if they are too large at first. Values in device
+/// memory are never split: if that makes an arena larger than the plan's peak although stashes may be split, none are
+/// split in a second attempt, which packs better. Empty if the precedences have a cycle.
+inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
+                                                                 lowering_options options, message_lanes grouping) {
+    const bool is_exact = options.placement == part_placement::exact;
+    std::optional<outcome<per_rank<rank_program>>> best;
+    arena_packings packings;
+    for (;;) {
+        lowering work{p, s, options, grouping, packings};
+        if (!work.fits_parts())
+            return not_executable("a stash that is offloaded is larger than a part of host memory", 0);
+        if (!work.write()) return std::nullopt;
+        const auto over = work.over_limit();
+        const bool is_first = !best;
+        const bool is_tight = !is_exact || !work.has_planned_copies() || work.is_within_peak();
+        if (!over && (is_tight || is_first || !*best)) best = work.programs();
+        if (over && is_first) best = *over;
+        if ((!over && is_tight) || !packings.empty()) return best;
+        const bool may_split = options.placement == part_placement::exact && work.has_planned_copies();
+        options.placement = may_split ? part_placement::contiguous : options.placement;
+        if (may_split) continue;
+        packings = work.packed(is_exact);
+        if (packings.empty()) return best;
+    }
 }
 
 } // namespace detail
@@ -64,9 +102,6 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     const auto refuse = [](std::string_view sentence) { return detail::not_executable(sentence, 0); };
     OPTPIPE_EXPECT(!(options.forward_only && options.update), "lower: forwards alone leave nothing to update by");
     OPTPIPE_EXPECT(!(options.forward_only && options.reduce), "lower: forwards alone leave nothing to reduce");
-    // Forwards alone don't ask which gradients there would be.
-    if (options.forward_only ? !p.is_simple() : !is_plain(p))
-        return refuse(std::string{"programs are made"}.append(only_for_plain));
     if (options.forward_only) {
         if (!validate_forward_only(p, s).empty())
             return refuse("the schedule isn't one of forwards alone; validate_forward_only says why");
@@ -75,19 +110,8 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     }
     if (!detail::is_addressable(p, options))
         return refuse("the stashes and messages of a step can't be addressed in bytes");
-    for (const auto grouping : {options.lanes, message_lanes::separate}) {
-        detail::arena_packings packings;
-        for (const bool is_packed : {false, true}) {
-            detail::lowering work{p, s, options, grouping, packings};
-            if (!work.fits_parts()) return refuse("a stash that is offloaded is larger than a part of host memory");
-            if (!work.write()) break;
-            const auto over = work.over_limit();
-            if (!over) return work.programs();
-            if (is_packed) return *over;
-            packings = work.packed();
-            if (packings.empty()) return *over;
-        }
-    }
+    for (const auto grouping : {options.lanes, message_lanes::separate})
+        if (auto made = detail::lower_with(p, s, options, grouping)) return *std::move(made);
     return refuse("operations that take no time wait for each other");
 }
 

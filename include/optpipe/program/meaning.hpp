@@ -63,6 +63,15 @@ private:
         instruction_place at;
         const exchange_part* part;
     };
+    /// A message: what it carries, from which buffer, and the receiving rank.
+    struct message_key {
+        value_kind value;
+        operation made;
+        std::size_t to;
+        buffer_id sent;
+        friend auto operator<=>(const message_key&, const message_key&) = default;
+        friend bool operator==(const message_key&, const message_key&) = default;
+    };
 
     [[nodiscard]] place& place_of(const operation& op) {
         return places_[(static_cast<std::size_t>(op.kind) * stages_ + op.stage.position()) * microbatches_ +
@@ -78,13 +87,20 @@ private:
         found_.push_back({place_of_instruction(i.rank, i.position), describe(programs_[i.rank], at(i)) + " " + reason});
     }
 
-    /// Checks an instruction at the end of a training step: either every stage has it once, or no stage has it.
+    [[nodiscard]] const step_shape& shape() const { return programs_[0].shape; }
+    /// Checks an instruction at the end of a training step: either every stage that trains weights has it once, or
+    /// none.
     void check_all_or_none(std::span<const place> of_stages, const char* which, const char* not_after_forwards) {
-        const auto has_one = [](const place& p) { return p.has_value(); };
-        if (std::none_of(of_stages.begin(), of_stages.end(), has_one)) return;
+        std::size_t has = 0;
+        std::size_t lacks = 0;
+        for (std::size_t s = 0; s < of_stages.size(); ++s)
+            if (of_stages[s])
+                ++has;
+            else if (shape().gradients_of(stage{s}) == gradient_kind::full)
+                ++lacks;
+        if (has == 0) return;
         if (programs_[0].forward_only) found_.push_back({which, not_after_forwards});
-        if (!std::all_of(of_stages.begin(), of_stages.end(), has_one))
-            found_.push_back({which, "some stages have one, others don't"});
+        if (lacks > 0) found_.push_back({which, "some stages have one, others don't"});
     }
 
     void enter(const instruction_place& i) {
@@ -106,6 +122,7 @@ private:
         if (now.kind == instruction_kind::update || now.kind == instruction_kind::reduce) {
             auto& once = (now.kind == instruction_kind::update ? updates_ : reductions_)[now.op.stage.position()];
             if (once) report(i, "appears twice");
+            if (shape().gradients_of(now.op.stage) != gradient_kind::full) report(i, "is of a stage without W");
             once = i;
             return;
         }
@@ -131,8 +148,16 @@ private:
         return false;
     }
 
+    /// Messages match by their order, so one end must follow the other, even on different lanes.
+    void keep_order(const std::vector<message_end>& ends) {
+        for (std::size_t k = 1; k < ends.size(); ++k)
+            if (ends[k - 1].at != ends[k].at) follows(ends[k - 1].at, ends[k].at);
+    }
     void match_messages() {
         for (std::size_t r = 0; r < programs_.size(); ++r) {
+            for (const auto* ends : {&sends_[r], &receives_[r]})
+                for (const auto& [key, list] : *ends)
+                    keep_order(list);
             for (auto& [key, sent] : sends_[r]) {
                 const auto [peer, way] = key;
                 auto& received = receives_[peer][{r, way}];
@@ -157,7 +182,8 @@ private:
         const auto& made = from.part->message;
         if ((made.kind != operation_kind::forward && !is_gradient(made.kind)) || !place_of(made))
             return report(from.at, "sends a value that no instruction produces");
-        if (from.part->message != to.part->message)
+        if (from.part->message != to.part->message || from.part->value != to.part->value ||
+            from.part->consumer != to.part->consumer)
             return report(from.at, "meets " + describe(programs_[to.at.rank], at(to.at)) + " of rank " +
                                        std::to_string(to.at.rank));
         const auto& sent = buffer(from.at.rank, from.part->buffer);
@@ -165,8 +191,9 @@ private:
         if (sent.bytes != received.bytes) report(from.at, "sends another number of bytes than is received");
         if (received.first_use != to.at.position)
             report(to.at, "receives into a buffer that another instruction begins");
-        const auto key = std::tuple{from.part->message.stage, from.part->message.kind, from.part->message.microbatch};
+        const message_key key{from.part->value, made, to.at.rank, from.part->buffer};
         if (!messages_.try_emplace(key, from, to).second) report(from.at, "sends a message twice");
+        ++sent_[{made.stage, made.kind, made.microbatch}];
     }
 
     /// Requires `before` to end before `after`, if both exist and are on one rank.
@@ -185,20 +212,40 @@ private:
             return found_.push_back(
                 {"stage " + std::to_string(s.value()) + ", microbatch " + std::to_string(m.value()), "needs one F"});
         has_none(*f, {kept, freed, resident_kept, resident_freed, restored_kept, restored_freed, added, host});
-        check_hand_over(*f, s.position() > 0 ? place_of(forward(s.previous(), m)) : std::nullopt,
-                        s.position() + 1 < stages_ ? place_of(forward(s.next(), m)) : std::nullopt);
+        check_links_of_forward(*f);
+    }
+    /// Checks a cell of a stage without gradients.
+    void check_frozen(stage s, microbatch m) {
+        using enum buffer_role;
+        for (const auto kind : all_operation_kinds)
+            if (const auto& other = place_of({s, kind, m}); other && kind != operation_kind::forward)
+                report(*other, "is of a stage without gradients");
+        const auto f = place_of(forward(s, m));
+        if (!f)
+            return found_.push_back(
+                {"stage " + std::to_string(s.value()) + ", microbatch " + std::to_string(m.value()), "needs one F"});
+        check_sizes(*f, {}, {});
+        for (const auto role : {kept, freed, resident_kept, resident_freed})
+            fills(*f, role, memory_arena::device);
+        has_none(*f, {restored_kept, restored_freed, added, host});
+        check_links_of_forward(*f);
     }
     void check_cell(stage s, microbatch m) {
         if (programs_[0].forward_only) return check_forward(s, m);
+        const auto gradients = shape().gradients_of(s);
+        if (gradients == gradient_kind::none) return check_frozen(s, m);
+        const bool has_weights = gradients == gradient_kind::full;
         const auto f = place_of(forward(s, m));
         const auto i = place_of(backward_input(s, m));
         const auto w = place_of(backward_weight(s, m));
         const auto b = place_of(backward(s, m));
         const auto out = place_of(offload_of(s, m));
         const auto in = place_of(reload_of(s, m));
-        if (!f || !i == !b || !i != !w || !out != !in) {
+        if (!f || !i == !b || (has_weights ? !i != !w : b || w) || !out != !in) {
             found_.push_back({"stage " + std::to_string(s.value()) + ", microbatch " + std::to_string(m.value()),
-                              "needs one F, either one B or one I and one W, and OFFLOAD with RELOAD or neither"});
+                              has_weights
+                                  ? "needs one F, either one B or one I and one W, and OFFLOAD with RELOAD or neither"
+                                  : "needs one F, one I without W, and OFFLOAD with RELOAD or neither"});
             return;
         }
         const auto back = i ? i : b;
@@ -216,10 +263,11 @@ private:
             if (other && at(*other).op.storage != at(*f).op.storage)
                 report(*other, "has another storage option than its forward");
         check_stash(*f, *back, w, out, in, again);
-        check_hand_over(*f, s.position() > 0 ? place_of(forward(s.previous(), m)) : std::nullopt,
-                        s.position() + 1 < stages_ ? place_of(forward(s.next(), m)) : std::nullopt);
-        check_hand_over(*back, s.position() + 1 < stages_ ? gradient_of(s.next(), m) : std::nullopt,
-                        s.position() > 0 ? gradient_of(s.previous(), m) : std::nullopt);
+        check_links_of_forward(*f);
+        check_links_of_gradient(*back);
+        if (again) check_links_of_recomputation(*again);
+        for (const auto& other : {w, out, in})
+            if (other) has_links(*other, 0, 0);
     }
     [[nodiscard]] place gradient_of(stage s, microbatch m) {
         const auto full = place_of(backward(s, m));
@@ -262,7 +310,7 @@ private:
             same(f, *again, {resident_kept, resident_freed});
             fills(*again, restored_kept, memory_arena::device);
             fills(*again, restored_freed, memory_arena::device);
-            has_none(*again, {input, output, added, host});
+            has_none(*again, {added, host});
             same(*again, back, {restored_kept, restored_freed});
         } else {
             has_none(back, {restored_kept, restored_freed});
@@ -274,7 +322,7 @@ private:
         if (!w) return has_none(back, {added});
         fills(back, added, memory_arena::device);
         same(back, *w, {kept, resident_kept, restored_kept, added});
-        has_none(*w, {input, output, freed, resident_freed, restored_freed, host});
+        has_none(*w, {freed, resident_freed, restored_freed, host});
     }
     void check_transfer(const instruction_place& f, const instruction_place& out, const instruction_place& in) {
         using enum buffer_role;
@@ -287,16 +335,17 @@ private:
             if (bytes(in, role) != bytes(f, role)) report(in, "reloads another number of bytes");
         }
         for (const auto& copy : {out, in})
-            has_none(copy, {input, output, resident_kept, resident_freed, restored_kept, restored_freed, added});
+            has_none(copy, {resident_kept, resident_freed, restored_kept, restored_freed, added});
     }
     void fills(const instruction_place& i, buffer_role role, memory_arena arena) {
         begins(i, role);
         in_arena(i, role, arena);
     }
-    /// Checks that all microbatches of a stage with the same storage option stash the same numbers of bytes.
+    /// Checks that all equal microbatches of a stage with the same storage option stash the same numbers of bytes.
     void check_sizes(const instruction_place& f, const place& w, const place& again) {
         using enum buffer_role;
-        const auto key = std::pair{at(f).op.stage, at(f).op.storage};
+        const auto& op = at(f).op;
+        const auto key = std::tuple{op.stage, op.storage, shape().microbatches.factors(op.stage, op.microbatch).memory};
         const auto restores = [&](buffer_role role) { return again ? bytes(*again, role) : 0; };
         const stash_sizes own{bytes(f, kept),           bytes(f, freed),         bytes(f, resident_kept),
                               bytes(f, resident_freed), restores(restored_kept), restores(restored_freed)};
@@ -309,36 +358,166 @@ private:
             report(f, "is followed by another number of bytes for W than elsewhere");
     }
 
-    /// Checks the input from `before` and the output to `after`; either may be on another rank, or not exist.
-    void check_hand_over(const instruction_place& now, const place& before, const place& after) {
-        using enum buffer_role;
-        const auto in = at(now).buffer(input);
-        const auto out = at(now).buffer(output);
-        in_arena(now, input, memory_arena::message);
-        in_arena(now, output, memory_arena::message);
-        begins(now, output);
-        if ((in != no_buffer) != before.has_value()) report(now, "has an input too many or too few");
-        if ((out != no_buffer) != after.has_value()) report(now, "has an output too many or too few");
-        if (in != no_buffer && before) {
-            if (before->rank == now.rank) {
-                if (at(*before).buffer(output) != in) report(now, "has another input than it was given");
-                follows(before, now);
-            } else if (const auto* message = message_of(at(*before).op);
-                       !message || message->second.at.rank != now.rank || message->second.part->buffer != in) {
-                report(now, "has an input that isn't received");
-            } else {
-                follows(message->second.at, now);
-            }
+    /// The only buffer of these links of an instruction; `no_buffer` if there is none, or several.
+    [[nodiscard]] buffer_id linked(const instruction_place& i, link_way way, value_kind value, stage other,
+                                   microbatch slice = {}) const {
+        auto found = no_buffer;
+        for (const auto& link : links_of(i)) {
+            if (link.way != way || link.value != value || link.other != other || link.slice != slice) continue;
+            if (found != no_buffer) return no_buffer;
+            found = link.buffer;
         }
-        const bool to_other_rank = after && after->rank != now.rank;
-        const auto* message = message_of(at(now).op);
-        if (to_other_rank != (message != nullptr)) return report(now, "hands on too much or too little");
-        if (to_other_rank && (message->first.at.rank != now.rank || message->first.part->buffer != out))
-            report(now, "has an output that isn't sent");
+        return found;
     }
-    [[nodiscard]] const std::pair<message_end, message_end>* message_of(const operation& op) const {
-        const auto found = messages_.find({op.stage, op.kind, op.microbatch});
+    [[nodiscard]] std::span<const buffer_link> links_of(const instruction_place& i) const {
+        return std::span{programs_[i.rank].links}.subspan(at(i).first_link, at(i).links);
+    }
+    /// Checks that an instruction has these links, and no others.
+    void has_links(const instruction_place& i, std::size_t inputs, std::size_t outputs) {
+        const auto links = links_of(i);
+        const auto given = static_cast<std::size_t>(
+            std::count_if(links.begin(), links.end(), [](const auto& l) { return l.way == link_way::input; }));
+        if (given != inputs) report(i, "has an input too many or too few");
+        if (links.size() - given != outputs) report(i, "has an output too many or too few");
+        for (const auto& link : links) {
+            const auto arena = buffer(i.rank, link.buffer).arena;
+            const bool is_of_slice = link.value >= value_kind::keys_values;
+            if (is_of_slice ? arena != memory_arena::device : arena == memory_arena::host)
+                report(i, "has a buffer in another arena");
+        }
+    }
+
+    /// The other ends of an instruction's links, by kind of value, while they are checked.
+    struct ends_of_links {
+        std::size_t inputs = 0;
+        std::size_t outputs = 0;
+        /// The messages that the outputs need.
+        std::vector<message_key> messages{};
+    };
+    void check_links_of_forward(const instruction_place& f) {
+        const auto [s, kind, m, storage] = at(f).op;
+        ends_of_links ends;
+        shape().feeds.for_each_into(s, stages_, [&](const edge& e) {
+            check_input(f, place_of(forward(e.from, m)), value_kind::boundary, ends);
+        });
+        shape().feeds.for_each_out_of(s, stages_, [&](const edge& e) {
+            check_output(f, place_of(forward(e.to, m)), value_kind::boundary, ends);
+        });
+        if (!programs_[0].forward_only)
+            shape().groups.for_each_member(
+                s, [&](stage member, duration) { check_output(f, gradient_of(member, m), value_kind::partial, ends); });
+        check_slices_of_forward(f, ends);
+        check_ends(f, ends);
+    }
+    void check_links_of_gradient(const instruction_place& back) {
+        const auto [s, kind, m, storage] = at(back).op;
+        ends_of_links ends;
+        shape().feeds.for_each_out_of(s, stages_, [&](const edge& e) {
+            if (shape().carries_gradients(e)) check_input(back, gradient_of(e.to, m), value_kind::boundary, ends);
+        });
+        shape().feeds.for_each_into(s, stages_, [&](const edge& e) {
+            if (shape().carries_gradients(e)) check_output(back, gradient_of(e.from, m), value_kind::boundary, ends);
+        });
+        shape().groups.for_each_member(s, [&](stage member, duration) {
+            check_input(back, place_of(forward(member, m)), value_kind::partial, ends);
+        });
+        check_slices_of_gradient(back, ends);
+        check_ends(back, ends);
+    }
+    void check_links_of_recomputation(const instruction_place& again) {
+        const auto [s, kind, m, storage] = at(again).op;
+        std::size_t inputs = 0;
+        for (auto b = std::optional{m}; b; b = shape().microbatches.slice_before(*b))
+            if (const auto maker = place_of(forward(s, *b)))
+                inputs += keeps(again, link_way::input, value_kind::keys_values, *b, *maker);
+        has_links(again, inputs, 0);
+    }
+    void check_ends(const instruction_place& now, ends_of_links& ends) {
+        has_links(now, ends.inputs, ends.outputs);
+        auto& needed = ends.messages;
+        std::sort(needed.begin(), needed.end());
+        needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
+        const auto& op = at(now).op;
+        const auto sent = sent_.find({op.stage, op.kind, op.microbatch});
+        if (needed.size() != (sent == sent_.end() ? 0 : sent->second)) report(now, "hands on too much or too little");
+    }
+    /// Checks the input from `before`, which may be on another rank, or not exist.
+    void check_input(const instruction_place& now, const place& before, value_kind value, ends_of_links& ends) {
+        if (!before) return;
+        ++ends.inputs;
+        const auto from = at(*before).op.stage;
+        const auto in = linked(now, link_way::input, value, from);
+        const auto out = linked(*before, link_way::output, value, at(now).op.stage);
+        if (in == no_buffer || out == no_buffer) return report(now, "has an input too many or too few");
+        if (before->rank == now.rank) {
+            if (out != in) report(now, "has another input than it was given");
+            return follows(before, now);
+        }
+        const auto* message = message_of({value, at(*before).op, now.rank, out});
+        if (!message || message->second.part->buffer != in) return report(now, "has an input that isn't received");
+        follows(message->second.at, now);
+    }
+    /// Checks the output to `after`, which may be on another rank, or not exist.
+    void check_output(const instruction_place& now, const place& after, value_kind value, ends_of_links& ends) {
+        if (!after) return;
+        ++ends.outputs;
+        const auto out = linked(now, link_way::output, value, at(*after).op.stage);
+        if (out == no_buffer) return report(now, "has an output too many or too few");
+        if (buffer(now.rank, out).first_use != now.position)
+            report(now, "fills a buffer that another instruction begins");
+        if (after->rank == now.rank) return;
+        const message_key key{value, at(now).op, after->rank, out};
+        const auto* message = message_of(key);
+        if (!message || message->first.at.rank != now.rank) return report(now, "has an output that isn't sent");
+        ends.messages.push_back(key);
+    }
+    [[nodiscard]] const std::pair<message_end, message_end>* message_of(const message_key& key) const {
+        const auto found = messages_.find(key);
         return found == messages_.end() ? nullptr : &found->second;
+    }
+
+    /// Checks the keys and values that F of a slice leaves, and that it uses those of all slices before it.
+    void check_slices_of_forward(const instruction_place& f, ends_of_links& ends) {
+        const auto [s, kind, m, storage] = at(f).op;
+        if (const auto before = shape().microbatches.slice_before(m)) follows(place_of(forward(s, *before)), f);
+        ends.outputs += keeps(f, link_way::output, value_kind::keys_values, m, f);
+        for (auto b = shape().microbatches.slice_before(m); b; b = shape().microbatches.slice_before(*b))
+            if (const auto maker = place_of(forward(s, *b)))
+                ends.inputs += keeps(f, link_way::input, value_kind::keys_values, *b, *maker);
+    }
+    void check_slices_of_gradient(const instruction_place& back, ends_of_links& ends) {
+        const auto [s, kind, m, storage] = at(back).op;
+        auto last = m;
+        for (auto a = shape().microbatches.slice_after(m); a; a = shape().microbatches.slice_after(*a))
+            last = *a;
+        if (last != m) follows(gradient_of(s, *shape().microbatches.slice_after(m)), back);
+        const auto first_gradient = gradient_of(s, last);
+        for (auto b = std::optional{m}; b; b = shape().microbatches.slice_before(*b)) {
+            const auto maker = place_of(forward(s, *b));
+            if (!maker || !first_gradient) return; // reported at their cells
+            ends.inputs += keeps(back, link_way::input, value_kind::keys_values, *b, *maker);
+            if (*b == last) continue;
+            const auto way = *b == m ? link_way::input : link_way::output;
+            const auto added = keeps(back, way, value_kind::keys_values_gradient, *b, *first_gradient);
+            (way == link_way::input ? ends.inputs : ends.outputs) += added;
+        }
+    }
+    /// Checks that an instruction has the buffer that `maker` makes for a slice. Returns the number of its links to it,
+    /// which is 0 if the slice leaves no keys and values.
+    std::size_t keeps(const instruction_place& now, link_way way, value_kind value, microbatch slice,
+                      const instruction_place& maker) {
+        const auto s = at(now).op.stage;
+        if (!shape().microbatches.is_slice(slice)) return 0;
+        const auto first = place_of(forward(s, slice));
+        if (!first || linked(*first, link_way::output, value_kind::keys_values, s, slice) == no_buffer) return 0;
+        const auto made = linked(maker, link_way::output, value, s, slice);
+        const auto mine = linked(now, way, value, s, slice);
+        if (made == no_buffer || mine != made)
+            report(now, "has other keys and values than it was given");
+        else if (buffer(now.rank, made).first_use != maker.position)
+            report(maker, "fills a buffer that another instruction begins");
+        if (maker != now) follows(maker, now);
+        return 1;
     }
 
     using channels = std::map<std::pair<std::size_t, message_direction>, std::vector<message_end>>;
@@ -355,10 +534,12 @@ private:
     std::vector<channels> sends_;
     std::vector<channels> receives_;
     std::vector<std::pair<instruction_place, instruction_place>> partners_;
-    std::map<std::tuple<stage, operation_kind, microbatch>, std::pair<message_end, message_end>> messages_;
-    /// The sizes seen first, by stage and storage option.
-    std::map<std::pair<stage, storage_index>, stash_sizes> sizes_;
-    std::map<std::pair<stage, storage_index>, std::size_t> added_;
+    std::map<message_key, std::pair<message_end, message_end>> messages_;
+    /// The number of messages of what an operation produces.
+    std::map<std::tuple<stage, operation_kind, microbatch>, std::size_t> sent_;
+    /// The sizes seen first, by stage, storage option, and factor of the microbatch on memory.
+    std::map<std::tuple<stage, storage_index, double>, stash_sizes> sizes_;
+    std::map<std::tuple<stage, storage_index, double>, std::size_t> added_;
 };
 
 } // namespace optpipe::detail

@@ -29,6 +29,8 @@ public:
             const auto& now = p_.instructions[i];
             for (const auto b : now.buffers)
                 if (b != no_buffer) add_use(i, b);
+            for (std::size_t k = 0; k < now.links; ++k)
+                add_use(i, p_.links[now.first_link + k].buffer);
             if (now.kind == instruction_kind::exchange)
                 for (std::size_t k = 0; k < now.parts; ++k)
                     add_use(i, p_.parts[now.first_part + k].buffer);

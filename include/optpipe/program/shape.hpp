@@ -1,6 +1,9 @@
 #pragma once
 
 #include "optpipe/core/error.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/edges.hpp"
 #include "optpipe/program/ir.hpp"
 
 #include <algorithm>
@@ -23,7 +26,7 @@ public:
     shape_check(std::span<const rank_program> programs, std::size_t r, std::vector<violation>& found)
         : p_{programs[r]}, r_{r}, found_{found}, ranks_{programs.size()},
           same_shape_{p_.stages == programs[0].stages && p_.microbatches == programs[0].microbatches &&
-                      p_.forward_only == programs[0].forward_only} {}
+                      p_.forward_only == programs[0].forward_only && p_.shape == programs[0].shape} {}
 
     void check() {
         if (p_.self.position() != r_ || p_.ranks != ranks_ || !same_shape_)
@@ -33,6 +36,7 @@ public:
         if (p_.instructions.size() > most || p_.stages > most || p_.microbatches > most ||
             p_.markers > 2 * p_.instructions.size())
             return report("rank " + std::to_string(r_), "counts more than there can be");
+        if (!is_shaped()) return report("rank " + std::to_string(r_), "has edges or groups of stages that don't exist");
         check_lanes();
         for (std::size_t b = 0; b < p_.buffers.size(); ++b)
             check_buffer(b);
@@ -51,6 +55,18 @@ private:
                std::find(all_operation_kinds.begin(), all_operation_kinds.end(), op.kind) != all_operation_kinds.end();
     }
 
+    /// Whether all stages that the shape names exist.
+    [[nodiscard]] bool is_shaped() const {
+        const auto& gradients = p_.shape.gradients;
+        bool exist = gradients.empty() || gradients.size() == p_.stages;
+        const auto exists = [&](stage s) { exist = exist && s.position() < p_.stages; };
+        for (std::size_t s = 0; s < p_.stages; ++s) {
+            p_.shape.feeds.for_each_into(stage{s}, p_.stages, [&](const edge& e) { exists(e.from); });
+            p_.shape.feeds.for_each_out_of(stage{s}, p_.stages, [&](const edge& e) { exists(e.to); });
+            p_.shape.groups.for_each_member(stage{s}, [&](stage member, duration) { exists(member); });
+        }
+        return exist;
+    }
     [[nodiscard]] bool reaches_over_part(const memory_segment& s) const {
         return p_.host_part > 0 && s.bytes > p_.host_part - s.offset % p_.host_part;
     }
@@ -94,6 +110,7 @@ private:
         for (const auto b : i.buffers)
             if (b != no_buffer && b.position() >= p_.buffers.size()) report(place, "has a buffer that doesn't exist");
         check_parts(i, place);
+        check_links(i, place);
         if (!holds(p_.waits, i.first_wait, i.waits)) {
             report(place, "has waits that don't exist");
         } else {
@@ -108,6 +125,17 @@ private:
             return report(place, "records a marker that doesn't exist, or twice");
         recorded[i.records.position()] = true;
     }
+    void check_links(const instruction& i, const std::string& place) {
+        if (!holds(p_.links, i.first_link, i.links)) return report(place, "has links that don't exist");
+        for (std::size_t k = 0; k < i.links; ++k) {
+            const auto& link = p_.links[i.first_link + k];
+            if (link.way > link_way::output || link.value > value_kind::keys_values_gradient)
+                report(place, "has a link of no kind");
+            if (link.other.position() >= p_.stages || link.slice.position() >= p_.microbatches)
+                report(place, "is linked to a stage or slice that doesn't exist");
+            if (link.buffer.position() >= p_.buffers.size()) report(place, "has a link without a buffer");
+        }
+    }
     void check_parts(const instruction& i, const std::string& place) {
         if (!holds(p_.parts, i.first_part, i.parts)) return report(place, "has messages that don't exist");
         for (std::size_t k = 0; k < i.parts; ++k) {
@@ -115,7 +143,8 @@ private:
             if (part.side > exchange_part::side_kind::receive) report(place, "neither sends nor receives");
             if (part.peer.position() >= ranks_ || part.peer.position() == r_)
                 report(place, "has a peer that doesn't exist");
-            if (!is_operation(part.message)) report(place, "has a message that doesn't exist");
+            if (!is_operation(part.message) || part.value > value_kind::partial)
+                report(place, "has a message that doesn't exist");
             if (part.buffer.position() >= p_.buffers.size()) report(place, "has a message without a buffer");
         }
     }

@@ -22,39 +22,50 @@ public:
     using spend_time = std::function<void(const operation&)>;
 
     explicit tracing_model(std::size_t stages, spend_time spend = {})
-        : stages_{stages}, spend_{std::move(spend)}, is_complete_(stages) {}
+        : spend_{std::move(spend)}, is_complete_(stages) {}
 
     template <class Lane> void forward(Lane&, const execution::forward_task& t) {
-        const auto s = t.stage.position();
         const operation op{t.stage, operation_kind::forward, t.microbatch};
-        if (s > 0) expect(t.input, activation(s - 1, t.microbatch), op, "input");
+        for (const auto& each : t.inputs)
+            expect(each.data, activation(each.from, t.microbatch), op, "input");
+        expect_keys_values(t.keys_values, op);
         spend(op);
-        const auto value = activation(s, t.microbatch);
+        const auto value = activation(t.stage, t.microbatch);
         write(t.kept, mixed(value, 1));
         write(t.freed, mixed(value, 2));
-        if (s + 1 < stages_) write(t.output, value);
+        for (const auto& each : t.outputs)
+            write(each.data, value);
+        for (const auto& each : t.partials)
+            write(each.data, mixed(value, 10));
+        if (!t.keys_values.empty() && t.keys_values.back().slice == t.microbatch)
+            write(t.keys_values.back().data, mixed(value, 11));
     }
     template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
-        const auto s = t.stage.position();
         const operation op{t.stage, operation_kind::backward_input, t.microbatch};
-        const auto value = activation(s, t.microbatch);
-        if (s + 1 < stages_) expect(t.input, gradient(s + 1, t.microbatch), op, "input");
+        const auto value = activation(t.stage, t.microbatch);
+        for (const auto& each : t.inputs)
+            expect(each.data, gradient(each.from, t.stage, t.microbatch), op, "input");
+        for (const auto& each : t.partials)
+            expect(each.data, mixed(activation(each.from, t.microbatch), 10), op, "partial result");
         expect(t.kept, mixed(value, 1), op, "kept stash");
         expect(t.freed, mixed(value, 2), op, "freed stash");
         expect(t.restored_kept, mixed(value, 6), op, "restored stash, kept");
         expect(t.restored_freed, mixed(value, 7), op, "restored stash, freed");
+        expect_keys_values(t.keys_values, op);
+        add_to_keys_values(t, op);
         spend(op);
-        const auto back = gradient(s, t.microbatch);
+        const auto back = mixed(value, 12);
         write(t.kept, mixed(back, 3));
         write(t.freed, mixed(back, 5));
         write(t.added, mixed(back, 4));
         write(t.restored_kept, mixed(back, 8));
         write(t.restored_freed, mixed(back, 9));
-        if (s > 0) write(t.output, back);
+        for (const auto& each : t.outputs)
+            write(each.data, gradient(t.stage, each.to, t.microbatch));
     }
     template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
         const operation op{t.stage, operation_kind::backward_weight, t.microbatch};
-        const auto back = gradient(t.stage.position(), t.microbatch);
+        const auto back = mixed(activation(t.stage, t.microbatch), 12);
         expect(t.kept, mixed(back, 3), op, "kept stash");
         expect(t.added, mixed(back, 4), op, "added stash");
         expect(t.restored_kept, mixed(back, 8), op, "restored stash");
@@ -64,9 +75,10 @@ public:
     }
     template <class Lane> void recompute(Lane&, const execution::recompute_task& t) {
         const operation op{t.stage, operation_kind::recompute, t.microbatch};
-        const auto value = activation(t.stage.position(), t.microbatch);
+        const auto value = activation(t.stage, t.microbatch);
         expect(t.kept, mixed(value, 1), op, "kept stash");
         expect(t.freed, mixed(value, 2), op, "freed stash");
+        expect_keys_values(t.keys_values, op);
         spend(op);
         write(t.restored_kept, mixed(value, 6));
         write(t.restored_freed, mixed(value, 7));
@@ -92,8 +104,10 @@ private:
         z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
         return z ^ (z >> 27U);
     }
-    static std::uint64_t activation(std::size_t s, microbatch m) { return mixed(2 * s, m.value()); }
-    static std::uint64_t gradient(std::size_t s, microbatch m) { return mixed(2 * s + 1, m.value()); }
+    static std::uint64_t activation(stage s, microbatch m) { return mixed(2 * std::uint64_t{s.value()}, m.value()); }
+    static std::uint64_t gradient(stage from, stage to, microbatch m) {
+        return mixed(mixed(2 * std::uint64_t{from.value()} + 1, to.value()), m.value());
+    }
     static std::byte byte_at(std::uint64_t value, std::size_t i) {
         return static_cast<std::byte>((value >> (8 * (i % 8))) + i / 8);
     }
@@ -123,11 +137,26 @@ private:
             at += piece.size();
         }
     }
+    /// Checks the keys and values of all slices that have left some; those of a forward's own slice come after it.
+    static void expect_keys_values(std::span<const execution::slice_memory> all, const operation& op) {
+        for (const auto& each : all)
+            if (op.kind != operation_kind::forward || each.slice != op.microbatch)
+                expect(each.data, mixed(activation(op.stage, each.slice), 11), op, "keys and values");
+    }
+    /// The gradients of keys and values name the slice that added to them last.
+    static void add_to_keys_values(const execution::backward_task& t, const operation& op) {
+        const auto& all = t.keys_values_gradients;
+        const bool is_last = all.size() < t.keys_values.size();
+        for (const auto& each : all) {
+            const auto value = mixed(activation(t.stage, each.slice), 13);
+            if (!is_last) expect(each.data, mixed(value, t.microbatch.value() + 1), op, "gradient of keys and values");
+            if (each.slice != t.microbatch) write(each.data, mixed(value, t.microbatch.value()));
+        }
+    }
     void spend(const operation& op) const {
         if (spend_) spend_(op);
     }
 
-    std::size_t stages_;
     spend_time spend_;
     /// By stage: whether its last weight gradient was the last of the step. Stored as bytes, because lanes share it.
     std::vector<unsigned char> is_complete_;

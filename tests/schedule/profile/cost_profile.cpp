@@ -1,10 +1,12 @@
 #include <optpipe/core/random.hpp>
 #include <optpipe/pipeline/validate_problem.hpp>
 #include <optpipe/schedule/builders/all.hpp>
+#include <optpipe/schedule/dispatch/graph_dispatch_search.hpp>
 #include <optpipe/schedule/profile/cost_profile.hpp>
 #include <optpipe/schedule/profile/drift.hpp>
 #include <optpipe/schedule/profile/measured_costs.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
+#include <optpipe/schedule/time/simulate.hpp>
 
 #include <doctest/doctest.h>
 
@@ -131,6 +133,40 @@ TEST_CASE("a step that ran as planned gives the problem back, with the backward 
         }
         CHECK_FALSE(profile.messages().empty());
     }
+}
+
+TEST_CASE("a step of a graph whose microbatches differ gives the problem back, whatever was planned") {
+    const stage_costs c{duration{2.0}, duration{3.0}, duration{1.0}, memory_size{1.0}};
+    const edges::any feeds{3, {{stage{0}, stage{2}, 2.0}, {stage{1}, stage{2}}}};
+    const auto where = to_any_graph(graph<3, 3>{}).placement();
+    problem p{any_graph{3, 3, where, feeds}, per_stage<stage_costs>(3, c)};
+    p.p2p = hop_times<>{duration{0.5}};
+    p.change_stage(stage{0}, [](stage_costs& frozen) {
+        frozen.gradients = gradient_kind::none;
+        frozen.backward_input = frozen.backward_weight = duration{};
+        frozen.weight_stash = memory_size{};
+    });
+    p.change_stage(stage{1}, [](stage_costs& frozen) {
+        frozen.gradients = gradient_kind::input;
+        frozen.backward_weight = duration{};
+        frozen.weight_stash = memory_size{};
+    });
+    p.microbatches.set_factors(std::vector<cost_factors>{{}, {0.5, 0.75, 2.0, 1.0, 3.0}, {1.5, 1.25, 0.5, 1.0, 0.5}});
+    const auto measured = simulate(p, detail::one_sequence_at_a_time(p));
+    REQUIRE(measured);
+    auto planned = p;
+    planned.change_stages([](stage_costs& costs) {
+        costs.forward = 2.0 * costs.forward;
+        costs.backward_input = 3.0 * costs.backward_input;
+        costs.backward_weight = 3.0 * costs.backward_weight; // B is divided as planned
+    });
+    cost_profile profile;
+    profile.add(planned, *measured);
+    const auto now = with_measured_costs(planned, profile);
+    CHECK(validate(now).empty());
+    check_same_costs(now, p);
+    for (const auto& [pair, e] : profile.messages())
+        CHECK(e.median.value() == doctest::Approx(0.5));
 }
 
 TEST_CASE("what ran slower has its measured costs: all storage options, full and split backwards") {

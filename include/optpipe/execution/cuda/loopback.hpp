@@ -71,9 +71,9 @@ private:
         --to.left;
         const auto& sent = sender.message;
         const auto& received = receiver.message;
-        if (sent.label.op != received.label.op || sent.bytes != received.bytes)
-            throw error{cudaErrorInvalidValue, to_string(sent.label.op) + " of " + std::to_string(sent.bytes) +
-                                                   " bytes came where " + to_string(received.label.op) + " of " +
+        if (!is_same_content(sent.label, received.label) || sent.bytes != received.bytes)
+            throw error{cudaErrorInvalidValue, content_of(sent.label) + " of " + std::to_string(sent.bytes) +
+                                                   " bytes came where " + content_of(received.label) + " of " +
                                                    std::to_string(received.bytes) + " was to come"};
         receiver.on->target.wait(from.arrived);
         if (sent.bytes > 0) receiver.on->target.copy(received.to, sent.from, sent.bytes, cudaMemcpyDeviceToDevice);

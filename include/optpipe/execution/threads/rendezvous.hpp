@@ -153,9 +153,8 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
         if (sends) mine.gate->arrive(mine.ready);
         return {};
     }
-    if (sent.label.op != received.label.op)
-        return {received.label,
-                to_string(sent.label.op) + " came where " + to_string(received.label.op) + " was to come"};
+    if (!is_same_content(sent.label, received.label))
+        return {received.label, content_of(sent.label) + " came where " + content_of(received.label) + " was to come"};
     if (sent.bytes != received.bytes)
         return {received.label,
                 std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) + " were to come"};

@@ -5,12 +5,14 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/handed_values.hpp"
 #include "optpipe/program/lower/options.hpp"
 #include "optpipe/program/lower/pack_buffers.hpp"
 #include "optpipe/program/lower/plan_graph.hpp"
 #include "optpipe/program/lower/planned_peaks.hpp"
 #include "optpipe/program/lower/program_writer.hpp"
 #include "optpipe/program/lower/stash_parts.hpp"
+#include "optpipe/program/step_shape.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -43,13 +45,17 @@ public:
     lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping,
              const arena_packings& packings)
         : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, parts_of_{p, options},
-          written_(number_.size(), no_instruction), made_(number_.size(), no_buffer), arrived_(made_),
-          cells_(p.graph.cells(), no_buffers), device_peak_{planned_peaks(p, plan_, parts_of_, memory_arena::device)},
-          host_peak_{planned_peaks(p, plan_, parts_of_, memory_arena::host)}, computed_(p.graph.ranks()),
+          copy_bytes_{sizes_of_copies()}, written_(number_.size(), no_instruction),
+          held_(copy_bytes_.size(), no_buffer), uses_left_(copy_bytes_.size()),
+          cells_(p.graph.cells(), no_buffers), device_peak_{planned_peaks(p, plan_, parts_of_, memory_arena::device,
+                                                                          copy_bytes_)},
+          host_peak_{planned_peaks(p, plan_, parts_of_, memory_arena::host, copy_bytes_)}, computed_(p.graph.ranks()),
           weights_left_(p.graph.stages(), p.graph.microbatches()) {
         for (const rank r : p.graph.all_ranks())
             writers_.emplace_back(r, p.transfer.engines, options.lanes, arena(r, memory_arena::device, packings),
                                   arena(r, memory_arena::host, packings));
+        for (std::size_t c = 0; c < uses_left_.size(); ++c)
+            uses_left_[c] = copies()[c].uses;
     }
 
     /// Whether each offloaded stash fits into a part of host memory.
@@ -101,6 +107,7 @@ public:
             all[r].ranks = p_.graph.ranks();
             all[r].stages = p_.graph.stages();
             all[r].microbatches = p_.graph.microbatches();
+            all[r].shape = shape_of(p_);
             all[r].alignment = options_.alignment;
             all[r].host_part = options_.host_part;
             all[r].forward_only = options_.forward_only;
@@ -125,12 +132,25 @@ public:
         });
         return why;
     }
-    /// Denser packings for the arenas that exceed their limit because their free memory wasn't contiguous. Lifetimes
-    /// are the same, so everything is written in the same order with these packings.
-    [[nodiscard]] arena_packings packed() const {
+    /// Whether values are kept in device memory, besides stashes.
+    [[nodiscard]] bool has_planned_copies() const {
+        return std::any_of(copies().begin(), copies().end(), [](const value_copy& copy) { return copy.is_planned; });
+    }
+    /// Whether no arena is larger than the plan's peak.
+    [[nodiscard]] bool is_within_peak() const {
+        bool is_within = true;
+        for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
+            is_within = is_within && arena.size() <= peak(r, which);
+        });
+        return is_within;
+    }
+    /// Denser packings for the arenas that exceed their limit, or with `to_peak` the plan's peak, because their free
+    /// memory wasn't contiguous. Lifetimes are the same, so everything is written in the same order with these
+    /// packings.
+    [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
-            const auto most = most_bytes(r, which);
+            const auto most = to_peak ? peak(r, which) : most_bytes(r, which);
             if (arena.size() > most && placement_in(which) == part_placement::contiguous)
                 made[{r, which}] = buffer_packer{arena.lifetimes(), arena.part(), most}.run();
         });
@@ -199,7 +219,7 @@ private:
         };
         if (!options_.reduce)
             for (const stage s : p_.graph.all_stages())
-                write(s);
+                if (p_.costs[s].gradients == gradient_kind::full) write(s);
         for (const auto& [s, reduced] : reductions_) {
             writer(s).depend_on(reduced);
             write(s);
@@ -215,9 +235,17 @@ private:
         for (const auto which : planned_arenas) {
             auto& arena = writer(op.stage).arena(which);
             arena.advance(node.start);
-            if (arena.room() < parts_of_.acquired(op, which)) return false;
+            if (arena.room() < acquired(op, which)) return false;
         }
         return true;
+    }
+    /// Bytes that an operation allocates in a planned arena when it starts.
+    [[nodiscard]] std::size_t acquired(const operation& op, memory_arena from) const {
+        auto bytes = parts_of_.acquired(op, from);
+        for (const auto& link : plan_.values().links_of(op))
+            if (copies()[link.copy].arena() == from && is_made_by(copies()[link.copy], op))
+                bytes += copy_bytes_[link.copy];
+        return bytes;
     }
     /// Called if all ready nodes wait for memory, because times differ only by rounding or transfers have no duration.
     /// Gives the first node memory that is promised for later, or memory beyond the plan's peak.
@@ -227,7 +255,7 @@ private:
         const auto& op = plan_.operation_of(plan_.nodes()[first]).op;
         for (const auto which : planned_arenas) {
             auto& arena = writer(op.stage).arena(which);
-            const auto needed = parts_of_.acquired(op, which);
+            const auto needed = acquired(op, which);
             while (arena.room() < needed && arena.keep_next_promise()) {
             }
             if (arena.room() < needed) arena.raise_budget(needed - arena.room());
@@ -245,7 +273,7 @@ private:
         case operation_kind::backward_input:
         case operation_kind::backward: prepare_gradient(node, w, i); break;
         case operation_kind::backward_weight: prepare_weight(node, w, i); break;
-        case operation_kind::recompute: prepare_recomputation(w, i); break;
+        case operation_kind::recompute: prepare_recomputation(node, w, i); break;
         case operation_kind::offload:
         case operation_kind::reload: prepare_transfer(node, w, i); break;
         }
@@ -259,25 +287,60 @@ private:
         const auto last = std::find_if(own.rbegin(), own.rend(), [&](const auto& c) { return c.first <= instant; });
         return last == own.rend() ? no_instruction : last->second;
     }
-    void take_input(program_writer& w, instruction& i) {
-        const auto input = input_from_other_stage(p_.graph.stages(), i.op);
-        if (!input) return;
-        const auto producer = plan_.in_plan(*input);
-        const bool local = p_.rank_of(producer.stage) == p_.rank_of(i.op.stage);
-        const auto id = (local ? made_ : arrived_)[number_(producer)];
-        w.depend_on(w.program().buffers[id.position()].first_use);
-        i.set(buffer_role::input, id);
+    [[nodiscard]] const std::vector<value_copy>& copies() const { return plan_.values().copies(); }
+    [[nodiscard]] std::vector<std::size_t> sizes_of_copies() const {
+        std::vector<std::size_t> all;
+        for (const auto& copy : copies())
+            all.push_back(bytes_of(copy));
+        return all;
     }
-    void make_output(program_writer& w, instruction& i) {
-        if (!consumer_of(p_.graph.stages(), i.op)) return;
-        const auto id = w.acquire(memory_arena::message, message_bytes(i.op), part_placement::contiguous);
-        made_[number_(i.op)] = id;
-        i.set(buffer_role::output, id);
+    [[nodiscard]] std::size_t bytes_of(const value_copy& copy) const {
+        if (copy.held > memory_size{}) return options_.rounded_bytes(copy.held);
+        const bool is_forward = direction_of(copy.produced_by) == message_direction::forward;
+        const stage from = is_forward ? copy.produced_by.stage : copy.consumer;
+        const auto factor = p_.microbatches.factors(from, copy.produced_by.microbatch).message;
+        if (copy.value == value_kind::partial) return options_.scaled(options_.partial_bytes, factor);
+        double size = 0.0;
+        p_.graph.for_each_edge_out_of(from, [&](const edge& e) {
+            if (e.held <= memory_size{}) size = std::max(size, e.size);
+        });
+        return options_.scaled(options_.bytes_of_message(from.position()), size * factor);
     }
-    /// Bytes of the message that an operation passes to the next stage, or to the one before.
-    [[nodiscard]] std::size_t message_bytes(const operation& produced_by) const {
-        const auto s = produced_by.stage.position();
-        return options_.bytes_of_message(direction_of(produced_by) == message_direction::forward ? s : s - 1);
+    /// Names the copies that an operation uses, and frees those that it is the last to use.
+    void use_copies(const plan_node& node, program_writer& w, instruction& i) {
+        for (const auto& link : plan_.values().links_of(i.op)) {
+            if (is_made_by(copies()[link.copy], i.op)) continue;
+            w.depend_on(w.program().buffers[held_[link.copy].position()].first_use);
+            add_link(link);
+            use_once(w, link.copy, node.end);
+        }
+    }
+    /// Allocates the copies that an operation makes.
+    void make_copies(const plan_node& node, program_writer& w, instruction& i) {
+        for (const auto& link : plan_.values().links_of(i.op)) {
+            if (!is_made_by(copies()[link.copy], i.op)) continue;
+            if (held_[link.copy] == no_buffer) {
+                held_[link.copy] =
+                    w.acquire(copies()[link.copy].arena(), copy_bytes_[link.copy], part_placement::contiguous);
+                if (copies()[link.copy].uses == 0) w.release(held_[link.copy], node.end);
+            }
+            add_link(link);
+        }
+        auto& all = w.program().links;
+        std::stable_sort(links_.begin(), links_.end(),
+                         [](const buffer_link& a, const buffer_link& b) { return a.way < b.way; });
+        i.first_link = static_cast<std::uint32_t>(all.size());
+        i.links = static_cast<std::uint32_t>(links_.size());
+        all.insert(all.end(), links_.begin(), links_.end());
+        links_.clear();
+    }
+    void add_link(const value_link& link) {
+        links_.push_back({link.way, link.value, link.other, link.slice, held_[link.copy]});
+    }
+    /// Counts a use of a copy by the next instruction, and frees it if that is the last one.
+    void use_once(program_writer& w, std::size_t copy, std::size_t instant) {
+        if (--uses_left_[copy] > 0) return;
+        w.release(held_[copy], copies()[copy].is_planned ? copies()[copy].until : instant);
     }
     static buffer_id& buffer(cell& c, buffer_role role) { return c[static_cast<std::size_t>(role)]; }
     /// Allocates memory from the next instruction on.
@@ -300,36 +363,37 @@ private:
 
     void prepare_forward(const plan_node& node, program_writer& w, instruction& i) {
         const auto& op = i.op;
-        take_input(w, i);
-        release(w, i.buffer(buffer_role::input), node.end);
+        use_copies(node, w, i);
         take(w, op, memory_arena::device, held_roles);
         name(i, held_roles);
-        make_output(w, i);
+        if (!parts_of_.keeps(op.stage)) release(w, op, held_roles, node.end);
+        make_copies(node, w, i);
     }
     /// The instruction after which the stash of an operation is on the device: its reload, or else its forward.
     [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
         const auto back = reload_of(op.stage, op.microbatch);
         return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));
     }
-    void prepare_recomputation(program_writer& w, instruction& i) {
+    void prepare_recomputation(const plan_node& node, program_writer& w, instruction& i) {
         w.depend_on(brought_back(i.op));
+        use_copies(node, w, i);
         take(w, i.op, memory_arena::device, restored_roles);
         name(i, held_roles);
         name(i, restored_roles);
+        make_copies(node, w, i);
     }
     void prepare_gradient(const plan_node& node, program_writer& w, instruction& i) {
         const auto& op = i.op;
         const auto again = recompute_of(op.stage, op.microbatch);
         w.depend_on(plan_.has(again) ? written(again) : brought_back(op));
-        take_input(w, i);
+        use_copies(node, w, i);
         const bool splits = op.kind == operation_kind::backward_input;
         if (splits) take(w, op, memory_arena::device, std::array{buffer_role::added});
         name(i, kept_roles);
         name(i, freed_roles);
-        release(w, i.buffer(buffer_role::input), node.end);
         release(w, op, freed_roles, node.end);
         if (!splits) release(w, op, kept_roles, node.end);
-        make_output(w, i);
+        make_copies(node, w, i);
     }
     void prepare_weight(const plan_node& node, program_writer& w, instruction& i) {
         w.depend_on(written(backward_input(i.op.stage, i.op.microbatch)));
@@ -368,23 +432,30 @@ private:
         auto on = lane_kind::compute;
         for (const auto m : node.messages) {
             const auto& message = plan_.messages()[m];
-            const auto which = number_(message.produced_by);
             const auto side = message.from == r ? side_kind::send : side_kind::receive;
+            const auto copy = side == side_kind::send ? message.sent : message.received;
             if (side == side_kind::send) {
                 w.depend_on(written(message.produced_by));
-                parts.push_back({side, message.to, message.produced_by, made_[which]});
-                w.release(made_[which], message.end);
+                use_once(w, copy, message.end);
             } else {
                 const auto before = computed_by(r, message.start);
                 if (options_.receives == receive_issue::when_due && before != no_instruction) w.depend_on(before);
-                arrived_[which] =
-                    w.acquire(memory_arena::message, message_bytes(message.produced_by), part_placement::contiguous);
-                parts.push_back({side, message.from, message.produced_by, arrived_[which]});
+                held_[copy] = w.acquire(memory_arena::message, copy_bytes_[copy], part_placement::contiguous);
             }
+            parts.push_back({side, side == side_kind::send ? message.to : message.from, message.produced_by,
+                             held_[copy], message.value, named_consumer(message)});
             on = w.message_lane(direction_of(message.produced_by), side);
         }
         i.parts = static_cast<std::uint32_t>(node.messages.size());
         w.write(i, on);
+    }
+
+    /// The first stage on the receiving rank that uses the message, if the message is named after it.
+    [[nodiscard]] stage named_consumer(const planned_message& message) const {
+        const auto first = copies()[message.received].consumer;
+        const auto s = message.produced_by.stage;
+        const bool is_forward = direction_of(message.produced_by) == message_direction::forward;
+        return (is_forward ? first == s.next() : first.next() == s) ? neighbour : first;
     }
 
     struct sooner {
@@ -401,11 +472,14 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// By operation: the position of its instruction; its output buffer; and the buffer of its output on the receiving
-    /// rank.
+    /// By copy: its size, its buffer, and the number of uses that aren't written yet.
+    std::vector<std::size_t> copy_bytes_;
+    /// By operation: the position of its instruction.
     std::vector<std::uint32_t> written_;
-    std::vector<buffer_id> made_;
-    std::vector<buffer_id> arrived_;
+    std::vector<buffer_id> held_;
+    std::vector<std::size_t> uses_left_;
+    /// The links of the next instruction.
+    std::vector<buffer_link> links_;
     std::vector<cell> cells_;
     per_rank<std::size_t> device_peak_;
     per_rank<std::size_t> host_peak_;

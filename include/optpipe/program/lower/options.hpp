@@ -4,6 +4,8 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/storage.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -43,14 +45,19 @@ struct lowering_options {
     /// Alignment in bytes of all buffers, at most 1 MiB; sizes are rounded up to multiples of it. The default is the
     /// alignment of CUDA's own allocations, with which kernels can read and write vectors.
     std::size_t alignment = 256;
-    /// Bytes of an activation between two stages, and of a gradient. 0: the engine moves its own activations and
+    /// Bytes of an activation between two stages, and of a gradient, for an edge of size 1 and a microbatch with a
+    /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. An
+    /// edge that holds memory hands on a value of that size instead. 0: the engine moves its own activations and
     /// gradients, and the program only orders them: each message is a send and a receive without bytes, which name the
     /// tensor by their label. Tasks then have no input and no output, no memory is reserved for messages, and nothing
     /// waits for it. See examples 13 (a loop of your own) and 16 (a transport of your own).
     std::size_t message_bytes = 0;
-    /// Message sizes of the boundaries, if they differ: entry s is for the boundary between stages s and s + 1. Missing
-    /// entries default to `message_bytes`.
+    /// Message sizes of the stages, if they differ: entry s is for what stage s hands on to the stages after it, and
+    /// its gradient. Missing entries default to `message_bytes`.
     std::vector<std::size_t> boundary_bytes{};
+    /// Bytes of what a stage of a group computes in F for the gradients of all stages of the group, for a microbatch
+    /// with a factor of 1 on messages.
+    std::size_t partial_bytes = 0;
     message_lanes lanes = message_lanes::separate;
     receive_issue receives = receive_issue::early;
     part_placement placement = part_placement::exact;
@@ -77,9 +84,22 @@ struct lowering_options {
     [[nodiscard]] constexpr std::size_t aligned(std::size_t bytes) const {
         return (bytes + alignment - 1) / alignment * alignment;
     }
-    /// Size of a message between stages `boundary` and `boundary` + 1, aligned.
+    /// The memory in bytes, rounded and aligned.
+    [[nodiscard]] std::size_t rounded_bytes(memory_size size) const {
+        return aligned(static_cast<std::size_t>(std::llround(std::max(0.0, size.value() * bytes_per_unit))));
+    }
+    /// `bytes` times a factor, rounded up and aligned.
+    [[nodiscard]] std::size_t scaled(std::size_t bytes, double factor) const {
+        return aligned(factor == 1.0 ? bytes
+                                     : static_cast<std::size_t>(std::ceil(static_cast<double>(bytes) * factor)));
+    }
+    /// Size of what stage `boundary` hands on, as given.
+    [[nodiscard]] constexpr std::size_t given_bytes_of_message(std::size_t boundary) const {
+        return boundary < boundary_bytes.size() ? boundary_bytes[boundary] : message_bytes;
+    }
+    /// Size of what stage `boundary` hands on, aligned.
     [[nodiscard]] constexpr std::size_t bytes_of_message(std::size_t boundary) const {
-        return aligned(boundary < boundary_bytes.size() ? boundary_bytes[boundary] : message_bytes);
+        return aligned(given_bytes_of_message(boundary));
     }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/lower/handed_values.hpp"
 #include "optpipe/program/lower/instants.hpp"
 #include "optpipe/program/lower/options.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
@@ -17,16 +18,6 @@
 
 namespace optpipe::detail {
 
-/// The output of `produced_by` for another rank, and the instants between which the plan sends it.
-struct planned_message {
-    operation produced_by{};
-    operation consumed_by{};
-    rank from{};
-    rank to{};
-    std::size_t start = 0;
-    std::size_t end = 0;
-};
-
 /// A node that is issued as one: an operation, or one or two messages. Times are instants.
 struct plan_node {
     static constexpr std::size_t not_an_operation = std::numeric_limits<std::size_t>::max();
@@ -41,15 +32,12 @@ struct plan_node {
 class plan_graph {
 public:
     plan_graph(const problem& p, const schedule& s, message_lanes lanes)
-        : problem_{&p}, operations_{s.operations.begin(), s.operations.end()}, number_{p.graph},
-          node_of_(number_.size(), nothing), slack_{time_slack(p, s)}, instant_{all_times(p, s), slack_} {
-        std::sort(operations_.begin(), operations_.end(), starts_before);
-        for (std::size_t i = 0; i < operations_.size(); ++i) {
-            const auto& timed = operations_[i];
-            node_of_[number_(timed.op)] = i;
-            nodes_.push_back({instant_(timed.start), instant_(timed.end), i, {}});
-        }
-        collect_messages();
+        : problem_{&p}, operations_{in_order(s)}, number_{p.graph}, node_of_{numbered(number_, operations_)},
+          slack_{time_slack(p, s)}, values_{p, operations_, [this](const operation& op) { return find(op); }},
+          instant_{all_times(), slack_} {
+        for (std::size_t i = 0; i < operations_.size(); ++i)
+            nodes_.push_back({instant_(operations_[i].start), instant_(operations_[i].end), i, {}});
+        values_.number_instants(instant_);
         add_message_nodes(lanes);
         successors_.resize(nodes_.size());
         add_data_edges();
@@ -57,7 +45,8 @@ public:
     }
 
     [[nodiscard]] const std::vector<plan_node>& nodes() const { return nodes_; }
-    [[nodiscard]] const std::vector<planned_message>& messages() const { return messages_; }
+    [[nodiscard]] const handed_values& values() const { return values_; }
+    [[nodiscard]] const std::vector<planned_message>& messages() const { return values_.messages(); }
     [[nodiscard]] const timed_operation& operation_of(const plan_node& n) const { return operations_[n.operation]; }
     [[nodiscard]] const std::vector<std::size_t>& successors(std::size_t node) const { return successors_[node]; }
     [[nodiscard]] bool has(const operation& op) const { return node_of_[number_(op)] != nothing; }
@@ -70,27 +59,29 @@ public:
 private:
     static constexpr std::size_t nothing = std::numeric_limits<std::size_t>::max();
 
-    static std::vector<duration> all_times(const problem& p, const schedule& s) {
-        std::vector<duration> times;
-        for (const auto& [op, start, end] : s.operations) {
-            times.insert(times.end(), {start, end});
-            if (const auto next = consumer_of(p.graph.stages(), op))
-                times.push_back(end + p.hop(op.stage, next->stage));
-        }
-        return times;
+    static std::vector<timed_operation> in_order(const schedule& s) {
+        std::vector<timed_operation> all{s.operations.begin(), s.operations.end()};
+        std::sort(all.begin(), all.end(), starts_before);
+        return all;
     }
-
-    void collect_messages() {
-        for (const auto& [op, start, end] : operations_) {
-            const auto next = consumer_of(problem_->graph.stages(), op);
-            if (!next) continue;
-            const auto consumer = in_plan(*next);
-            const rank from = problem_->rank_of(op.stage);
-            const rank to = problem_->rank_of(next->stage);
-            if (from != to)
-                messages_.push_back(
-                    {op, consumer, from, to, instant_(end), instant_(end + problem_->hop(op.stage, next->stage))});
-        }
+    static std::vector<std::size_t> numbered(const operation_numbering<any_graph>& number,
+                                             const std::vector<timed_operation>& operations) {
+        std::vector<std::size_t> node_of(number.size(), nothing);
+        for (std::size_t i = 0; i < operations.size(); ++i)
+            node_of[number(operations[i].op)] = i;
+        return node_of;
+    }
+    [[nodiscard]] const timed_operation* find(const operation& op) const {
+        const auto node = node_of_[number_(in_plan(op))];
+        return node == nothing ? nullptr : &operations_[node];
+    }
+    [[nodiscard]] std::vector<duration> all_times() const {
+        std::vector<duration> times;
+        for (const auto& [op, start, end] : operations_)
+            times.insert(times.end(), {start, end});
+        for (const auto& message : messages())
+            times.insert(times.end(), {message.starts, message.starts + message.takes});
+        return times;
     }
 
     /// Whether two messages in opposite directions between the same two ranks form one exchange. They must share a lane
@@ -100,23 +91,23 @@ private:
         const bool same_lane = lanes == message_lanes::single ||
                                (lanes == message_lanes::per_direction && a.produced_by.kind == b.produced_by.kind);
         if (!same_lane || (b.start != a.start && b.start >= a.end)) return false;
-        const auto hop = problem_->p2p(a.from, a.to);
-        const auto& producer = operations_[node_of_[number_(b.produced_by)]];
-        const auto& consumer = operations_[node_of_[number_(a.consumed_by)]];
-        return consumer.start >= producer.end + hop - slack_ && instant_(consumer.start) >= b.start;
+        const auto& producer = *find(b.produced_by);
+        const auto& consumer = *find(a.consumers.front());
+        return consumer.start >= producer.end + a.takes - slack_ && instant_(consumer.start) >= b.start;
     }
     void add_message_nodes(message_lanes lanes) {
         std::map<std::pair<rank, rank>, std::vector<std::size_t>> between;
-        for (std::size_t i = 0; i < messages_.size(); ++i)
-            between[std::minmax(messages_[i].from, messages_[i].to)].push_back(i);
+        const auto& all = messages();
+        for (std::size_t i = 0; i < all.size(); ++i)
+            between[std::minmax(all[i].from, all[i].to)].push_back(i);
         for (auto& [pair, own] : between) {
             std::stable_sort(own.begin(), own.end(),
-                             [&](std::size_t a, std::size_t b) { return messages_[a].start < messages_[b].start; });
+                             [&](std::size_t a, std::size_t b) { return all[a].start < all[b].start; });
             for (std::size_t i = 0; i < own.size(); ++i) {
-                const auto& first = messages_[own[i]];
+                const auto& first = all[own[i]];
                 plan_node node{first.start, first.end, plan_node::not_an_operation, {own[i]}};
-                if (i + 1 < own.size() && belong_together(first, messages_[own[i + 1]], lanes)) {
-                    const auto& second = messages_[own[++i]];
+                if (i + 1 < own.size() && belong_together(first, all[own[i + 1]], lanes)) {
+                    const auto& second = all[own[++i]];
                     node.messages.push_back(own[i]);
                     node.start = second.start;
                     node.end = std::max(first.end, second.end);
@@ -140,8 +131,9 @@ private:
     void add_data_edges() {
         for (std::size_t n = operations_.size(); n < nodes_.size(); ++n)
             for (const auto m : nodes_[n].messages) {
-                successors_[node_of_[number_(messages_[m].produced_by)]].push_back(n);
-                successors_[n].push_back(node_of_[number_(messages_[m].consumed_by)]);
+                successors_[node_of_[number_(messages()[m].produced_by)]].push_back(n);
+                for (const auto& consumer : messages()[m].consumers)
+                    successors_[n].push_back(node_of_[number_(consumer)]);
             }
         for (const stage s : problem_->graph.all_stages())
             for (const microbatch m : problem_->graph.all_microbatches()) {
@@ -168,8 +160,8 @@ private:
     operation_numbering<any_graph> number_;
     std::vector<std::size_t> node_of_;
     duration slack_;
+    handed_values values_;
     plan_instants instant_;
-    std::vector<planned_message> messages_;
     std::vector<plan_node> nodes_;
     std::vector<std::vector<std::size_t>> successors_;
 };

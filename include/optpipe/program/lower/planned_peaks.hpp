@@ -14,9 +14,10 @@
 
 namespace optpipe::detail {
 
-/// The plan's peak in one arena of each rank, in bytes. At one instant, memory is freed before more is taken.
+/// The plan's peak, with this number of bytes for each copy of a value, in one arena of each rank, in bytes. At one
+/// instant, memory is freed before more is taken.
 inline per_rank<std::size_t> planned_peaks(const problem& p, const plan_graph& plan, const stash_parts& sizes,
-                                           memory_arena which) {
+                                           memory_arena which, const std::vector<std::size_t>& copy_bytes) {
     struct change {
         std::size_t instant;
         std::int64_t bytes;
@@ -28,6 +29,12 @@ inline per_rank<std::size_t> planned_peaks(const problem& p, const plan_graph& p
         auto& own = changes[p.rank_of(op.stage)];
         own.push_back({node.start, static_cast<std::int64_t>(sizes.acquired(op, which))});
         own.push_back({node.end, -static_cast<std::int64_t>(sizes.released(op, which))});
+        for (const auto& link : plan.values().links_of(op)) {
+            const auto& copy = plan.values().copies()[link.copy];
+            if (copy.arena() != which || !is_made_by(copy, op)) continue;
+            own.push_back({node.start, static_cast<std::int64_t>(copy_bytes[link.copy])});
+            own.push_back({copy.until, -static_cast<std::int64_t>(copy_bytes[link.copy])});
+        }
     }
     per_rank<std::size_t> peaks(p.graph.ranks());
     for (const rank r : p.graph.all_ranks()) {

@@ -8,7 +8,6 @@
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -58,12 +57,21 @@ template <class BytesOf>
 /// are 0 for a program of forwards alone.
 class stash_parts {
 public:
-    stash_parts(const problem& p, const lowering_options& options) : of_(p.graph.stages()) {
-        for (const stage at : p.graph.all_stages())
-            find(p, options, at);
+    stash_parts(const problem& p, const lowering_options& options)
+        : has_factors_{p.microbatches.has_factors()}, of_(p.graph.stages()), keeps_(p.graph.stages()) {
+        for (const stage at : p.graph.all_stages()) {
+            keeps_[at] = p.costs[at].gradients != gradient_kind::none;
+            for (const microbatch m : p.graph.all_microbatches())
+                if (has_factors_ || m == microbatch{0}) find(p, options, at, p.microbatches.factors(at, m).memory);
+        }
     }
 
-    [[nodiscard]] const stash_bytes& operator()(const operation& op) const { return of_[op.stage][op.storage]; }
+    [[nodiscard]] const stash_bytes& operator()(const operation& op) const {
+        const auto& of_stage = of_[op.stage];
+        return of_stage[has_factors_ ? op.microbatch.position() : 0][op.storage];
+    }
+    /// Whether the stash is there until a backward; else it is freed when F ends.
+    [[nodiscard]] bool keeps(stage s) const { return keeps_[s] != 0; }
 
     /// Bytes that an operation's stash has in one role.
     [[nodiscard]] std::size_t part(const operation& op, buffer_role role) const {
@@ -77,8 +85,6 @@ public:
         case buffer_role::restored_freed: return stash.restored_freed;
         case buffer_role::added: return stash.added;
         case buffer_role::host: return stash.moved();
-        case buffer_role::input:
-        case buffer_role::output: return 0; // not part of the stash
         }
         return 0;
     }
@@ -107,30 +113,31 @@ public:
         case operation_kind::backward: return on_host ? 0 : stash.all_kept() + stash.all_freed();
         case operation_kind::offload: return on_host ? 0 : stash.moved();
         case operation_kind::reload: return on_host ? stash.moved() : 0;
-        case operation_kind::forward:
+        case operation_kind::forward: return on_host || keeps(op.stage) ? 0 : stash.held();
         case operation_kind::recompute: return 0;
         }
         return 0;
     }
 
 private:
-    /// Finds the parts for every storage option of a stage.
-    void find(const problem& p, const lowering_options& options, stage at) {
-        const auto rounded = [&](memory_size size) {
-            return options.aligned(
-                static_cast<std::size_t>(std::llround(std::max(0.0, size.value() * options.bytes_per_unit))));
-        };
+    /// Adds the parts for every storage option of a stage, of a microbatch with this factor on memory.
+    void find(const problem& p, const lowering_options& options, stage at, double factor) {
+        const auto rounded = [&](memory_size size) { return options.rounded_bytes(factor * size); };
+        auto& own = of_[at].emplace_back();
         const auto count = p.storage_options(at);
-        if (options.forward_only) return of_[at].resize(count);
+        if (options.forward_only) return own.resize(count);
         for (std::size_t i = 0; i < count; ++i) {
             auto most_kept = memory_size::unlimited();
             for (const auto& each : options.kept)
                 if (each.stage == at && each.storage == i) most_kept = each.kept;
-            of_[at].push_back(divide_stash(p.costs[at], p.storage_of(at, i), most_kept, rounded));
+            own.push_back(divide_stash(p.costs[at], p.storage_of(at, i), most_kept, rounded));
         }
     }
 
-    per_stage<std::vector<stash_bytes>> of_;
+    bool has_factors_;
+    /// By stage; by microbatch, if they have factors; and by storage option.
+    per_stage<std::vector<std::vector<stash_bytes>>> of_;
+    per_stage<unsigned char> keeps_;
 };
 
 } // namespace optpipe::detail

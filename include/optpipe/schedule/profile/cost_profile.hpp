@@ -228,13 +228,15 @@ inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
     return shared;
 }
 
-/// Durations of messages, as far as the times of operations show them: from the end of the sender to the start of a
-/// receiver that waited for nothing else, on a rank that was idle when the sender ended.
+/// Durations of messages along edges, over their planned factor, as far as the times of operations show them: from the
+/// end of the sender to the start of a receiver that waited for nothing else, on a rank that was idle when the sender
+/// ended.
 inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const schedule& s) {
     const operation_numbering<any_graph> number{p.graph};
     std::vector<duration> end_of(number.size(), duration::unlimited());
     for (const auto& timed : s.operations)
         end_of[number(timed.op)] = timed.end;
+    const bool is_simple = p.is_simple();
     std::vector<cost_sample<rank_pair>> found;
     for (const auto& own : operations_by_rank(s)) {
         duration free{};
@@ -244,19 +246,25 @@ inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const s
             std::optional<rank> from;
             duration sent{};
             duration here = free;
-            for_each_dependency(p, op, stash_way_of(p, op), [&](const operation& before, duration) {
+            double factor = 1.0;
+            for_each_dependency(p, op, stash_way_of(p, op), [&](const operation& before, duration delay) {
                 auto ended = end_of[number(before)];
                 if (before.stage != op.stage && is_gradient(before.kind))
                     ended = std::min(ended, end_of[number(backward(before.stage, before.microbatch))]);
                 if (p.rank_of(before.stage) == p.rank_of(op.stage)) {
                     here = std::max(here, ended);
                 } else {
+                    const bool is_along_edge = is_gradient(before.kind) == is_gradient(op.kind);
+                    const auto hop = p.hop(before.stage, op.stage);
+                    const bool is_only_one = !from;
                     from = p.rank_of(before.stage);
                     sent = ended;
+                    if (is_simple) return;
+                    factor = is_along_edge && is_only_one && hop > duration{} ? delay / hop : 0.0;
                 }
             });
-            if (from && here <= sent && sent <= timed.start)
-                found.push_back({{*from, p.rank_of(op.stage)}, timed.start - sent});
+            if (from && here <= sent && sent <= timed.start && factor > 0.0)
+                found.push_back({{*from, p.rank_of(op.stage)}, (timed.start - sent) / factor});
             free = timed.end;
         }
     }
@@ -346,13 +354,37 @@ OPTPIPE_INLINE void cost_profile::check(const problem& p, const schedule& measur
     if (!found.empty()) throw input_error{"measured step", std::move(found)};
 }
 
+namespace detail {
+
+/// The planned duration of an operation over that with a microbatch whose factors are all 1.
+inline double planned_factor(const problem& p, const operation& op) {
+    if (!p.microbatches.has_factors()) return 1.0;
+    const auto& f = p.microbatches.factors(op.stage, op.microbatch);
+    switch (op.kind) {
+    case operation_kind::forward:
+    case operation_kind::recompute: return f.forward;
+    case operation_kind::backward_weight: return f.backward_weight;
+    case operation_kind::offload:
+    case operation_kind::reload: return f.memory;
+    case operation_kind::backward_input:
+    case operation_kind::backward: break;
+    }
+    const auto& c = p.costs[op.stage];
+    const auto extra = storage_of(p, op).backward_extra;
+    const auto usual = op.kind == operation_kind::backward ? c.backward() : c.backward_input;
+    return duration_of(p, op) / (usual + extra);
+}
+
+} // namespace detail
+
 OPTPIPE_INLINE std::vector<cost_sample<cost_key>> cost_profile::costs_in(const problem& p, const schedule& s) {
     const auto shared = detail::shared_transfers(p, s);
     std::vector<cost_sample<cost_key>> found;
     for (std::size_t i = 0; i < s.operations.size(); ++i) {
         auto key = detail::key_of(p, s.operations[i].op);
         key.shared = shared[i];
-        found.push_back({key, s.operations[i].end - s.operations[i].start});
+        const auto took = s.operations[i].end - s.operations[i].start;
+        found.push_back({key, took / detail::planned_factor(p, s.operations[i].op)});
     }
     return found;
 }

@@ -8,7 +8,8 @@ namespace optpipe {
 
 /// The problem with the medians of the measurements. Costs that weren't measured stay as planned, and so does memory. A
 /// full backward that was only measured as a whole is divided in the planned proportion. A recomputation that wasn't
-/// measured changes like the forward; a transfer changes like the stage's largest measured one.
+/// measured changes like the forward; a transfer changes like the stage's largest measured one. Factors of microbatches
+/// and sizes of edges stay as planned: samples were divided by them.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -16,7 +17,6 @@ namespace optpipe {
 #if OPTPIPE_DEFINES(schedule)
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
-#include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
@@ -115,7 +115,6 @@ void measure_transfers(Options& options, const measured_medians& measured, stage
 } // namespace detail
 
 OPTPIPE_INLINE problem with_measured_costs(problem p, const cost_profile& profile) {
-    require_plain(p, "costs are measured");
     const detail::measured_medians measured{profile};
     for (const stage s : p.graph.all_stages()) {
         auto& costs = p.costs[s];
