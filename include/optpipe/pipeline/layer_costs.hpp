@@ -19,7 +19,9 @@
 namespace optpipe {
 
 /// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
-/// of a stage are the sums over its layers.
+/// of a stage are the sums over its layers. A stage computes the gradients that any of its layers computes. Its layers
+/// without a backward run first and leave nothing behind: the stage's activation is the larger one of theirs and that
+/// of the other layers.
 struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.
@@ -57,9 +59,21 @@ namespace detail {
     if (!a || !b) return std::nullopt;
     return transfer_times{a->offload + b->offload, a->reload + b->reload};
 }
+/// The kind of a stage with layers of both kinds.
+[[nodiscard]] constexpr gradient_kind both(gradient_kind a, gradient_kind b) {
+    for (const auto kind : {gradient_kind::full, gradient_kind::input})
+        if (a == kind || b == kind) return kind;
+    return gradient_kind::none;
+}
 [[nodiscard]] constexpr stage_costs both(const stage_costs& a, const stage_costs& b) {
-    return {a.forward + b.forward,       a.backward_input + b.backward_input, a.backward_weight + b.backward_weight,
-            a.activation + b.activation, a.weight_stash + b.weight_stash,     both(a.transfer, b.transfer)};
+    return {a.forward + b.forward,
+            a.backward_input + b.backward_input,
+            a.backward_weight + b.backward_weight,
+            a.activation + b.activation,
+            a.weight_stash + b.weight_stash,
+            both(a.transfer, b.transfer),
+            both(a.gradients, b.gradients),
+            a.kv + b.kv};
 }
 /// Whether a stage with both options would recompute ahead of the backward as well as inside it.
 [[nodiscard]] constexpr bool recompute_differently(const storage_option& a, const storage_option& b) {
@@ -88,6 +102,10 @@ namespace detail {
 /// The layer's storage list, or the list that its costs describe.
 [[nodiscard]] storage_list<false> listed_storage(const layer_costs& layer);
 
+/// A stage with these layers: its costs and its options. Contract: at least one layer; those without
+/// a backward come first.
+[[nodiscard]] layer_costs sum_of(std::span<const layer_costs> layers);
+
 } // namespace detail
 
 /// The pipeline `p` with these layers distributed over its stages in order: stage s holds `counts[s]` of them, at least
@@ -108,10 +126,41 @@ namespace detail {
 #include <numeric>
 
 namespace optpipe {
+namespace detail {
 
-OPTPIPE_INLINE storage_list<false> detail::listed_storage(const layer_costs& layer) {
+OPTPIPE_INLINE storage_list<false> listed_storage(const layer_costs& layer) {
     return layer.storage.empty() ? described_storage(layer.costs) : layer.storage;
 }
+
+/// The sum over layers that all have a backward, or all have none.
+inline layer_costs sum_of_alike(std::span<const layer_costs> layers) {
+    auto sum = layers.front();
+    sum.storage = listed_storage(sum);
+    for (const auto& layer : layers.subspan(1)) {
+        sum.costs = both(sum.costs, layer.costs);
+        sum.storage = both(sum.storage, listed_storage(layer));
+    }
+    return sum;
+}
+
+OPTPIPE_INLINE layer_costs sum_of(std::span<const layer_costs> layers) {
+    const auto trained =
+        std::find_if(layers.begin(), layers.end(),
+                     [](const layer_costs& each) { return each.costs.gradients != gradient_kind::none; }) -
+        layers.begin();
+    const auto count = static_cast<std::size_t>(trained);
+    if (count == 0 || count == layers.size()) return sum_of_alike(layers);
+    const auto before = sum_of_alike(layers.first(count)).costs;
+    auto sum = sum_of_alike(layers.subspan(count));
+    const auto activation = std::max(before.activation, sum.costs.activation);
+    sum.costs = both(before, sum.costs);
+    sum.costs.activation = activation;
+    for (auto& option : sum.storage)
+        option.held = std::max(option.held, before.activation); // the forward takes as much
+    return sum;
+}
+
+} // namespace detail
 
 OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layers,
                                    std::span<const std::size_t> counts) {
@@ -123,19 +172,14 @@ OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layer
         OPTPIPE_EXPECT(counts[s.position()] > 0, "with_layers: a stage without layers");
         const auto here = layers.subspan(next, counts[s.position()]);
         next += here.size();
-        auto costs = here.front().costs;
-        for (const auto& layer : here.subspan(1))
-            costs = detail::both(costs, layer.costs);
+        const auto sum = detail::sum_of(here);
         auto& limit = p.memory_limit[p.rank_of(s)];
         const auto slack = tolerance{}.at(limit);
         for (const auto& layer : here)
             limit -= layer.static_memory;
         if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // rounding
-        auto options = detail::listed_storage(here.front());
-        for (const auto& layer : here.subspan(1))
-            options = detail::both(options, detail::listed_storage(layer));
-        OPTPIPE_EXPECT(!options.empty(), "with_layers: layers of a stage have no storage option in common");
-        p.set_stage(s, costs, options);
+        OPTPIPE_EXPECT(!sum.storage.empty(), "with_layers: layers of a stage have no storage option in common");
+        p.set_stage(s, sum.costs, sum.storage);
     }
     return p;
 }

@@ -18,8 +18,8 @@ struct partition_plan {
     /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
     problem pipeline{};
     plan_result planned{};
-    /// No schedule of any partition is shorter: the work can't be divided more evenly than equally among all ranks, and
-    /// a layer can't be divided. If all partitions were considered, the least of their bounds also counts.
+    /// No schedule of any partition is shorter: the work can't be divided more evenly than among all ranks by their
+    /// speeds, and a layer can't be divided. If all partitions were considered, the least of their bounds also counts.
     /// `planned.bound` holds for this partition only.
     duration bound{};
     /// Number of partitions that were planned.

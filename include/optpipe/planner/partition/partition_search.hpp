@@ -28,12 +28,14 @@ namespace optpipe::detail {
 class partition_search {
 public:
     partition_search(const partition_problem& p, const plan_options& options) : options_{options} {
-        for (const auto& each : p.pipelines)
-            pipelines_.push_back({partition_space{each, p.layers}, {}, {}, {}, {}, {}});
+        for (std::size_t i = 0; i < p.pipelines.size(); ++i)
+            pipelines_.push_back({partition_space{p, i}, {}, {}, {}, {}, {}});
         std::size_t all = 0;
         for (const auto& each : pipelines_)
             all += std::min(each.space.count(with_.most_listed), with_.most_listed + 1);
         are_few_ = all <= with_.most_listed;
+        for (const auto& each : pipelines_)
+            if (each.space.exists()) bound_by_work_ = std::min(bound_by_work_, each.space.bound());
     }
 
     outcome<partition_plan> run() {
@@ -101,6 +103,8 @@ private:
         std::optional<refusal> refused;
         std::optional<memory_size> least;
         for (std::size_t i = 0; i < pipelines_.size(); ++i) {
+            pipelines_[i].is_listed = !pipelines_[i].space.exists();
+            if (pipelines_[i].is_listed) continue;
             const auto over = is_after(first_part() * static_cast<double>(i + 1));
             for (const auto& each :
                  pipelines_[i].space.beginnings(with_.most_neighbours, with_.most_looked_at, with_.most_fitted, over)) {
@@ -176,17 +180,15 @@ private:
     /// A bound on the schedules of all partitions: by their work and, if all partitions are listed, by the bound of
     /// each. Skipped partitions have bounds of at least the best objective.
     [[nodiscard]] duration proven_bound() const {
-        // The bound by work doesn't depend on the placements, in which the pipelines differ.
-        const auto by_work = pipelines_.front().space.bound();
         auto least = best_objective();
         for (const auto& each : pipelines_) {
-            if (!each.is_listed) return std::min(by_work, least);
+            if (!each.is_listed) return std::min(bound_by_work_, least);
             for (const auto& other : each.neighbours)
                 least = std::min(least, other.bound);
         }
         for (const auto& each : planned_)
             least = std::min(least, each.planned.bound);
-        return std::max(std::min(by_work, best_objective()), least);
+        return std::max(std::min(bound_by_work_, best_objective()), least);
     }
     /// Sets the plan's bound to the larger of two: its own and `bound`, which holds for all partitions. If a stop
     /// request cut the search for partitions short, the request is also the plan's reason to end.
@@ -342,6 +344,8 @@ private:
     std::vector<candidate> planned_;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
+    /// The bound on the schedules of all partitions by their work alone.
+    duration bound_by_work_ = duration::unlimited();
     /// End of the search for other partitions, with a time limit.
     seconds search_until_{};
     /// Work of the plans until now, without a time limit.
