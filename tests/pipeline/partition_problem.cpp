@@ -41,6 +41,13 @@ partition_problem on_two_ranks(std::vector<layer_costs> layers) {
     result.pipelines = usual_placements(p, result.layers.size());
     return result;
 }
+/// The stage of each layer if the stages hold so many consecutive layers.
+std::vector<stage> in_order(const counts& each) {
+    std::vector<stage> stage_of;
+    for (std::size_t s = 0; s < each.size(); ++s)
+        stage_of.insert(stage_of.end(), each[s], stage{s});
+    return stage_of;
+}
 std::vector<edge> edges_of(const problem& p) {
     std::vector<edge> all;
     for (const stage s : p.graph.all_stages())
@@ -69,23 +76,29 @@ TEST_CASE("edges between layers become edges between their stages") {
                 {0, 5, 0.25, memory_size{3}},
                 {1, 4, 2.0, memory_size{4}}}};
     REQUIRE(complaints(p) == "");
-    const auto linear = with_layers(p, 0, counts{2, 4});
+    const auto linear = with_layers(p, 0, in_order({2, 4}));
     // Layers 0 and 1 send what they computed once, though each has two edges there.
     CHECK(edges_of(linear) == std::vector<edge>{{stage{0}, stage{1}, 0.5 + 2.0, memory_size{3.0 + 4.0}}});
-    const auto loop = with_layers(p, 1, counts{2, 1, 1, 2});
+    const auto loop = with_layers(p, 1, in_order({2, 1, 1, 2}));
     CHECK(edges_of(loop) == std::vector<edge>{{stage{0}, stage{1}, 1.0, {}},
                                               {stage{0}, stage{3}, 2.5, memory_size{7}},
                                               {stage{1}, stage{2}, 1.0, {}},
                                               {stage{2}, stage{3}, 1.0, {}}});
     CHECK(validate(loop).empty());
+    // Layers 2 and 3 have nothing to do with each other then, and may change places.
+    p.edges = {{{0, 1}, {1, 2}, {1, 3}, {2, 4}, {3, 4}, {4, 5}}};
+    const auto apart =
+        with_layers(p, 0, std::vector<stage>{stage{0}, stage{0}, stage{1}, stage{0}, stage{1}, stage{1}});
+    CHECK(edges_of(apart) == std::vector<edge>{{stage{0}, stage{1}, 2.0, {}}});
+    CHECK(apart.costs[stage{0}].forward == duration{3.0});
     // With all of their ends in one stage, nothing remains but the chain.
     p.edges = {{{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {3, 5, 1.0, memory_size{2}}}};
-    CHECK(with_layers(p, 0, counts{3, 3}).graph.is_chain());
+    CHECK(with_layers(p, 0, in_order({3, 3})).graph.is_chain());
     // Without a list, layers are a chain; with an empty one, no layer feeds another.
     p.edges.reset();
-    CHECK(with_layers(p, 0, counts{3, 3}).graph.is_chain());
+    CHECK(with_layers(p, 0, in_order({3, 3})).graph.is_chain());
     p.edges.emplace();
-    CHECK(edges_of(with_layers(p, 0, counts{3, 3})).empty());
+    CHECK(edges_of(with_layers(p, 0, in_order({3, 3}))).empty());
 }
 
 TEST_CASE("a slower rank takes longer for what it computes, and not for what it moves") {
@@ -99,7 +112,7 @@ TEST_CASE("a slower rank takes longer for what it computes, and not for what it 
     }
     p.rank_speed = {1.0, 0.5};
     REQUIRE(complaints(p) == "");
-    const auto v = with_layers(p, 2, counts{1, 1, 1, 1});
+    const auto v = with_layers(p, 2, in_order({1, 1, 1, 1}));
     for (const stage s : v.graph.all_stages()) {
         const double factor = v.rank_of(s) == rank{1} ? 2.0 : 1.0;
         CHECK(v.costs[s].forward == duration{factor});
@@ -122,7 +135,7 @@ TEST_CASE("a stage computes the gradients that one of its layers computes") {
         p.layers[i].storage.push_back({"ahead", memory_size{0.5}, duration{1.0}, {}, {}, {}});
     }
     REQUIRE(complaints(p) == "");
-    const auto apart = with_layers(p, 0, counts{2, 3});
+    const auto apart = with_layers(p, 0, in_order({2, 3}));
     CHECK(apart.costs[stage{0}].gradients == gradient_kind::none);
     CHECK(apart.costs[stage{0}].activation == memory_size{7.0});
     CHECK(apart.costs[stage{0}].forward == duration{2.0});
@@ -132,9 +145,9 @@ TEST_CASE("a stage computes the gradients that one of its layers computes") {
     CHECK(apart.costs[stage{1}].backward_input == duration{2.0 + 2.0 + 2.0});
     CHECK(apart.costs[stage{1}].kv == memory_size{0.75});
     CHECK(validate(apart).empty());
-    CHECK(with_layers(p, 1, counts{1, 1, 1, 2}).costs[stage{2}].gradients == gradient_kind::input);
+    CHECK(with_layers(p, 1, in_order({1, 1, 1, 2})).costs[stage{2}].gradients == gradient_kind::input);
     // Layers without a backward run first: their 7 are needed then, and the 1 of the frozen one behind them later.
-    const auto mixed = with_layers(p, 0, counts{3, 2});
+    const auto mixed = with_layers(p, 0, in_order({3, 2}));
     CHECK(mixed.costs[stage{0}].gradients == gradient_kind::input);
     CHECK(mixed.costs[stage{0}].activation == memory_size{7.0});
     REQUIRE(mixed.storage_options(stage{0}) == 2);

@@ -102,9 +102,12 @@ namespace detail {
 /// The layer's storage list, or the list that its costs describe.
 [[nodiscard]] storage_list<false> listed_storage(const layer_costs& layer);
 
-/// A stage with these layers: its costs and its options. Contract: at least one layer; those without
+/// A stage with the layers that `which` lists: its costs and its options. Contract: at least one layer; those without
 /// a backward come first.
-[[nodiscard]] layer_costs sum_of(std::span<const layer_costs> layers);
+[[nodiscard]] layer_costs sum_of(std::span<const layer_costs> layers, std::span<const std::size_t> which);
+/// As the `with_layers` below, but the stages hold the layers in the order that `order` lists.
+[[nodiscard]] problem with_ordered_layers(problem p, std::span<const layer_costs> layers,
+                                          std::span<const std::size_t> order, std::span<const std::size_t> counts);
 
 } // namespace detail
 
@@ -124,6 +127,7 @@ namespace detail {
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace optpipe {
 namespace detail {
@@ -133,25 +137,24 @@ OPTPIPE_INLINE storage_list<false> listed_storage(const layer_costs& layer) {
 }
 
 /// The sum over layers that all have a backward, or all have none.
-inline layer_costs sum_of_alike(std::span<const layer_costs> layers) {
-    auto sum = layers.front();
+inline layer_costs sum_of_alike(std::span<const layer_costs> layers, std::span<const std::size_t> which) {
+    auto sum = layers[which.front()];
     sum.storage = listed_storage(sum);
-    for (const auto& layer : layers.subspan(1)) {
-        sum.costs = both(sum.costs, layer.costs);
-        sum.storage = both(sum.storage, listed_storage(layer));
+    for (const auto layer : which.subspan(1)) {
+        sum.costs = both(sum.costs, layers[layer].costs);
+        sum.storage = both(sum.storage, listed_storage(layers[layer]));
     }
     return sum;
 }
 
-OPTPIPE_INLINE layer_costs sum_of(std::span<const layer_costs> layers) {
-    const auto trained =
-        std::find_if(layers.begin(), layers.end(),
-                     [](const layer_costs& each) { return each.costs.gradients != gradient_kind::none; }) -
-        layers.begin();
-    const auto count = static_cast<std::size_t>(trained);
-    if (count == 0 || count == layers.size()) return sum_of_alike(layers);
-    const auto before = sum_of_alike(layers.first(count)).costs;
-    auto sum = sum_of_alike(layers.subspan(count));
+OPTPIPE_INLINE layer_costs sum_of(std::span<const layer_costs> layers, std::span<const std::size_t> which) {
+    const auto trained = std::find_if(which.begin(), which.end(), [&](std::size_t layer) {
+        return layers[layer].costs.gradients != gradient_kind::none;
+    });
+    const auto count = static_cast<std::size_t>(trained - which.begin());
+    if (count == 0 || count == which.size()) return sum_of_alike(layers, which);
+    const auto before = sum_of_alike(layers, which.first(count)).costs;
+    auto sum = sum_of_alike(layers, which.subspan(count));
     const auto activation = std::max(before.activation, sum.costs.activation);
     sum.costs = both(before, sum.costs);
     sum.costs.activation = activation;
@@ -160,28 +163,35 @@ OPTPIPE_INLINE layer_costs sum_of(std::span<const layer_costs> layers) {
     return sum;
 }
 
-} // namespace detail
-
-OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layers,
-                                   std::span<const std::size_t> counts) {
+OPTPIPE_INLINE problem with_ordered_layers(problem p, std::span<const layer_costs> layers,
+                                           std::span<const std::size_t> order, std::span<const std::size_t> counts) {
     OPTPIPE_EXPECT(counts.size() == p.graph.stages(), "with_layers: one count for each stage");
     OPTPIPE_EXPECT(std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == layers.size(),
                    "with_layers: the stages hold another number of layers");
     std::size_t next = 0;
     for (const stage s : p.graph.all_stages()) {
         OPTPIPE_EXPECT(counts[s.position()] > 0, "with_layers: a stage without layers");
-        const auto here = layers.subspan(next, counts[s.position()]);
+        const auto here = order.subspan(next, counts[s.position()]);
         next += here.size();
-        const auto sum = detail::sum_of(here);
+        const auto sum = sum_of(layers, here);
         auto& limit = p.memory_limit[p.rank_of(s)];
         const auto slack = tolerance{}.at(limit);
-        for (const auto& layer : here)
-            limit -= layer.static_memory;
+        for (const auto layer : here)
+            limit -= layers[layer].static_memory;
         if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // rounding
         OPTPIPE_EXPECT(!sum.storage.empty(), "with_layers: layers of a stage have no storage option in common");
         p.set_stage(s, sum.costs, sum.storage);
     }
     return p;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layers,
+                                   std::span<const std::size_t> counts) {
+    std::vector<std::size_t> order(layers.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    return detail::with_ordered_layers(std::move(p), layers, order, counts);
 }
 
 } // namespace optpipe

@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
+#include "optpipe/pipeline/layer_cuts.hpp"
 #include "optpipe/pipeline/layer_graph.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -27,7 +28,7 @@ struct partition_problem {
     /// Which layer feeds which, each pair once; every layer feeds the next one if there is no list.
     std::optional<std::vector<layer_edge>> edges{};
     std::vector<layer_pin> pins{};
-    /// Lists of layers that have to be in one stage; the layers between them are in this stage, too.
+    /// Lists of layers that have to be in one stage; the layers between them, along edges, are in this stage, too.
     std::vector<std::vector<std::size_t>> together{};
     /// The speed of each rank: computations take their durations divided by it. Empty if all have speed 1.
     std::vector<double> rank_speed{};
@@ -35,14 +36,14 @@ struct partition_problem {
     [[nodiscard]] double speed_of(rank r) const { return rank_speed.empty() ? 1.0 : rank_speed[r.position()]; }
 };
 
-/// One of the pipelines with the layers divided among its stages: stage s holds `counts[s]` of them. Costs are those of
-/// the rank's speed, and edges between layers of different stages become edges between these stages. A layer sends what
-/// it computes once to each stage that needs it: of its edges to one stage, the largest size and the largest `held`
-/// count. Those of different layers add up.
+/// One of the pipelines with the layers divided among its stages: `stage_of` has the stage of each layer. Costs are
+/// those of the rank's speed, and edges between layers of different stages become edges between these stages. A layer
+/// sends what it computes once to each stage that needs it: of its edges to one stage, the largest size and the largest
+/// `held` count. Those of different layers add up.
 ///
-/// Contract: `p` is valid, `pipeline` is one of its pipelines, and `counts` is as in the other `with_layers`.
-[[nodiscard]] problem with_layers(const partition_problem& p, std::size_t pipeline,
-                                  std::span<const std::size_t> counts);
+/// Contract: `p` is valid, and `pipeline` is one of its pipelines. Every stage has a layer, and no edge leads to an
+/// earlier one.
+[[nodiscard]] problem with_layers(const partition_problem& p, std::size_t pipeline, std::span<const stage> stage_of);
 
 /// The pipeline `p` with another placement. The costs of its stages are 0 afterwards, and must be set with
 /// `set_stage`. Its stages form a chain.
@@ -65,6 +66,8 @@ namespace detail {
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
+/// The cuts of the problem's layers. Contract: those without a backward come first.
+[[nodiscard]] layer_cuts cuts_of(const partition_problem& p);
 /// Violations in edges, pins, layers that belong together, and speeds. Contract: at least one pipeline.
 [[nodiscard]] std::vector<violation> validate_rules(const partition_problem& p);
 
@@ -76,11 +79,13 @@ namespace detail {
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(pipeline)
+#include "optpipe/core/contract.hpp"
 #include "optpipe/pipeline/layer_divisions.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
@@ -90,8 +95,8 @@ namespace detail {
 namespace optpipe {
 namespace detail {
 
-/// The edges between stages that follow from those between layers. `stage_of` has the stage of each layer.
-inline edges::any stage_edges(const std::vector<layer_edge>& between, const std::vector<stage>& stage_of,
+/// The edges between stages that follow from those between layers.
+inline edges::any stage_edges(const std::vector<layer_edge>& between, std::span<const stage> stage_of,
                               std::size_t stages) {
     std::map<std::pair<stage, stage>, std::map<std::size_t, layer_edge>> sent; // by stages, then by layer
     for (const auto& each : between) {
@@ -112,6 +117,21 @@ inline edges::any stage_edges(const std::vector<layer_edge>& between, const std:
     return {stages, std::move(all)};
 }
 
+/// A stage that holds all layers.
+inline layer_costs sum_of_all(std::span<const layer_costs> layers) {
+    std::vector<std::size_t> all(layers.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    return sum_of(layers, all);
+}
+
+/// The number of layers without a backward, which come first.
+inline std::size_t count_without_backward(std::span<const layer_costs> layers) {
+    const auto trained = std::find_if(layers.begin(), layers.end(), [](const layer_costs& each) {
+        return each.costs.gradients != gradient_kind::none;
+    });
+    return static_cast<std::size_t>(trained - layers.begin());
+}
+
 /// Divides the durations of the stage's computations by `speed`.
 inline void run_at_speed(problem& p, stage s, double speed) {
     auto costs = p.costs[s];
@@ -128,16 +148,23 @@ inline void run_at_speed(problem& p, stage s, double speed) {
 
 } // namespace detail
 
-OPTPIPE_INLINE problem with_layers(const partition_problem& p, std::size_t pipeline,
-                                   std::span<const std::size_t> counts) {
-    auto made = with_layers(p.pipelines[pipeline], p.layers, counts);
-    if (p.edges) {
-        std::vector<stage> stage_of;
-        for (const stage s : made.graph.all_stages())
-            stage_of.insert(stage_of.end(), counts[s.position()], s);
-        const auto& g = made.graph;
+OPTPIPE_INLINE detail::layer_cuts detail::cuts_of(const partition_problem& p) {
+    return {p.layers.size(), p.edges, p.together, count_without_backward(p.layers)};
+}
+
+OPTPIPE_INLINE problem with_layers(const partition_problem& p, std::size_t pipeline, std::span<const stage> stage_of) {
+    const auto& g = p.pipelines[pipeline].graph;
+    OPTPIPE_EXPECT(stage_of.size() == p.layers.size(), "with_layers: one stage for each layer");
+    std::vector<std::size_t> order(stage_of.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return stage_of[a] < stage_of[b]; });
+    std::vector<std::size_t> counts(g.stages(), 0);
+    for (const stage s : stage_of)
+        ++counts[s.position()];
+    auto made = detail::with_ordered_layers(p.pipelines[pipeline], p.layers, order, counts);
+    if (p.edges)
         made.graph = {g.ranks(), g.microbatches(), g.placement(), detail::stage_edges(*p.edges, stage_of, g.stages())};
-    }
     for (const stage s : made.graph.all_stages())
         if (const auto speed = p.speed_of(made.rank_of(s)); speed != 1.0) detail::run_at_speed(made, s, speed);
     return made;
@@ -173,15 +200,14 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_layers(std::span<const la
 OPTPIPE_INLINE std::vector<violation> detail::validate_sums(std::span<const layer_costs> layers) {
     std::vector<violation> found;
     if (layers.empty()) return found;
-    const auto has_backward = [](const layer_costs& each) { return each.costs.gradients != gradient_kind::none; };
-    const auto trained = std::find_if(layers.begin(), layers.end(), has_backward);
-    const auto frozen = std::find_if_not(trained, layers.end(), has_backward);
-    if (frozen != layers.end())
-        found.push_back({"layers", "layer " + std::to_string(frozen - layers.begin()) +
-                                       ", which has no backward, must come before layer " +
-                                       std::to_string(trained - layers.begin()) + ", which has one"});
+    const auto trained = count_without_backward(layers);
+    for (auto layer = trained; layer < layers.size() && found.empty(); ++layer)
+        if (layers[layer].costs.gradients == gradient_kind::none)
+            found.push_back({"layers", "layer " + std::to_string(layer) +
+                                           ", which has no backward, must come before layer " +
+                                           std::to_string(trained) + ", which has one"});
     if (!found.empty()) return found;
-    const auto all = sum_of(layers);
+    const auto all = sum_of_all(layers);
     duration time{};
     memory_size memory{};
     for (const auto& layer : layers) {
@@ -284,7 +310,7 @@ inline void validate_speeds(const partition_problem& p, std::vector<violation>& 
     if (!found.empty()) return;
     const auto [slowest, fastest] = std::minmax_element(p.rank_speed.begin(), p.rank_speed.end());
     if (slowest == p.rank_speed.end()) return;
-    const auto all = sum_of(p.layers);
+    const auto all = sum_of_all(p.layers);
     auto longest = all.costs.work();
     for (const auto& option : all.storage)
         longest = std::max(longest, all.costs.work() + option.extra_work());
@@ -300,6 +326,18 @@ inline void validate_speeds(const partition_problem& p, std::vector<violation>& 
                                  time.value() / *fastest);
 }
 
+/// Pins and layers that belong together must leave a way to divide the layers among the stages.
+inline void validate_divisions(const partition_problem& p, std::vector<violation>& found) {
+    if (p.pins.empty() && p.together.empty()) return;
+    const auto cuts = cuts_of(p);
+    const auto can_be_divided = [&](const problem& each) { return layer_divisions{cuts, p.pins, each.graph}.exist(); };
+    if (std::any_of(p.pipelines.begin(), p.pipelines.end(), can_be_divided)) return;
+    std::string reason = p.pins.empty() ? "leaves" : p.together.empty() ? "leave" : "and together leave";
+    reason += " no way to divide the layers among the stages";
+    if (!cuts.are_all()) reason += " in their order; there are too many branches for others";
+    found.push_back({p.pins.empty() ? "together" : "pins", reason});
+}
+
 } // namespace detail
 
 OPTPIPE_INLINE std::vector<violation> detail::validate_rules(const partition_problem& p) {
@@ -308,16 +346,7 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_rules(const partition_pro
     validate_pins(p, found);
     validate_together(p, found);
     validate_speeds(p, found);
-    if (!found.empty() || (p.pins.empty() && p.together.empty())) return found;
-    const auto can_be_divided = [&](const problem& each) {
-        return layer_divisions{p.layers.size(), p.pins, p.together, each.graph}.exist();
-    };
-    if (std::none_of(p.pipelines.begin(), p.pipelines.end(), can_be_divided))
-        found.push_back(
-            {p.pins.empty() ? "together" : "pins", std::string{p.pins.empty()       ? "leaves"
-                                                               : p.together.empty() ? "leave"
-                                                                                    : "and together leave"} +
-                                                       " no way to divide the layers among the stages"});
+    if (found.empty()) validate_divisions(p, found);
     return found;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/plan_result.hpp"
@@ -15,6 +16,8 @@ struct partition_plan {
     std::size_t chosen = 0;
     /// Number of layers of each of its stages, in the order of the model.
     std::vector<std::size_t> layers{};
+    /// The stage of each layer. Without branches, every stage holds consecutive layers.
+    std::vector<stage> stage_of{};
     /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
     problem pipeline{};
     plan_result planned{};

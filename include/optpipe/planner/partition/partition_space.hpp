@@ -6,6 +6,7 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/layer_cuts.hpp"
 #include "optpipe/pipeline/layer_divisions.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/microbatches.hpp"
@@ -31,16 +32,22 @@ namespace optpipe::detail {
 /// The partitions of a model's layers among the stages of one pipeline. Nothing here plans.
 class partition_space {
 public:
-    /// Contract: `p` is valid and outlives this object.
-    partition_space(const partition_problem& p, std::size_t pipeline)
-        : given_{p}, index_{pipeline}, pipeline_{p.pipelines[pipeline]}, divisions_{p.layers.size(), p.pins, p.together,
-                                                                                    pipeline_.graph} {
+    /// Contract: `p` is valid, `cuts` are those of its layers, and both outlive this object.
+    partition_space(const partition_problem& p, const layer_cuts& cuts, std::size_t pipeline)
+        : given_{p}, index_{pipeline}, pipeline_{p.pipelines[pipeline]}, divisions_{cuts, p.pins, pipeline_.graph} {
         const auto mean = mean_factors();
-        work_.push_back({});
-        for (const auto& layer : p.layers) {
-            const auto& c = layer.costs;
-            const auto backward = mean.backward_input * c.backward_input + mean.backward_weight * c.backward_weight;
-            work_.push_back(work_.back() + (mean.forward * c.forward + backward));
+        for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
+            auto& work = work_of_piece_.emplace_back();
+            for (const auto layer : cuts.layers_of(piece)) {
+                const auto& c = p.layers[layer].costs;
+                const auto backward = mean.backward_input * c.backward_input + mean.backward_weight * c.backward_weight;
+                work += mean.forward * c.forward + backward;
+            }
+        }
+        work_.resize(cuts.size());
+        for (std::size_t cut = 1; cut < cuts.size(); ++cut) {
+            const auto& [within, piece] = cuts.smaller(cut).front();
+            work_[cut] = work_[within] + work_of_piece_[piece];
         }
     }
 
@@ -53,15 +60,18 @@ public:
 
     /// Whether any partition meets the pins.
     [[nodiscard]] bool exists() const { return divisions_.exist(); }
-    [[nodiscard]] problem with(const layer_counts& each) const { return with_layers(given_, index_, each); }
+    [[nodiscard]] std::vector<stage> stages_of(const layer_division& each) const { return divisions_.stages_of(each); }
+    [[nodiscard]] problem with(const layer_division& each) const {
+        return with_layers(given_, index_, stages_of(each));
+    }
     /// A time in units of the tolerance, so that sums of the same layers in different orders are equal.
     [[nodiscard]] std::int64_t rounded(duration load) const {
         const auto units = load / tolerance{}.at(work_.back());
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
         return units < static_cast<double>(most) ? std::llround(units) : most;
     }
-    [[nodiscard]] layer_counts even() const {
-        layer_counts each;
+    [[nodiscard]] layer_division even() const {
+        std::vector<std::size_t> each;
         const even_layers split{.total = given_.layers.size()};
         for (const stage s : pipeline_.graph.all_stages())
             each.push_back(split.layers_of(s, pipeline_.graph.stages()));
@@ -69,13 +79,12 @@ public:
     }
     /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. The lesser
     /// of two partitions is more even.
-    [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_counts& each) const {
+    [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each) const {
         std::vector<duration> ranks(pipeline_.graph.ranks());
         std::vector<duration> stages;
         std::size_t end = 0;
         for (const stage s : pipeline_.graph.all_stages()) {
-            const auto begin = end;
-            end += each[s.position()];
+            const auto begin = std::exchange(end, each[s.position()]);
             stages.push_back((work_[end] - work_[begin]) / given_.speed_of(pipeline_.rank_of(s)));
             ranks[pipeline_.rank_of(s).position()] += stages.back();
         }
@@ -114,21 +123,21 @@ public:
         return result;
     }
     /// No schedule of the partition is shorter; unlimited if one microbatch at a time doesn't fit.
-    [[nodiscard]] duration bound_of(const layer_counts& each, stop_check stop) const {
+    [[nodiscard]] duration bound_of(const layer_division& each, stop_check stop) const {
         const auto p = with(each);
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
     }
     /// At most `most` neighbours that aren't in `without`, those with the most even work.
-    [[nodiscard]] std::vector<layer_counts> most_even_neighbours(const layer_counts& of,
-                                                                 const std::set<layer_counts>& without,
-                                                                 std::size_t most, stop_check stop) const {
-        std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
-        divisions_.for_each_neighbour(of, stop, [&](const layer_counts& each) {
+    [[nodiscard]] std::vector<layer_division> most_even_neighbours(const layer_division& of,
+                                                                   const std::set<layer_division>& without,
+                                                                   std::size_t most, stop_check stop) const {
+        std::set<std::pair<std::vector<std::int64_t>, layer_division>> some;
+        divisions_.for_each_neighbour(of, stop, [&](const layer_division& each) {
             if (without.contains(each)) return;
             some.emplace(unevenness_of(each), each);
             if (some.size() > most) some.erase(std::prev(some.end()));
         });
-        std::vector<layer_counts> neighbours;
+        std::vector<layer_division> neighbours;
         for (const auto& [unevenness, each] : some)
             neighbours.push_back(each);
         return neighbours;
@@ -141,23 +150,23 @@ public:
     /// there, the least bound. If none fits, the partition with the least shortage, which need not fit either. Computes
     /// the bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
     /// `most_fitted` partitions fit; until `stop()`.
-    [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours, std::size_t most,
-                                                       std::size_t most_fitted, stop_check stop) const {
-        const auto lacks = [this](const layer_counts& of) { return shortage_of(with(of)).all; };
+    [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
+                                                         std::size_t most_fitted, stop_check stop) const {
+        const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };
         std::size_t looked_at = 0;
         const stop_when enough{[&] { return looked_at++ >= most || stop(); }};
-        const auto all = [&](const layer_counts& of, const auto& look) {
+        const auto all = [&](const layer_division& of, const auto& look) {
             divisions_.for_each_neighbour(of, enough, look);
         };
-        const auto near = [&](const layer_counts& of, const auto& look) {
+        const auto near = [&](const layer_division& of, const auto& look) {
             for (const auto& each : most_even_neighbours(of, {}, neighbours, enough))
                 if (!stop()) look(each);
         };
-        const auto balanced = descend(even(), all, [this](const layer_counts& of) { return unevenness_of(of); });
-        const auto bounded = descend(balanced, near, [&](const layer_counts& of) {
+        const auto balanced = descend(even(), all, [this](const layer_division& of) { return unevenness_of(of); });
+        const auto bounded = descend(balanced, near, [&](const layer_division& of) {
             return std::pair{rounded(bound_of(of, stop)), unevenness_of(of)};
         });
-        std::vector<layer_counts> some;
+        std::vector<layer_division> some;
         for (const auto& each : {even(), balanced, bounded})
             if (std::find(some.begin(), some.end(), each) == some.end() && lacks(each) <= memory_size{})
                 some.push_back(each);
@@ -176,12 +185,11 @@ public:
         }
         auto largest = work_.back() / speeds;
         per_rank<duration> pinned(g.ranks());
-        divisions_.for_each_piece([&](std::size_t first, std::size_t last) {
-            const auto work = work_[last] - work_[first];
-            const auto at = pinned_rank(first, last);
-            if (at) pinned[*at] += work / given_.speed_of(*at);
-            largest = std::max(largest, at ? pinned[*at] : work / fastest);
-        });
+        for (std::size_t piece = 0; piece < work_of_piece_.size(); ++piece) {
+            const auto at = pinned_rank(piece);
+            if (at) pinned[*at] += work_of_piece_[piece] / given_.speed_of(*at);
+            largest = std::max(largest, at ? pinned[*at] : work_of_piece_[piece] / fastest);
+        }
         return static_cast<double>(g.microbatches()) * largest;
     }
 
@@ -201,10 +209,10 @@ private:
         }
         return mean;
     }
-    /// The rank that a pin of the layers from `first` to before `last` names.
-    [[nodiscard]] std::optional<rank> pinned_rank(std::size_t first, std::size_t last) const {
+    /// The rank that a pin of the piece names.
+    [[nodiscard]] std::optional<rank> pinned_rank(std::size_t piece) const {
         for (const auto& pin : given_.pins) {
-            if (pin.layer < first || pin.layer >= last) continue;
+            if (divisions_.cuts().piece_of(pin.layer) != piece) continue;
             const auto* const s = std::get_if<stage>(&pin.where);
             return s ? pipeline_.rank_of(*s) : std::get<rank>(pin.where);
         }
@@ -213,10 +221,10 @@ private:
     /// Moves to the neighbour with the least value as long as the value decreases. `for_each(of, look)` calls
     /// `look(neighbour)`.
     template <class ForEach, class Value>
-    [[nodiscard]] static layer_counts descend(layer_counts each, const ForEach& for_each, const Value& value_of) {
+    [[nodiscard]] static layer_division descend(layer_division each, const ForEach& for_each, const Value& value_of) {
         for (auto best = value_of(each);;) {
             const auto before = each;
-            for_each(before, [&](const layer_counts& moved) {
+            for_each(before, [&](const layer_division& moved) {
                 if (auto found = value_of(moved); found < best) {
                     best = std::move(found);
                     each = moved;
@@ -227,21 +235,21 @@ private:
     }
     /// The partition with the least shortage: of all if there are few, else of those on the descents from `from`.
     template <class Lacks>
-    [[nodiscard]] layer_counts least_shortage(const std::vector<layer_counts>& from, std::size_t most,
-                                              const Lacks& lacks, stop_check stop) const {
+    [[nodiscard]] layer_division least_shortage(const std::vector<layer_division>& from, std::size_t most,
+                                                const Lacks& lacks, stop_check stop) const {
         auto least = memory_size::unlimited();
         auto found = from.front();
         std::size_t looked_at = 0;
         const stop_when is_enough{[&] { return least <= memory_size{} || looked_at >= most || stop(); }};
         const stop_check enough{is_enough};
-        const auto look = [&](const layer_counts& each) {
+        const auto look = [&](const layer_division& each) {
             ++looked_at;
             const auto lack = lacks(each);
             if (lack < least) found = each;
             least = std::min(least, lack);
             return lack;
         };
-        const auto near = [&](const layer_counts& of, const auto& look_at) {
+        const auto near = [&](const layer_division& of, const auto& look_at) {
             divisions_.for_each_neighbour(of, enough, look_at);
         };
         for (const auto& each : from)
@@ -253,7 +261,8 @@ private:
     std::size_t index_;
     const problem& pipeline_;
     layer_divisions divisions_;
-    /// The work of the first n layers on a microbatch of mean factors at speed 1, for every n.
+    /// The work of each piece, and of each cut, on a microbatch of mean factors at speed 1.
+    std::vector<duration> work_of_piece_;
     std::vector<duration> work_;
 };
 
