@@ -435,7 +435,7 @@ void add_export_megatron(CLI::App& app, program::export_megatron_options& o, std
 void add_partition(CLI::App& app, program::partition_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand(
         "partition", "Divide a model's layers among stages, choose where the stages are, and plan that pipeline");
-    command->add_option("LAYERS", o.layers.path, "File of layers and devices (optpipe.layers/1)")->required();
+    command->add_option("LAYERS", o.layers.path, "File of layers and devices (optpipe.layers/1, /2)")->required();
     add_changes(*command, o.layers);
     constexpr int usual_seconds = 10; // for all partitions together; a fixed effort for each may take minutes
     o.search.time_limit = usual_seconds;

@@ -132,6 +132,9 @@ std::string json_of(const optpipe::schedule_report& report, const optpipe::parti
     result["ranks"] = json::array();
     for (const optpipe::stage s : p.graph.all_stages())
         result["ranks"].push_back(p.rank_of(s).value());
+    result["stage_of"] = json::array();
+    for (const optpipe::stage s : chosen.stage_of)
+        result["stage_of"].push_back(s.value());
     result["partitions"] = chosen.tried;
     result["seconds"] = chosen.seconds;
     result["bound_of_partitions"] = chosen.bound.value();

@@ -8,8 +8,8 @@ endfunction()
 names_of(algorithm
     adjacent_find all_of any_of binary_search clamp copy count count_if equal fill fill_n find find_if for_each
     generate includes inplace_merge is_permutation is_sorted iter_swap lower_bound make_heap max max_element min
-    min_element minmax minmax_element next_permutation none_of nth_element pop_heap push_heap remove_if reverse rotate
-    sort stable_partition stable_sort transform unique upper_bound
+    min_element minmax minmax_element next_permutation none_of nth_element partition_point pop_heap push_heap
+    remove_if reverse rotate sort stable_partition stable_sort transform unique upper_bound
 )
 names_of("algorithm;iterator;ranges" ranges)
 names_of(array array)

@@ -3,6 +3,7 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/io/write_json.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
+#include "optpipe/pipeline/layer_graph.hpp"
 #include "optpipe/pipeline/model_shapes.hpp"
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/storage_policy.hpp"
@@ -24,6 +25,12 @@ const std::string layer = R"("forward": 1, "backward_input": 2, "backward_weight
 std::string file(const std::string& layers, const std::string& more = "") {
     return R"({ "format": "optpipe.layers/1", "ranks": 2, "microbatches": 4, )" + more + R"("layers": [)" + layers +
            "] }";
+}
+/// The same for version 2, which has edges, pins and more.
+std::string graph_file(const std::string& layers, const std::string& more = "") {
+    auto text = file(layers, more);
+    text.replace(text.find("layers/1"), 8, "layers/2");
+    return text;
 }
 std::string complaints(const std::string& text) {
     try {
@@ -105,6 +112,101 @@ TEST_CASE("what is written reads back as the same") {
     CHECK(text.find("\"count\": 30") != std::string::npos); // all except the first and the last
 }
 
+TEST_CASE("edges, pins, layers that belong together, speeds, frozen layers and lists of microbatches") {
+    const auto text = graph_file(R"({ "backward": "none", "forward": 3, "activation": 1 }, { "count": 3, "kv": 0.5, )" +
+                                     layer + " }",
+                                 R"("edges": [ { "from": 0, "to": 2, "size": 0.5, "held": 2 }, { "from": 1, "to": 2 },
+            { "from": 2, "to": 3 } ], "pins": [ { "layer": 3, "rank": 0 }, { "layer": 0, "stage": 0 } ],
+        "together": [ [0, 1] ], "rank_speed": [1, 0.5], "placements": ["v", [0, 1, 0]], )");
+    auto slices = text;
+    const std::string count = R"("microbatches": 4)";
+    slices.replace(slices.find(count), count.size(),
+                   R"("microbatches": [ { "sequence": 7 }, { "sequence": 7, "forward": 1.5, "scale": 0.5 } ])");
+    for (const auto& each : {text, slices}) {
+        const auto p = parse_layers(each, "m.json");
+        CHECK(p.layers[0].costs.gradients == gradient_kind::none);
+        CHECK(p.layers[3].costs.kv == memory_size{0.5});
+        REQUIRE(p.edges);
+        CHECK(*p.edges == std::vector<layer_edge>{{0, 2, 0.5, memory_size{2}}, {1, 2}, {2, 3}});
+        CHECK(p.pins == std::vector<layer_pin>{{3, rank{0}}, {0, stage{0}}});
+        CHECK(p.together == std::vector<std::vector<std::size_t>>{{0, 1}});
+        CHECK(p.rank_speed == std::vector<double>{1.0, 0.5});
+        CHECK(p.pipelines.size() == 2);
+        CHECK(p.pipelines[1].microbatches.has_slices() == (each == slices));
+        const auto written = layers_to_json(p);
+        CHECK(written.find("optpipe.layers/2") != std::string::npos);
+        const auto read = parse_layers(written, "m.json");
+        CHECK(layers_to_json(read) == written);
+        CHECK(read.layers == p.layers);
+        CHECK((read.edges == p.edges && read.pins == p.pins && read.together == p.together));
+        CHECK(read.rank_speed == p.rank_speed);
+        CHECK(read.pipelines[1].microbatches == p.pipelines[1].microbatches);
+    }
+    // Each of the additions alone belongs to version 2; without any, version 1 is written.
+    const auto two = "{ \"count\": 2, " + layer + " }";
+    for (const std::string more : {R"("edges": [], )", R"("pins": [ { "layer": 0, "rank": 0 } ], )",
+                                   R"("rank_speed": [2, 1], )"})
+        CHECK(layers_to_json(parse_layers(graph_file(two, more), "m")).find("optpipe.layers/2") != std::string::npos);
+    CHECK(layers_to_json(parse_layers(graph_file(two), "m")).find("optpipe.layers/1") != std::string::npos);
+}
+
+TEST_CASE("bad input of version 2 is refused with field and reason") {
+    const auto two = "{ \"count\": 2, " + layer + " }";
+    const std::vector<std::pair<std::string, std::string>> cases{
+        {file(two, R"("edges": [], )"), "m.json: edges: belongs to optpipe.layers/2"},
+        {file(two, R"("rank_speed": [1, 1], )"), "m.json: rank_speed: belongs to optpipe.layers/2"},
+        {file(two + R"(, { "kv": 1, )" + layer + " }"), "m.json: layers[1].kv: belongs to optpipe.layers/2"},
+        {graph_file(two, R"("stages": [], )"), "m.json: stages: belongs to optpipe.problem; here there are layers"},
+        {graph_file(two, R"("pin": [], )"), "m.json: pin: is no field of this format; did you mean pins?"},
+        {graph_file(two, R"("edges": 1, )"), "m.json: edges: must be a list, is 1"},
+        {graph_file(two, R"("edges": [1], )"), "m.json: edges[0]: must be an object, is 1"},
+        {graph_file(two, R"("edges": [ { "from": 0 } ], )"), "m.json: edges[0].to: is missing"},
+        {graph_file(two, R"("edges": [ { "from": 0, "to": 1.5 } ], )"),
+         "m.json: edges[0].to: must be a whole number, is 1.5"},
+        {graph_file(two, R"("edges": [ { "from": 0, "to": 2 } ], )"), "m.json: edges[0].to: is 2, there are 2 layers"},
+        {graph_file(two, R"("edges": [ { "from": 0, "to": 1, "held": -1 } ], )"),
+         "m.json: edges[0].held: must not be negative, is -1"},
+        {graph_file(two, R"("edges": [ { "from": 0, "to": 1, "length": 1 } ], )"),
+         "m.json: edges[0].length: is no field of this format"},
+        {graph_file(two, R"("pins": [ { "layer": 0 } ], )"),
+         "m.json: pins[0].stage: is missing; a pin names it, or a rank"},
+        {graph_file(two, R"("pins": [ { "layer": 0, "stage": 0, "rank": 0 } ], )"),
+         "m.json: pins[0].rank: excludes stage: a pin names one of the two"},
+        {graph_file(two, R"("pins": [ { "rank": 0 } ], )"), "m.json: pins[0].layer: is missing"},
+        {graph_file(two, R"("pins": [ { "layer": 0, "rank": 2 } ], )"),
+         "m.json: pins[0].rank: is 2, there are 2 ranks"},
+        {graph_file(two, R"("pins": [ { "layer": 0, "rank": 1 } ], )"),
+         "m.json: pins: leave no way to divide the layers among the stages"},
+        {graph_file(two, R"("together": [1], )"), "m.json: together[0]: must be a list, is 1"},
+        {graph_file(two, R"("together": [["a", 0]], )"), "m.json: together[0][0]: must be a whole number, is \"a\""},
+        {graph_file(two, R"("together": [[0, 1]], )"),
+         "m.json: together: leaves no way to divide the layers among the stages"},
+        {graph_file(two, R"("rank_speed": 2, )"), "m.json: rank_speed: must be a list, is 2"},
+        {graph_file(two, R"("rank_speed": [1], )"), "m.json: rank_speed: has 1 entries, there are 2 ranks"},
+        {graph_file(two, R"("rank_speed": [1, null], )"), "m.json: rank_speed[1]: must be a number, is null"},
+        {graph_file(two, R"("rank_speed": [1, -1], )"), "m.json: rank_speed[1]: must be above 0, is -1"},
+        {graph_file(two + R"(, { "backward": "none", "forward": 1, "activation": 1 })"),
+         "m.json: layers: layer 2, which has no backward, must come before layer 0, which has one"},
+        {graph_file(R"({ "backward": "none", "forward": 1, "activation": 1, "storage": [ { "name": "keep" } ] }, )" +
+                    two),
+         "m.json: layers[0].storage: is not for a layer with backward \"none\""},
+        {graph_file(R"({ "backward": "some", )" + layer + " }, " + two),
+         "m.json: layers[0].backward: must be \"full\", \"input\" or \"none\", is \"some\""},
+        {R"({ "format": "optpipe.layers/2", "ranks": 2, "microbatches": [ { "scale": [1, 2] } ], "layers": [)" + two +
+             "] }",
+         "m.json: microbatches[0].scale: must be a number, as stages aren't known before layers are divided"},
+        {R"({ "format": "optpipe.layers/2", "ranks": 2, "microbatches": [ { "scale": 0 } ], "layers": [)" + two + "] }",
+         "m.json: microbatches[0].scale: must be above 0, is 0"},
+        {R"({ "format": "optpipe.layers/2", "ranks": 2, "microbatches": [], "layers": [)" + two + "] }",
+         "m.json: microbatches: must hold at least one microbatch"}};
+    for (const auto& [text, complaint] : cases) {
+        CAPTURE(text);
+        const auto said = complaints(text);
+        CHECK_MESSAGE(said.starts_with(complaint), said);
+        CHECK_MESSAGE(said.find("; ", complaint.size()) == std::string::npos, said); // nothing else is wrong
+    }
+}
+
 TEST_CASE("bad input is refused with field and reason") {
     const auto one = "{ " + layer + " }";
     const auto two = one + ", " + one;
@@ -146,7 +248,7 @@ TEST_CASE("bad input is refused with field and reason") {
         {file(two, R"("p2p": -1, )"), "p2p: must not be negative"},
         {file(two, R"("transfer": { "engines": 3 }, )"), "transfer.engines: must be 1 or 2"},
         {file(two, R"("memory_limit": [1], )"), "memory_limit: has 1 entries, there are 2 ranks"},
-        {R"({ "format": "optpipe.problem/2" })", "must be \"optpipe.layers/1\""},
+        {R"({ "format": "optpipe.problem/2" })", "must be \"optpipe.layers/1\" or \"optpipe.layers/2\""},
         {R"({ "format": "optpipe.layers/1", "ranks": 0, "microbatches": 0, "layers": [)" + two + "] }",
          "ranks: must be at least 1"},
         {R"({ "format": "optpipe.layers/1", "ranks": 1, "microbatches": 0, "layers": [)" + two + "] }",

@@ -8,8 +8,9 @@
 
 namespace optpipe {
 
-/// Reads `optpipe.layers/1`: a model's layers, and the devices and placements among which they may be divided. Throws
-/// `input_error` as `parse_problem` does. If the text has no placements, `usual_placements` are used.
+/// Reads `optpipe.layers/2`, or /1, which has no edges, pins, `together`, speeds, frozen layers and lists of
+/// microbatches: a model's layers, and the devices and placements among which they may be divided. Throws `input_error`
+/// as `parse_problem` does. If the text has no placements, `usual_placements` are used.
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_layers`. Throws `file_error` if it can't be read or is larger than 64 MiB.
@@ -22,6 +23,7 @@ namespace optpipe {
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/file.hpp"
 #include "optpipe/io/json_fields.hpp"
+#include "optpipe/io/json_graph.hpp"
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/io/json_tree.hpp"
 
@@ -40,8 +42,25 @@ namespace detail {
 /// Most placements that a file may name.
 inline constexpr std::size_t most_placements = 64;
 
+inline layer_costs read_layer(const fields& at, std::size_t version, violation_list& found) {
+    constexpr auto later = "belongs to optpipe.layers/2";
+    if (version >= 2)
+        at.refuse_unknown({"count", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
+                           "offload", "reload", "storage", "static_memory", "backward", "kv"});
+    else
+        at.refuse_unknown({"count", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
+                           "offload", "reload", "storage", "static_memory"},
+                          {{"backward", later}, {"kv", later}});
+    layer_costs layer;
+    layer.costs = read_costs(at, found);
+    if (layer.costs.gradients == gradient_kind::none) refuse_storage_without_backward(at, "layer", found);
+    layer.storage = read_storage(at, layer.costs, found);
+    layer.static_memory = memory_size{at.number_or("static_memory", 0.0)};
+    return layer;
+}
+
 /// All layers; a layer with a `count` is repeated.
-inline std::vector<layer_costs> read_layer_list(const fields& top, violation_list& found) {
+inline std::vector<layer_costs> read_layer_list(const fields& top, std::size_t version, violation_list& found) {
     std::vector<layer_costs> layers;
     std::vector<layer_costs> each;
     const auto* list = top.list("layers");
@@ -54,12 +73,7 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, violation_lis
             continue;
         }
         const fields at{(*list)[i], place + ".", found};
-        at.refuse_unknown({"count", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
-                           "offload", "reload", "storage", "static_memory"});
-        layer_costs layer;
-        layer.costs = read_costs(at, found);
-        layer.storage = read_storage(at, layer.costs, found);
-        layer.static_memory = memory_size{at.number_or("static_memory", 0.0)};
+        const auto layer = read_layer(at, version, found);
         const auto count = at.find("count") ? at.count("count", most_stages).value_or(1) : 1;
         if (count == 0) found.add(at.place("count"), "must be at least 1");
         if (layers.size() + count > most_stages) {
@@ -156,29 +170,135 @@ inline std::vector<problem> read_placements(const fields& top, const problem& p,
     return pipelines;
 }
 
+/// The number of a layer, stage or rank; whether it exists is for `validate_rules`.
+inline std::size_t read_index(const fields& at, const char* name) {
+    return at.count(name, std::numeric_limits<std::uint32_t>::max()).value_or(0);
+}
+
+/// Calls `read(fields)` for every object of the list `name`; nothing without that field.
+template <class Read> void read_objects(const fields& top, const char* name, violation_list& found, const Read& read) {
+    const auto* value = top.find(name);
+    const auto* list = value && !value->is_null() ? top.list(name) : nullptr;
+    for (std::size_t i = 0; list && i < list->size(); ++i) {
+        const auto place = element_of(name, i);
+        if ((*list)[i].is_object())
+            read(fields{(*list)[i], place + ".", found});
+        else
+            refuse_type(found, place, "an object", (*list)[i]);
+    }
+}
+
+inline std::optional<std::vector<layer_edge>> read_layer_edges(const fields& top, violation_list& found) {
+    const auto* value = top.find("edges");
+    if (!value || value->is_null()) return std::nullopt;
+    std::vector<layer_edge> edges;
+    read_objects(top, "edges", found, [&](const fields& at) {
+        at.refuse_unknown({"from", "to", "size", "held"});
+        edges.push_back({read_index(at, "from"), read_index(at, "to"), at.number_or("size", 1.0),
+                         memory_size{at.number_or("held", 0.0)}});
+    });
+    return edges;
+}
+
+inline std::vector<layer_pin> read_pins(const fields& top, violation_list& found) {
+    std::vector<layer_pin> pins;
+    read_objects(top, "pins", found, [&](const fields& at) {
+        at.refuse_unknown({"layer", "stage", "rank"});
+        const bool has_stage = at.find("stage");
+        if (has_stage == (at.find("rank") != nullptr))
+            found.add(at.place(has_stage ? "rank" : "stage"), has_stage ? "excludes stage: a pin names one of the two"
+                                                                        : "is missing; a pin names it, or a rank");
+        const auto layer = read_index(at, "layer");
+        if (has_stage)
+            pins.push_back({layer, stage{read_index(at, "stage")}});
+        else if (at.find("rank"))
+            pins.push_back({layer, rank{read_index(at, "rank")}});
+    });
+    return pins;
+}
+
+inline std::vector<std::vector<std::size_t>> read_together(const fields& top, violation_list& found) {
+    std::vector<std::vector<std::size_t>> together;
+    const auto* value = top.find("together");
+    const auto* lists = value && !value->is_null() ? top.list("together") : nullptr;
+    for (std::size_t i = 0; lists && i < lists->size(); ++i) {
+        const auto place = element_of("together", i);
+        if (!(*lists)[i].is_array()) {
+            refuse_type(found, place, "a list", (*lists)[i]);
+            continue;
+        }
+        auto& layers = together.emplace_back();
+        for (std::size_t j = 0; j < (*lists)[i].size(); ++j)
+            layers.push_back(
+                read_count((*lists)[i][j], element_of(place, j), std::numeric_limits<std::uint32_t>::max(), found)
+                    .value_or(0));
+    }
+    return together;
+}
+
+/// One number for each rank; empty without the field.
+inline std::vector<double> read_speeds(const fields& top, std::size_t ranks, violation_list& found) {
+    std::vector<double> speeds;
+    const auto* value = top.find("rank_speed");
+    if (!value || value->is_null() || !has_entry_per_rank(*value, ranks, "rank_speed", found)) return speeds;
+    for (std::size_t r = 0; r < ranks; ++r)
+        speeds.push_back(read_number((*value)[r], element_of("rank_speed", r), found).value_or(1.0));
+    return speeds;
+}
+
+inline void refuse_unknown_of_layers(const fields& top, std::size_t version) {
+    constexpr auto later = "belongs to optpipe.layers/2";
+    constexpr auto stages = "belongs to optpipe.problem; here there are layers";
+    if (version >= 2)
+        top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements",
+                            "layers", "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit",
+                            "transfer", "objective", "edges", "pins", "together", "rank_speed"},
+                           {{"stages", stages}});
+    else
+        top.refuse_unknown(
+            {"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements", "layers",
+             "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer", "objective"},
+            {{"stages", stages}, {"edges", later}, {"pins", later}, {"together", later}, {"rank_speed", later}});
+}
+
+/// Reads the list `microbatches`, whose factors are numbers, because there are no stages yet.
+inline void read_microbatches_of_layers(const json& list, problem& p, violation_list& found) {
+    for (std::size_t m = 0; m < list.size(); ++m)
+        for (const char* name : {"forward", "backward_input", "backward_weight", "memory", "message", "scale"})
+            if (list[m].is_object() && list[m].contains(name) && list[m][name].is_array())
+                found.add(element_of("microbatches", m) + "." + name,
+                          "must be a number, as stages aren't known before layers are divided");
+    if (found.empty()) read_microbatches(list, p, found);
+}
+
 inline partition_problem read_layers_tree(const json& root, const std::string& default_name, violation_list& found) {
     partition_problem result;
     if (!root.is_object()) return refuse_type(found, "", "an object", root), result;
     const fields top{root, "", found};
-    if (format_version(top, "optpipe.layers/", 1, found) == 0) return result;
-    top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements", "layers",
-                        "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer",
-                        "objective"},
-                       {{"stages", "belongs to optpipe.problem; here there are layers"}});
+    const auto version = format_version(top, "optpipe.layers/", 2, found);
+    if (version == 0) return result;
+    refuse_unknown_of_layers(top, version);
     const auto ranks = top.count("ranks", most_ranks);
-    const auto microbatches = top.count("microbatches", most_stage_microbatches);
-    result.layers = read_layer_list(top, found);
+    const auto* listed = version >= 2 ? listed_microbatches(top) : nullptr;
+    const auto microbatches = count_microbatches(top, listed, 3, found);
+    result.layers = read_layer_list(top, version, found);
     if (ranks == 0U) found.add("ranks", "must be at least 1");
     if (!ranks || !microbatches || !found.empty()) return result;
     problem p{to_any_graph(graph<dynamic, dynamic>{*ranks, *microbatches}), per_stage<stage_costs>(*ranks)};
     read_ranks(top, *ranks, p, found);
     read_rest(top, default_name, p);
+    if (listed) read_microbatches_of_layers(*listed, p, found);
     add_validated(found, validate_without_costs(p));
+    result.edges = read_layer_edges(top, found);
+    result.pins = read_pins(top, found);
+    result.together = read_together(top, found);
+    result.rank_speed = read_speeds(top, *ranks, found);
     if (!found.empty()) return result;
     result.pipelines = read_placements(top, p, result.layers.size(), found);
     for (const auto& each : result.pipelines)
         if (*microbatches > most_stage_microbatches / each.graph.stages() && found.empty())
             found.add("microbatches", "times stages must be at most " + std::to_string(most_stage_microbatches));
+    if (found.empty()) add_validated(found, validate_rules(result));
     return result;
 }
 

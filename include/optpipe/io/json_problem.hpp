@@ -129,6 +129,13 @@ inline stage_costs read_costs(const fields& at, violation_list& found) {
     return c;
 }
 
+/// Refuses the fields of storage options for a stage or layer without a backward.
+inline void refuse_storage_without_backward(const fields& at, const char* of, violation_list& found) {
+    for (const char* name : {"storage", "offload", "reload"})
+        if (const auto* given = at.find(name); given && !given->is_null())
+            found.add(at.place(name), std::string{"is not for a "} + of + " with backward \"none\"");
+}
+
 inline stage_costs read_stage(const fields& at, std::size_t version, storage_list<false>& options,
                               violation_list& found) {
     constexpr auto later = "belongs to optpipe.problem/3";
@@ -145,10 +152,7 @@ inline stage_costs read_stage(const fields& at, std::size_t version, storage_lis
             {{"storage", "storage options belong to optpipe.problem/2"}, {"backward", later}, {"kv", later}});
     const auto c = read_costs(at, found);
     options = version >= 2 ? read_storage(at, c, found) : described_storage(c);
-    if (c.gradients == gradient_kind::none)
-        for (const char* name : {"storage", "offload", "reload"})
-            if (const auto* given = at.find(name); given && !given->is_null())
-                found.add(at.place(name), "is not for a stage with backward \"none\"");
+    if (c.gradients == gradient_kind::none) refuse_storage_without_backward(at, "stage", found);
     return c;
 }
 

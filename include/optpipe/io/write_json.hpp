@@ -14,8 +14,8 @@ namespace optpipe {
 /// as the same problem, bit for bit.
 [[nodiscard]] std::string problem_to_json(const problem& p);
 
-/// The layers as `optpipe.layers/1`, one kind of layer per line, with the ranks of each placement's stages. Reads back
-/// as the same layers and pipelines. Contract: at least one pipeline.
+/// The layers as `optpipe.layers/2`, or as /1 if that has all of them; one kind of layer per line, with the ranks of
+/// each placement's stages. Reads back as the same layers and pipelines. Contract: at least one pipeline.
 [[nodiscard]] std::string layers_to_json(const partition_problem& p);
 
 /// The schedule as `optpipe.schedule/2`, or as /1 if the problem is written as /1 and the schedule isn't
@@ -35,6 +35,8 @@ namespace optpipe {
 #include <cstddef>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace optpipe {
@@ -141,6 +143,44 @@ inline std::string json_placements(const std::vector<problem>& pipelines) {
     return "[\n    " + joined(texts, ",\n    ") + " ]";
 }
 
+using json_fields = std::vector<std::pair<std::string, std::string>>;
+
+inline std::string json_edge(const std::string& from, const std::string& to, double size, memory_size held) {
+    auto text = "{ \"from\": " + from + ", \"to\": " + to;
+    if (size != 1.0) text += ", \"size\": " + json_number(size);
+    if (held > memory_size{}) text += ", \"held\": " + json_number(held.value());
+    return text + " }";
+}
+
+/// What `optpipe.layers/2` adds: edges, pins, layers that belong together, and speeds.
+inline json_fields json_rules(const partition_problem& p) {
+    const auto list = [](const auto& all, const auto& text_of) {
+        std::vector<std::string> texts;
+        for (const auto& each : all)
+            texts.push_back(text_of(each));
+        return "[" + joined(texts, ", ") + "]";
+    };
+    json_fields rules;
+    if (p.edges)
+        rules.emplace_back("edges", list(*p.edges, [](const layer_edge& e) {
+                               return json_edge(std::to_string(e.from), std::to_string(e.to), e.size, e.held);
+                           }));
+    if (!p.pins.empty())
+        rules.emplace_back("pins", list(p.pins, [](const layer_pin& pin) {
+                               const auto* const s = std::get_if<stage>(&pin.where);
+                               const auto at = s ? s->value() : std::get<rank>(pin.where).value();
+                               return "{ \"layer\": " + std::to_string(pin.layer) +
+                                      (s ? ", \"stage\": " : ", \"rank\": ") + std::to_string(at) + " }";
+                           }));
+    if (!p.together.empty())
+        rules.emplace_back("together", list(p.together, [&](const std::vector<std::size_t>& layers) {
+                               return list(layers, [](std::size_t layer) { return std::to_string(layer); });
+                           }));
+    if (!p.rank_speed.empty())
+        rules.emplace_back("rank_speed", list(p.rank_speed, [](double speed) { return json_number(speed); }));
+    return rules;
+}
+
 inline std::string json_hops(const problem& p) {
     if (p.p2p.is_uniform()) return json_number(p.p2p.uniform().value());
     std::vector<std::string> rows;
@@ -192,8 +232,6 @@ inline std::string json_links(const problem& p) {
     return "?";
 }
 
-using json_fields = std::vector<std::pair<std::string, std::string>>;
-
 inline std::string json_object(const json_fields& fields) {
     std::vector<std::string> lines;
     for (const auto& [name, value] : fields)
@@ -205,10 +243,7 @@ inline std::string json_edges(const problem& p) {
     std::vector<std::string> texts;
     for (const stage s : p.graph.all_stages())
         p.graph.for_each_edge_out_of(s, [&](const edge& e) {
-            auto text = "{ \"from\": " + std::to_string(e.from.value()) + ", \"to\": " + std::to_string(e.to.value());
-            if (e.size != 1.0) text += ", \"size\": " + json_number(e.size);
-            if (e.held > memory_size{}) text += ", \"held\": " + json_number(e.held.value());
-            texts.push_back(text + " }");
+            texts.push_back(json_edge(std::to_string(e.from.value()), std::to_string(e.to.value()), e.size, e.held));
         });
     return texts.empty() ? "[]" : "[\n    " + joined(texts, ",\n    ") + " ]";
 }
@@ -317,9 +352,15 @@ OPTPIPE_INLINE std::string problem_to_json(const problem& p) {
 
 OPTPIPE_INLINE std::string layers_to_json(const partition_problem& p) {
     OPTPIPE_EXPECT(!p.pipelines.empty(), "layers_to_json: a pipeline at least");
-    return detail::json_pipeline(
-        p.pipelines.front(), "optpipe.layers/1",
-        {{"placements", detail::json_placements(p.pipelines)}, {"layers", detail::json_layers(p.layers)}});
+    detail::json_fields parts{{"placements", detail::json_placements(p.pipelines)},
+                              {"layers", detail::json_layers(p.layers)}};
+    const auto rules = detail::json_rules(p);
+    parts.insert(parts.end(), rules.begin(), rules.end());
+    const bool are_first = rules.empty() && p.pipelines.front().microbatches.are_equal() &&
+                           std::all_of(p.layers.begin(), p.layers.end(), [](const layer_costs& each) {
+                               return each.costs.gradients == gradient_kind::full && each.costs.kv == memory_size{};
+                           });
+    return detail::json_pipeline(p.pipelines.front(), are_first ? "optpipe.layers/1" : "optpipe.layers/2", parts);
 }
 
 OPTPIPE_INLINE std::string schedule_to_json(const problem& p, const schedule_report& report) {

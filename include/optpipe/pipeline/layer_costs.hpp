@@ -19,7 +19,9 @@
 namespace optpipe {
 
 /// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
-/// of a stage are the sums over its layers.
+/// of a stage are the sums over its layers. A stage computes the gradients that any of its layers computes. Its layers
+/// without a backward run first and leave nothing behind: the stage's activation is the larger one of theirs and that
+/// of the other layers.
 struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.
@@ -57,9 +59,21 @@ namespace detail {
     if (!a || !b) return std::nullopt;
     return transfer_times{a->offload + b->offload, a->reload + b->reload};
 }
+/// The kind of a stage with layers of both kinds.
+[[nodiscard]] constexpr gradient_kind both(gradient_kind a, gradient_kind b) {
+    for (const auto kind : {gradient_kind::full, gradient_kind::input})
+        if (a == kind || b == kind) return kind;
+    return gradient_kind::none;
+}
 [[nodiscard]] constexpr stage_costs both(const stage_costs& a, const stage_costs& b) {
-    return {a.forward + b.forward,       a.backward_input + b.backward_input, a.backward_weight + b.backward_weight,
-            a.activation + b.activation, a.weight_stash + b.weight_stash,     both(a.transfer, b.transfer)};
+    return {a.forward + b.forward,
+            a.backward_input + b.backward_input,
+            a.backward_weight + b.backward_weight,
+            a.activation + b.activation,
+            a.weight_stash + b.weight_stash,
+            both(a.transfer, b.transfer),
+            both(a.gradients, b.gradients),
+            a.kv + b.kv};
 }
 /// Whether a stage with both options would recompute ahead of the backward as well as inside it.
 [[nodiscard]] constexpr bool recompute_differently(const storage_option& a, const storage_option& b) {
@@ -88,6 +102,13 @@ namespace detail {
 /// The layer's storage list, or the list that its costs describe.
 [[nodiscard]] storage_list<false> listed_storage(const layer_costs& layer);
 
+/// A stage with the layers that `which` lists: its costs and its options. Contract: at least one layer; those without
+/// a backward come first.
+[[nodiscard]] layer_costs sum_of(std::span<const layer_costs> layers, std::span<const std::size_t> which);
+/// As the `with_layers` below, but the stages hold the layers in the order that `order` lists.
+[[nodiscard]] problem with_ordered_layers(problem p, std::span<const layer_costs> layers,
+                                          std::span<const std::size_t> order, std::span<const std::size_t> counts);
+
 } // namespace detail
 
 /// The pipeline `p` with these layers distributed over its stages in order: stage s holds `counts[s]` of them, at least
@@ -106,38 +127,71 @@ namespace detail {
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace optpipe {
+namespace detail {
 
-OPTPIPE_INLINE storage_list<false> detail::listed_storage(const layer_costs& layer) {
+OPTPIPE_INLINE storage_list<false> listed_storage(const layer_costs& layer) {
     return layer.storage.empty() ? described_storage(layer.costs) : layer.storage;
 }
 
-OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layers,
-                                   std::span<const std::size_t> counts) {
+/// The sum over layers that all have a backward, or all have none.
+inline layer_costs sum_of_alike(std::span<const layer_costs> layers, std::span<const std::size_t> which) {
+    auto sum = layers[which.front()];
+    sum.storage = listed_storage(sum);
+    for (const auto layer : which.subspan(1)) {
+        sum.costs = both(sum.costs, layers[layer].costs);
+        sum.storage = both(sum.storage, listed_storage(layers[layer]));
+    }
+    return sum;
+}
+
+OPTPIPE_INLINE layer_costs sum_of(std::span<const layer_costs> layers, std::span<const std::size_t> which) {
+    const auto trained = std::find_if(which.begin(), which.end(), [&](std::size_t layer) {
+        return layers[layer].costs.gradients != gradient_kind::none;
+    });
+    const auto count = static_cast<std::size_t>(trained - which.begin());
+    if (count == 0 || count == which.size()) return sum_of_alike(layers, which);
+    const auto before = sum_of_alike(layers, which.first(count)).costs;
+    auto sum = sum_of_alike(layers, which.subspan(count));
+    const auto activation = std::max(before.activation, sum.costs.activation);
+    sum.costs = both(before, sum.costs);
+    sum.costs.activation = activation;
+    for (auto& option : sum.storage)
+        option.held = std::max(option.held, before.activation); // the forward takes as much
+    return sum;
+}
+
+OPTPIPE_INLINE problem with_ordered_layers(problem p, std::span<const layer_costs> layers,
+                                           std::span<const std::size_t> order, std::span<const std::size_t> counts) {
     OPTPIPE_EXPECT(counts.size() == p.graph.stages(), "with_layers: one count for each stage");
     OPTPIPE_EXPECT(std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == layers.size(),
                    "with_layers: the stages hold another number of layers");
     std::size_t next = 0;
     for (const stage s : p.graph.all_stages()) {
         OPTPIPE_EXPECT(counts[s.position()] > 0, "with_layers: a stage without layers");
-        const auto here = layers.subspan(next, counts[s.position()]);
+        const auto here = order.subspan(next, counts[s.position()]);
         next += here.size();
-        auto costs = here.front().costs;
-        for (const auto& layer : here.subspan(1))
-            costs = detail::both(costs, layer.costs);
+        const auto sum = sum_of(layers, here);
         auto& limit = p.memory_limit[p.rank_of(s)];
         const auto slack = tolerance{}.at(limit);
-        for (const auto& layer : here)
-            limit -= layer.static_memory;
+        for (const auto layer : here)
+            limit -= layers[layer].static_memory;
         if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // rounding
-        auto options = detail::listed_storage(here.front());
-        for (const auto& layer : here.subspan(1))
-            options = detail::both(options, detail::listed_storage(layer));
-        OPTPIPE_EXPECT(!options.empty(), "with_layers: layers of a stage have no storage option in common");
-        p.set_stage(s, costs, options);
+        OPTPIPE_EXPECT(!sum.storage.empty(), "with_layers: layers of a stage have no storage option in common");
+        p.set_stage(s, sum.costs, sum.storage);
     }
     return p;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layers,
+                                   std::span<const std::size_t> counts) {
+    std::vector<std::size_t> order(layers.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    return detail::with_ordered_layers(std::move(p), layers, order, counts);
 }
 
 } // namespace optpipe

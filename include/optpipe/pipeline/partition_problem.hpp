@@ -5,10 +5,13 @@
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
+#include "optpipe/pipeline/layer_cuts.hpp"
+#include "optpipe/pipeline/layer_graph.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,12 +22,31 @@ namespace optpipe {
 struct partition_problem {
     std::vector<layer_costs> layers{};
     /// Memory limits are those of the devices. Costs and storage options of the pipelines are ignored, as the layers
-    /// have their own.
+    /// have their own. Their stages form chains without groups, and factors of microbatches are the same for all
+    /// stages.
     std::vector<problem> pipelines{};
+    /// Which layer feeds which, each pair once; every layer feeds the next one if there is no list.
+    std::optional<std::vector<layer_edge>> edges{};
+    std::vector<layer_pin> pins{};
+    /// Lists of layers that have to be in one stage; the layers between them, along edges, are in this stage, too.
+    std::vector<std::vector<std::size_t>> together{};
+    /// The speed of each rank: computations take their durations divided by it. Empty if all have speed 1.
+    std::vector<double> rank_speed{};
+
+    [[nodiscard]] double speed_of(rank r) const { return rank_speed.empty() ? 1.0 : rank_speed[r.position()]; }
 };
 
+/// One of the pipelines with the layers divided among its stages: `stage_of` has the stage of each layer. Costs are
+/// those of the rank's speed, and edges between layers of different stages become edges between these stages. A layer
+/// sends what it computes once to each stage that needs it: of its edges to one stage, the largest size and the largest
+/// `held` count. Those of different layers add up.
+///
+/// Contract: `p` is valid, and `pipeline` is one of its pipelines. Every stage has a layer, and no edge leads to an
+/// earlier one.
+[[nodiscard]] problem with_layers(const partition_problem& p, std::size_t pipeline, std::span<const stage> stage_of);
+
 /// The pipeline `p` with another placement. The costs of its stages are 0 afterwards, and must be set with
-/// `set_stage`.
+/// `set_stage`. Its stages form a chain.
 template <placement_policy Placement> [[nodiscard]] problem with_placement(problem p, const Placement& where) {
     p.graph = to_any_graph(graph<dynamic, dynamic, Placement>{p.graph.ranks(), p.graph.microbatches(), where});
     p.costs = per_stage<stage_costs>(p.graph.stages());
@@ -44,6 +66,10 @@ namespace detail {
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
+/// The cuts of the problem's layers. Contract: those without a backward come first.
+[[nodiscard]] layer_cuts cuts_of(const partition_problem& p);
+/// Violations in edges, pins, layers that belong together, and speeds. Contract: at least one pipeline.
+[[nodiscard]] std::vector<violation> validate_rules(const partition_problem& p);
 
 } // namespace detail
 
@@ -53,14 +79,96 @@ namespace detail {
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(pipeline)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/pipeline/layer_divisions.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 namespace optpipe {
+namespace detail {
+
+/// The edges between stages that follow from those between layers.
+inline edges::any stage_edges(const std::vector<layer_edge>& between, std::span<const stage> stage_of,
+                              std::size_t stages) {
+    std::map<std::pair<stage, stage>, std::map<std::size_t, layer_edge>> sent; // by stages, then by layer
+    for (const auto& each : between) {
+        const auto ends = std::pair{stage_of[each.from], stage_of[each.to]};
+        if (ends.first == ends.second) continue;
+        auto& once = sent[ends].try_emplace(each.from, each).first->second;
+        once.size = std::max(once.size, each.size);
+        once.held = std::max(once.held, each.held);
+    }
+    std::vector<edge> all;
+    for (const auto& [ends, tensors] : sent) {
+        auto& sum = all.emplace_back(edge{ends.first, ends.second, 0.0, {}});
+        for (const auto& [layer, each] : tensors) {
+            sum.size += each.size;
+            sum.held += each.held;
+        }
+    }
+    return {stages, std::move(all)};
+}
+
+/// A stage that holds all layers.
+inline layer_costs sum_of_all(std::span<const layer_costs> layers) {
+    std::vector<std::size_t> all(layers.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    return sum_of(layers, all);
+}
+
+/// The number of layers without a backward, which come first.
+inline std::size_t count_without_backward(std::span<const layer_costs> layers) {
+    const auto trained = std::find_if(layers.begin(), layers.end(), [](const layer_costs& each) {
+        return each.costs.gradients != gradient_kind::none;
+    });
+    return static_cast<std::size_t>(trained - layers.begin());
+}
+
+/// Divides the durations of the stage's computations by `speed`.
+inline void run_at_speed(problem& p, stage s, double speed) {
+    auto costs = p.costs[s];
+    costs.forward = costs.forward / speed;
+    costs.backward_input = costs.backward_input / speed;
+    costs.backward_weight = costs.backward_weight / speed;
+    auto options = p.storage[s];
+    for (auto& option : options) {
+        option.recompute = option.recompute / speed;
+        option.backward_extra = option.backward_extra / speed;
+    }
+    p.set_stage(s, costs, options);
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE detail::layer_cuts detail::cuts_of(const partition_problem& p) {
+    return {p.layers.size(), p.edges, p.together, count_without_backward(p.layers)};
+}
+
+OPTPIPE_INLINE problem with_layers(const partition_problem& p, std::size_t pipeline, std::span<const stage> stage_of) {
+    const auto& g = p.pipelines[pipeline].graph;
+    OPTPIPE_EXPECT(stage_of.size() == p.layers.size(), "with_layers: one stage for each layer");
+    std::vector<std::size_t> order(stage_of.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return stage_of[a] < stage_of[b]; });
+    std::vector<std::size_t> counts(g.stages(), 0);
+    for (const stage s : stage_of)
+        ++counts[s.position()];
+    auto made = detail::with_ordered_layers(p.pipelines[pipeline], p.layers, order, counts);
+    if (p.edges)
+        made.graph = {g.ranks(), g.microbatches(), g.placement(), detail::stage_edges(*p.edges, stage_of, g.stages())};
+    for (const stage s : made.graph.all_stages())
+        if (const auto speed = p.speed_of(made.rank_of(s)); speed != 1.0) detail::run_at_speed(made, s, speed);
+    return made;
+}
 
 OPTPIPE_INLINE std::vector<problem> usual_placements(const problem& p, std::size_t layers) {
     std::vector<problem> pipelines{with_placement(p, placement::linear{})};
@@ -72,7 +180,9 @@ OPTPIPE_INLINE std::vector<problem> usual_placements(const problem& p, std::size
 }
 
 OPTPIPE_INLINE std::vector<violation> detail::validate_layers(std::span<const layer_costs> layers) {
-    problem apart{to_any_graph(graph<dynamic, dynamic>{layers.size(), 1}), per_stage<stage_costs>(layers.size())};
+    problem apart{any_graph{layers.size(), 1, to_any_graph(graph<dynamic, dynamic>{layers.size(), 1}).placement(),
+                            edges::any{layers.size(), {}}},
+                  per_stage<stage_costs>(layers.size())};
     for (const stage s : apart.graph.all_stages()) {
         const auto& layer = layers[s.position()];
         apart.set_stage(s, layer.costs, listed_storage(layer));
@@ -90,19 +200,24 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_layers(std::span<const la
 OPTPIPE_INLINE std::vector<violation> detail::validate_sums(std::span<const layer_costs> layers) {
     std::vector<violation> found;
     if (layers.empty()) return found;
-    auto common = listed_storage(layers.front());
+    const auto trained = count_without_backward(layers);
+    for (auto layer = trained; layer < layers.size() && found.empty(); ++layer)
+        if (layers[layer].costs.gradients == gradient_kind::none)
+            found.push_back({"layers", "layer " + std::to_string(layer) +
+                                           ", which has no backward, must come before layer " +
+                                           std::to_string(trained) + ", which has one"});
+    if (!found.empty()) return found;
+    const auto all = sum_of_all(layers);
     duration time{};
     memory_size memory{};
     for (const auto& layer : layers) {
-        const auto options = listed_storage(layer);
-        if (&layer != &layers.front()) common = both(common, options);
         duration longest{};
-        for (const auto& option : options)
+        for (const auto& option : listed_storage(layer))
             longest = std::max(longest, option.extra_time());
         time += layer.costs.work() + longest;
-        memory += layer.costs.activation + layer.costs.weight_stash + layer.static_memory;
+        memory += layer.costs.activation + layer.costs.weight_stash + layer.costs.kv + layer.static_memory;
     }
-    if (common.empty()) found.push_back({"layers", "have no storage option in common"});
+    if (all.storage.empty()) found.push_back({"layers", "have no storage option in common"});
     number_checks numbers{found};
     numbers.positive("layers", time.value());
     numbers.not_negative("layers", memory.value());
@@ -115,6 +230,124 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) 
     for (const stage s : p.graph.all_stages())
         p.set_stage(s, {duration{1.0}, duration{1.0}, duration{1.0}, {}, {}, {}});
     return validate(p);
+}
+
+namespace detail {
+
+/// Checks that `list[at].field` is one of the layers; returns whether it is.
+inline bool is_layer(const partition_problem& p, const std::string& where, std::size_t layer,
+                     std::vector<violation>& found) {
+    if (layer < p.layers.size()) return true;
+    found.push_back(
+        {where, "is " + std::to_string(layer) + ", there are " + std::to_string(p.layers.size()) + " layers"});
+    return false;
+}
+
+inline void validate_layer_edges(const partition_problem& p, std::vector<violation>& found) {
+    if (!p.edges) return;
+    number_checks numbers{found};
+    std::set<std::pair<std::size_t, std::size_t>> pairs;
+    double sizes = 0.0;
+    memory_size held{};
+    for (std::size_t i = 0; i < p.edges->size(); ++i) {
+        const auto& each = (*p.edges)[i];
+        const bool has_from = is_layer(p, place("edges", i, "from"), each.from, found);
+        const bool has_to = is_layer(p, place("edges", i, "to"), each.to, found);
+        if (has_from && has_to && each.from >= each.to)
+            found.push_back({place("edges", i, "to"),
+                             "is " + std::to_string(each.to) + ", must be after from, " + std::to_string(each.from)});
+        if (!pairs.insert({each.from, each.to}).second)
+            found.push_back({place("edges", i), "is the second edge from layer " + std::to_string(each.from) +
+                                                    " to layer " + std::to_string(each.to)});
+        numbers.not_negative(place("edges", i, "size"), each.size);
+        numbers.not_negative(place("edges", i, "held"), each.held.value());
+        sizes += each.size;
+        held += each.held;
+    }
+    if (!found.empty()) return;
+    numbers.not_negative("edges: the sum of size", sizes);
+    numbers.not_negative("edges: the sum of held", held.value());
+}
+
+inline void validate_pins(const partition_problem& p, std::vector<violation>& found) {
+    auto least_stages = p.pipelines.front().graph.stages();
+    for (const auto& each : p.pipelines)
+        least_stages = std::min(least_stages, each.graph.stages());
+    const auto ranks = p.pipelines.front().graph.ranks();
+    const auto below = [&](const std::string& where, std::size_t index, std::size_t count, const std::string& of) {
+        if (index >= count)
+            found.push_back({where, "is " + std::to_string(index) + ", there are " + std::to_string(count) + of});
+    };
+    for (std::size_t i = 0; i < p.pins.size(); ++i) {
+        static_cast<void>(is_layer(p, place("pins", i, "layer"), p.pins[i].layer, found));
+        const auto& where = p.pins[i].where;
+        if (const auto* const s = std::get_if<stage>(&where))
+            below(place("pins", i, "stage"), s->position(), least_stages,
+                  p.pipelines.size() > 1 ? " stages in one of the placements" : " stages");
+        else
+            below(place("pins", i, "rank"), std::get<rank>(where).position(), ranks, " ranks");
+    }
+}
+
+inline void validate_together(const partition_problem& p, std::vector<violation>& found) {
+    for (std::size_t i = 0; i < p.together.size(); ++i) {
+        const auto list = place("together", i);
+        if (p.together[i].size() < 2) found.push_back({list, "must name at least two layers"});
+        for (std::size_t j = 0; j < p.together[i].size(); ++j)
+            static_cast<void>(is_layer(p, place(list.c_str(), j), p.together[i][j], found));
+    }
+}
+
+/// Speeds must be numbers above 0, and so must be all durations at these speeds.
+inline void validate_speeds(const partition_problem& p, std::vector<violation>& found) {
+    const auto ranks = p.pipelines.front().graph.ranks();
+    if (!p.rank_speed.empty() && p.rank_speed.size() != ranks)
+        found.push_back({"rank_speed", "has " + std::to_string(p.rank_speed.size()) + " entries, there are " +
+                                           std::to_string(ranks) + " ranks"});
+    number_checks numbers{found};
+    for (std::size_t r = 0; r < p.rank_speed.size(); ++r)
+        numbers.positive(place("rank_speed", r), p.rank_speed[r]);
+    if (!found.empty()) return;
+    const auto [slowest, fastest] = std::minmax_element(p.rank_speed.begin(), p.rank_speed.end());
+    if (slowest == p.rank_speed.end()) return;
+    const auto all = sum_of_all(p.layers);
+    auto longest = all.costs.work();
+    for (const auto& option : all.storage)
+        longest = std::max(longest, all.costs.work() + option.extra_work());
+    numbers.positive(place("rank_speed", static_cast<std::size_t>(slowest - p.rank_speed.begin())) +
+                         ": the time of all layers",
+                     longest.value() / *slowest);
+    for (std::size_t i = 0; i < p.layers.size(); ++i)
+        for (const auto time :
+             {p.layers[i].costs.forward, p.layers[i].costs.backward_input, p.layers[i].costs.backward_weight})
+            if (time > duration{})
+                numbers.positive(place("rank_speed", static_cast<std::size_t>(fastest - p.rank_speed.begin())) +
+                                     ": a time of layer " + std::to_string(i),
+                                 time.value() / *fastest);
+}
+
+/// Pins and layers that belong together must leave a way to divide the layers among the stages.
+inline void validate_divisions(const partition_problem& p, std::vector<violation>& found) {
+    if (p.pins.empty() && p.together.empty()) return;
+    const auto cuts = cuts_of(p);
+    const auto can_be_divided = [&](const problem& each) { return layer_divisions{cuts, p.pins, each.graph}.exist(); };
+    if (std::any_of(p.pipelines.begin(), p.pipelines.end(), can_be_divided)) return;
+    std::string reason = p.pins.empty() ? "leaves" : p.together.empty() ? "leave" : "and together leave";
+    reason += " no way to divide the layers among the stages";
+    if (!cuts.are_all()) reason += " in their order; there are too many branches for others";
+    found.push_back({p.pins.empty() ? "together" : "pins", reason});
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE std::vector<violation> detail::validate_rules(const partition_problem& p) {
+    std::vector<violation> found;
+    validate_layer_edges(p, found);
+    validate_pins(p, found);
+    validate_together(p, found);
+    validate_speeds(p, found);
+    if (found.empty()) validate_divisions(p, found);
+    return found;
 }
 
 OPTPIPE_INLINE std::vector<violation> validate(const partition_problem& p) {
@@ -131,10 +364,14 @@ OPTPIPE_INLINE std::vector<violation> validate(const partition_problem& p) {
             found.push_back({where, "has " + std::to_string(each.graph.stages()) +
                                         " stages, which take one layer each at least; there are " +
                                         std::to_string(p.layers.size())});
+        if (!each.graph.is_chain() || !each.groups.empty() || each.microbatches.is_by_stage())
+            found.push_back({where, "has edges, groups or factors of its stages, which aren't known before layers are "
+                                    "divided"});
         if (each.graph.ranks() != first.graph.ranks() || each.graph.microbatches() != first.graph.microbatches() ||
-            each.objective != first.objective)
+            each.microbatches != first.microbatches || each.objective != first.objective)
             found.push_back({where, "has other ranks, microbatches or another objective than the first"});
     }
+    if (found.empty()) found = detail::validate_rules(p);
     return found;
 }
 

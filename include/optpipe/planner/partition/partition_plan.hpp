@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/plan_result.hpp"
@@ -15,11 +16,13 @@ struct partition_plan {
     std::size_t chosen = 0;
     /// Number of layers of each of its stages, in the order of the model.
     std::vector<std::size_t> layers{};
+    /// The stage of each layer. Without branches, every stage holds consecutive layers.
+    std::vector<stage> stage_of{};
     /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
     problem pipeline{};
     plan_result planned{};
-    /// No schedule of any partition is shorter: the work can't be divided more evenly than equally among all ranks, and
-    /// a layer can't be divided. If all partitions were considered, the least of their bounds also counts.
+    /// No schedule of any partition is shorter: the work can't be divided more evenly than among all ranks by their
+    /// speeds, and a layer can't be divided. If all partitions were considered, the least of their bounds also counts.
     /// `planned.bound` holds for this partition only.
     duration bound{};
     /// Number of partitions that were planned.

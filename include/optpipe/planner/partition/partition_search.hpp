@@ -1,9 +1,12 @@
 #pragma once
 
+#include "optpipe/core/index.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/layer_cuts.hpp"
+#include "optpipe/pipeline/layer_divisions.hpp"
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/planner/partition/parameters.hpp"
 #include "optpipe/planner/partition/partition_plan.hpp"
@@ -27,13 +30,15 @@ namespace optpipe::detail {
 /// Plans partitions of the layers among the stages of the pipelines; see `plan_partition`.
 class partition_search {
 public:
-    partition_search(const partition_problem& p, const plan_options& options) : options_{options} {
-        for (const auto& each : p.pipelines)
-            pipelines_.push_back({partition_space{each, p.layers}, {}, {}, {}, {}, {}});
+    partition_search(const partition_problem& p, const plan_options& options) : options_{options}, cuts_{cuts_of(p)} {
+        for (std::size_t i = 0; i < p.pipelines.size(); ++i)
+            pipelines_.push_back({partition_space{p, cuts_, i}, {}, {}, {}, {}, {}});
         std::size_t all = 0;
         for (const auto& each : pipelines_)
             all += std::min(each.space.count(with_.most_listed), with_.most_listed + 1);
-        are_few_ = all <= with_.most_listed;
+        are_few_ = all <= with_.most_listed && cuts_.are_all();
+        for (const auto& each : pipelines_)
+            if (each.space.exists()) bound_by_work_ = std::min(bound_by_work_, each.space.bound());
     }
 
     outcome<partition_plan> run() {
@@ -49,8 +54,14 @@ public:
         const auto proven = proven_bound();
         finish(best.planned, proven);
         const auto& space = pipelines_[best.pipeline].space;
-        return partition_plan{best.pipeline, best.layers,     space.with(best.layers), std::move(best.planned),
-                              proven,        planned_.size(), elapsed().count()};
+        auto stage_of = space.stages_of(best.layers);
+        auto pipeline = space.with(best.layers);
+        std::vector<std::size_t> counts(pipeline.graph.stages(), 0);
+        for (const stage s : stage_of)
+            ++counts[s.position()];
+        return partition_plan{best.pipeline,       std::move(counts),       std::move(stage_of),
+                              std::move(pipeline), std::move(best.planned), proven,
+                              planned_.size(),     elapsed().count()};
     }
 
 private:
@@ -59,7 +70,7 @@ private:
 
     struct candidate {
         std::size_t pipeline = 0;
-        layer_counts layers{};
+        layer_division layers{};
         plan_result planned{};
         /// Whether all of its neighbours have been considered.
         bool is_exhausted = false;
@@ -68,14 +79,14 @@ private:
         }
     };
     struct neighbour {
-        layer_counts layers{};
+        layer_division layers{};
         duration bound{};
     };
     /// One of the pipelines, and the results for it.
     struct choice {
         partition_space space;
         /// Partitions that were tried, or whose bounds are known.
-        std::set<layer_counts> seen;
+        std::set<layer_division> seen;
         /// Partitions that weren't tried. The latest additions are behind the others; among them the least bound is
         /// last, and of equal bounds the most even.
         std::vector<neighbour> neighbours;
@@ -101,6 +112,10 @@ private:
         std::optional<refusal> refused;
         std::optional<memory_size> least;
         for (std::size_t i = 0; i < pipelines_.size(); ++i) {
+            if (!pipelines_[i].space.exists()) {
+                pipelines_[i].is_listed = cuts_.are_all();
+                continue;
+            }
             const auto over = is_after(first_part() * static_cast<double>(i + 1));
             for (const auto& each :
                  pipelines_[i].space.beginnings(with_.most_neighbours, with_.most_looked_at, with_.most_fitted, over)) {
@@ -134,7 +149,7 @@ private:
         return how;
     }
     /// Plans a partition; returns the refusal if there is no plan.
-    std::optional<refusal> try_partition(std::size_t pipeline, const layer_counts& layers) {
+    std::optional<refusal> try_partition(std::size_t pipeline, const layer_division& layers) {
         auto& of = pipelines_[pipeline];
         of.seen.insert(layers);
         auto planned = plan(of.space.with(layers), options_for(short_limit(of)));
@@ -176,17 +191,15 @@ private:
     /// A bound on the schedules of all partitions: by their work and, if all partitions are listed, by the bound of
     /// each. Skipped partitions have bounds of at least the best objective.
     [[nodiscard]] duration proven_bound() const {
-        // The bound by work doesn't depend on the placements, in which the pipelines differ.
-        const auto by_work = pipelines_.front().space.bound();
         auto least = best_objective();
         for (const auto& each : pipelines_) {
-            if (!each.is_listed) return std::min(by_work, least);
+            if (!each.is_listed) return std::min(bound_by_work_, least);
             for (const auto& other : each.neighbours)
                 least = std::min(least, other.bound);
         }
         for (const auto& each : planned_)
             least = std::min(least, each.planned.bound);
-        return std::max(std::min(by_work, best_objective()), least);
+        return std::max(std::min(bound_by_work_, best_objective()), least);
     }
     /// Sets the plan's bound to the larger of two: its own and `bound`, which holds for all partitions. If a stop
     /// request cut the search for partitions short, the request is also the plan's reason to end.
@@ -201,7 +214,7 @@ private:
 
     /// Adds partitions with their bounds to the neighbours of a pipeline. Returns whether there was time for all of
     /// them.
-    bool add(choice& to, std::vector<layer_counts> some) const {
+    bool add(choice& to, std::vector<layer_division> some) const {
         const auto late = is_late();
         std::vector<neighbour> found;
         bool is_whole = true;
@@ -230,11 +243,11 @@ private:
     /// Adds all unseen partitions of a pipeline, and their bounds.
     void list_all(choice& of) const {
         const auto late = is_late();
-        std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
-        of.space.for_each(late, [&](const layer_counts& each) {
+        std::set<std::pair<std::vector<std::int64_t>, layer_division>> some;
+        of.space.for_each(late, [&](const layer_division& each) {
             if (!of.seen.contains(each)) some.emplace(of.space.unevenness_of(each), each);
         });
-        std::vector<layer_counts> rest;
+        std::vector<layer_division> rest;
         for (const auto& [unevenness, each] : some)
             rest.push_back(each);
         of.is_listed = add(of, std::move(rest)) && may_go_on();
@@ -337,11 +350,14 @@ private:
     static constexpr partition_parameters with_{};
 
     const plan_options& options_;
+    layer_cuts cuts_;
     clock::time_point begin_ = clock::now();
     std::vector<choice> pipelines_;
     std::vector<candidate> planned_;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
+    /// The bound on the schedules of all partitions by their work alone.
+    duration bound_by_work_ = duration::unlimited();
     /// End of the search for other partitions, with a time limit.
     seconds search_until_{};
     /// Work of the plans until now, without a time limit.

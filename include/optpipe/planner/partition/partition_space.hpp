@@ -1,12 +1,15 @@
 #pragma once
 
+#include "optpipe/core/container.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
-#include "optpipe/pipeline/layer_costs.hpp"
+#include "optpipe/pipeline/layer_cuts.hpp"
+#include "optpipe/pipeline/layer_divisions.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/microbatches.hpp"
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/transformer.hpp"
@@ -18,37 +21,34 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <set>
-#include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace optpipe::detail {
 
-/// Number of layers of each stage.
-using layer_counts = std::vector<std::size_t>;
-
-/// Calls `look(neighbour)` for every partition that differs by one layer moved to another stage, until `stop()`.
-template <class Look> void for_each_neighbour(layer_counts of, stop_check stop, const Look& look) {
-    for (std::size_t from = 0; from < of.size(); ++from)
-        for (std::size_t to = 0; to < of.size() && of[from] > 1; ++to) {
-            if (from == to) continue;
-            if (stop()) return;
-            --of[from];
-            ++of[to];
-            look(std::as_const(of));
-            ++of[from];
-            --of[to];
-        }
-}
-
 /// The partitions of a model's layers among the stages of one pipeline. Nothing here plans.
 class partition_space {
 public:
-    partition_space(const problem& p, std::span<const layer_costs> layers) : pipeline_{p}, layers_{layers} {
-        work_.push_back({});
-        for (const auto& each : layers)
-            work_.push_back(work_.back() + each.costs.work());
+    /// Contract: `p` is valid, `cuts` are those of its layers, and both outlive this object.
+    partition_space(const partition_problem& p, const layer_cuts& cuts, std::size_t pipeline)
+        : given_{p}, index_{pipeline}, pipeline_{p.pipelines[pipeline]}, divisions_{cuts, p.pins, pipeline_.graph} {
+        const auto mean = mean_factors();
+        for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
+            auto& work = work_of_piece_.emplace_back();
+            for (const auto layer : cuts.layers_of(piece)) {
+                const auto& c = p.layers[layer].costs;
+                const auto backward = mean.backward_input * c.backward_input + mean.backward_weight * c.backward_weight;
+                work += mean.forward * c.forward + backward;
+            }
+        }
+        work_.resize(cuts.size());
+        for (std::size_t cut = 1; cut < cuts.size(); ++cut) {
+            const auto& [within, piece] = cuts.smaller(cut).front();
+            work_[cut] = work_[within] + work_of_piece_[piece];
+        }
     }
 
     /// The memory that all ranks together lack for one microbatch at a time, and the refusal of the rank that lacks
@@ -58,30 +58,34 @@ public:
         refusal why{};
     };
 
-    [[nodiscard]] problem with(const layer_counts& each) const { return with_layers(pipeline_, layers_, each); }
+    /// Whether any partition meets the pins.
+    [[nodiscard]] bool exists() const { return divisions_.exist(); }
+    [[nodiscard]] std::vector<stage> stages_of(const layer_division& each) const { return divisions_.stages_of(each); }
+    [[nodiscard]] problem with(const layer_division& each) const {
+        return with_layers(given_, index_, stages_of(each));
+    }
     /// A time in units of the tolerance, so that sums of the same layers in different orders are equal.
     [[nodiscard]] std::int64_t rounded(duration load) const {
         const auto units = load / tolerance{}.at(work_.back());
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
         return units < static_cast<double>(most) ? std::llround(units) : most;
     }
-    [[nodiscard]] layer_counts even() const {
-        layer_counts each;
-        const even_layers split{.total = layers_.size()};
+    [[nodiscard]] layer_division even() const {
+        std::vector<std::size_t> each;
+        const even_layers split{.total = given_.layers.size()};
         for (const stage s : pipeline_.graph.all_stages())
             each.push_back(split.layers_of(s, pipeline_.graph.stages()));
-        return each;
+        return divisions_.close_to(each);
     }
     /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. The lesser
     /// of two partitions is more even.
-    [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_counts& each) const {
+    [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each) const {
         std::vector<duration> ranks(pipeline_.graph.ranks());
         std::vector<duration> stages;
         std::size_t end = 0;
         for (const stage s : pipeline_.graph.all_stages()) {
-            const auto begin = end;
-            end += each[s.position()];
-            stages.push_back(work_[end] - work_[begin]);
+            const auto begin = std::exchange(end, each[s.position()]);
+            stages.push_back((work_[end] - work_[begin]) / given_.speed_of(pipeline_.rank_of(s)));
             ranks[pipeline_.rank_of(s).position()] += stages.back();
         }
         std::vector<std::int64_t> loads;
@@ -97,7 +101,7 @@ public:
         shortage result;
         memory_size most{};
         for (const rank r : p.graph.all_ranks()) {
-            const auto needed = least_memory(p, r).needed;
+            const auto needed = is_plain(p) ? least_memory(p, r).needed : least_memory_of_any(p, r);
             const bool is_enough = needed <= p.memory_limit[r] + slack && !needed.is_unlimited();
             if (is_enough && p.memory_limit[r] >= memory_size{}) continue;
             const auto lacks = needed.is_unlimited() ? p.memory_scale() : needed - p.memory_limit[r];
@@ -119,85 +123,108 @@ public:
         return result;
     }
     /// No schedule of the partition is shorter; unlimited if one microbatch at a time doesn't fit.
-    [[nodiscard]] duration bound_of(const layer_counts& each, stop_check stop) const {
+    [[nodiscard]] duration bound_of(const layer_division& each, stop_check stop) const {
         const auto p = with(each);
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
     }
     /// At most `most` neighbours that aren't in `without`, those with the most even work.
-    [[nodiscard]] std::vector<layer_counts> most_even_neighbours(const layer_counts& of,
-                                                                 const std::set<layer_counts>& without,
-                                                                 std::size_t most, stop_check stop) const {
-        std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
-        for_each_neighbour(of, stop, [&](const layer_counts& each) {
+    [[nodiscard]] std::vector<layer_division> most_even_neighbours(const layer_division& of,
+                                                                   const std::set<layer_division>& without,
+                                                                   std::size_t most, stop_check stop) const {
+        std::set<std::pair<std::vector<std::int64_t>, layer_division>> some;
+        divisions_.for_each_neighbour(of, stop, [&](const layer_division& each) {
             if (without.contains(each)) return;
             some.emplace(unevenness_of(each), each);
             if (some.size() > most) some.erase(std::prev(some.end()));
         });
-        std::vector<layer_counts> neighbours;
+        std::vector<layer_division> neighbours;
         for (const auto& [unevenness, each] : some)
             neighbours.push_back(each);
         return neighbours;
     }
     /// The number of partitions, or a number above `most` if there are more.
-    [[nodiscard]] std::size_t count(std::size_t most) const {
-        const auto gaps = layers_.size() - 1; // between layers; all stages but the first begin at one
-        const auto begun = pipeline_.graph.stages() - 1;
-        std::size_t found = 1;
-        for (std::size_t k = 1; k <= std::min(begun, gaps - begun) && found <= most; ++k)
-            found = found * (gaps - k + 1) / k;
-        return found;
-    }
+    [[nodiscard]] std::size_t count(std::size_t most) const { return divisions_.count(most); }
     /// Calls `look` for every partition, until `stop()`.
-    template <class Look> void for_each(stop_check stop, const Look& look) const {
-        layer_counts each(pipeline_.graph.stages(), 1);
-        each.back() = layers_.size() - each.size() + 1;
-        do {
-            if (stop()) return;
-            look(std::as_const(each));
-        } while (next_partition(each));
-    }
+    template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
     /// The initial partitions, if they fit: equally many layers on each stage; then the most even work; then, from
     /// there, the least bound. If none fits, the partition with the least shortage, which need not fit either. Computes
     /// the bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
     /// `most_fitted` partitions fit; until `stop()`.
-    [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours, std::size_t most,
-                                                       std::size_t most_fitted, stop_check stop) const {
-        const auto lacks = [this](const layer_counts& of) { return shortage_of(with(of)).all; };
+    [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
+                                                         std::size_t most_fitted, stop_check stop) const {
+        const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };
         std::size_t looked_at = 0;
         const stop_when enough{[&] { return looked_at++ >= most || stop(); }};
-        const auto all = [&](const layer_counts& of, const auto& look) { for_each_neighbour(of, enough, look); };
-        const auto near = [&](const layer_counts& of, const auto& look) {
+        const auto all = [&](const layer_division& of, const auto& look) {
+            divisions_.for_each_neighbour(of, enough, look);
+        };
+        const auto near = [&](const layer_division& of, const auto& look) {
             for (const auto& each : most_even_neighbours(of, {}, neighbours, enough))
                 if (!stop()) look(each);
         };
-        const auto balanced = descend(even(), all, [this](const layer_counts& of) { return unevenness_of(of); });
-        const auto bounded = descend(balanced, near, [&](const layer_counts& of) {
+        const auto balanced = descend(even(), all, [this](const layer_division& of) { return unevenness_of(of); });
+        const auto bounded = descend(balanced, near, [&](const layer_division& of) {
             return std::pair{rounded(bound_of(of, stop)), unevenness_of(of)};
         });
-        std::vector<layer_counts> some;
+        std::vector<layer_division> some;
         for (const auto& each : {even(), balanced, bounded})
             if (std::find(some.begin(), some.end(), each) == some.end() && lacks(each) <= memory_size{})
                 some.push_back(each);
         if (some.empty()) some.push_back(least_shortage({even(), balanced}, most_fitted, lacks, stop));
         return some;
     }
-    /// No schedule of any partition is shorter.
+    /// No schedule of any partition is shorter: all work is divided among all ranks by their speeds, and what can't be
+    /// divided is on one rank, which a pin may name.
     [[nodiscard]] duration bound() const {
         const auto& g = pipeline_.graph;
-        auto largest = work_.back() / static_cast<double>(g.ranks());
-        for (const auto& each : layers_)
-            largest = std::max(largest, each.costs.work());
+        double speeds = 0.0;
+        double fastest = 0.0;
+        for (const rank r : g.all_ranks()) {
+            speeds += given_.speed_of(r);
+            fastest = std::max(fastest, given_.speed_of(r));
+        }
+        auto largest = work_.back() / speeds;
+        per_rank<duration> pinned(g.ranks());
+        for (std::size_t piece = 0; piece < work_of_piece_.size(); ++piece) {
+            const auto at = pinned_rank(piece);
+            if (at) pinned[*at] += work_of_piece_[piece] / given_.speed_of(*at);
+            largest = std::max(largest, at ? pinned[*at] : work_of_piece_[piece] / fastest);
+        }
         return static_cast<double>(g.microbatches()) * largest;
     }
 
 private:
+    /// The mean factors of the microbatches on computations.
+    [[nodiscard]] cost_factors mean_factors() const {
+        cost_factors mean;
+        const auto& microbatches = pipeline_.microbatches;
+        if (!microbatches.has_factors()) return mean;
+        mean = {.forward = 0.0, .backward_input = 0.0, .backward_weight = 0.0};
+        const auto share = 1.0 / static_cast<double>(pipeline_.graph.microbatches());
+        for (const microbatch m : pipeline_.graph.all_microbatches()) {
+            const auto& each = microbatches.factors(stage{0}, m);
+            mean.forward += share * each.forward;
+            mean.backward_input += share * each.backward_input;
+            mean.backward_weight += share * each.backward_weight;
+        }
+        return mean;
+    }
+    /// The rank that a pin of the piece names.
+    [[nodiscard]] std::optional<rank> pinned_rank(std::size_t piece) const {
+        for (const auto& pin : given_.pins) {
+            if (divisions_.cuts().piece_of(pin.layer) != piece) continue;
+            const auto* const s = std::get_if<stage>(&pin.where);
+            return s ? pipeline_.rank_of(*s) : std::get<rank>(pin.where);
+        }
+        return std::nullopt;
+    }
     /// Moves to the neighbour with the least value as long as the value decreases. `for_each(of, look)` calls
     /// `look(neighbour)`.
     template <class ForEach, class Value>
-    [[nodiscard]] static layer_counts descend(layer_counts each, const ForEach& for_each, const Value& value_of) {
+    [[nodiscard]] static layer_division descend(layer_division each, const ForEach& for_each, const Value& value_of) {
         for (auto best = value_of(each);;) {
             const auto before = each;
-            for_each(before, [&](const layer_counts& moved) {
+            for_each(before, [&](const layer_division& moved) {
                 if (auto found = value_of(moved); found < best) {
                     best = std::move(found);
                     each = moved;
@@ -208,42 +235,34 @@ private:
     }
     /// The partition with the least shortage: of all if there are few, else of those on the descents from `from`.
     template <class Lacks>
-    [[nodiscard]] layer_counts least_shortage(const std::vector<layer_counts>& from, std::size_t most,
-                                              const Lacks& lacks, stop_check stop) const {
+    [[nodiscard]] layer_division least_shortage(const std::vector<layer_division>& from, std::size_t most,
+                                                const Lacks& lacks, stop_check stop) const {
         auto least = memory_size::unlimited();
         auto found = from.front();
         std::size_t looked_at = 0;
         const stop_when is_enough{[&] { return least <= memory_size{} || looked_at >= most || stop(); }};
         const stop_check enough{is_enough};
-        const auto look = [&](const layer_counts& each) {
+        const auto look = [&](const layer_division& each) {
             ++looked_at;
             const auto lack = lacks(each);
             if (lack < least) found = each;
             least = std::min(least, lack);
             return lack;
         };
-        const auto near = [&](const layer_counts& of, const auto& look_at) { for_each_neighbour(of, enough, look_at); };
+        const auto near = [&](const layer_division& of, const auto& look_at) {
+            divisions_.for_each_neighbour(of, enough, look_at);
+        };
         for (const auto& each : from)
             if (!enough()) static_cast<void>(descend(each, near, look));
         for_each(enough, look);
         return found;
     }
-    /// Advances to the next partition in lexicographic order; false if it was the last.
-    [[nodiscard]] static bool next_partition(layer_counts& each) {
-        for (std::size_t s = each.size(); s-- > 1;) {
-            if (each[s] == 1) continue;
-            const auto rest = each[s] - 1;
-            each[s] = 1;
-            each.back() = rest;
-            ++each[s - 1];
-            return true;
-        }
-        return false;
-    }
-
+    const partition_problem& given_;
+    std::size_t index_;
     const problem& pipeline_;
-    std::span<const layer_costs> layers_;
-    /// The work of the first n layers, for every n.
+    layer_divisions divisions_;
+    /// The work of each piece, and of each cut, on a microbatch of mean factors at speed 1.
+    std::vector<duration> work_of_piece_;
     std::vector<duration> work_;
 };
 

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+
+#include <cstddef>
+#include <variant>
+
+namespace optpipe {
+
+/// Layer `to` uses what layer `from` computes, and hands its gradient back. `from` < `to`. Layers are counted from 0.
+struct layer_edge {
+    std::size_t from = 0;
+    std::size_t to = 0;
+    /// Factor on the time between the ranks of their stages.
+    double size = 1.0;
+    /// Device memory of what waits if they are in different stages (`edge::held`).
+    memory_size held{};
+    friend bool operator==(const layer_edge&, const layer_edge&) = default;
+};
+
+/// A layer that has to be on a stage or a rank.
+struct layer_pin {
+    std::size_t layer = 0;
+    std::variant<stage, rank> where{};
+    friend bool operator==(const layer_pin&, const layer_pin&) = default;
+};
+
+} // namespace optpipe
