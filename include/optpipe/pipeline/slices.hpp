@@ -107,14 +107,15 @@ template <class Lengths> [[nodiscard]] constexpr double length_or_mean(double le
 /// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence; both are relative to
 /// the sequence that the stages' costs are for.
 template <std::size_t Stages, std::size_t Microbatches, class Lengths, class Share, class EndOf>
-[[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
-cut_sequences(const Lengths& tokens, const Share& attention_share, std::size_t k, double whole, const EndOf& end_of) {
+[[nodiscard]] constexpr microbatch_list<Stages, Microbatches> cut_sequences(const Lengths& tokens,
+                                                                            const Share& attention_share, std::size_t k,
+                                                                            double costed_length, const EndOf& end_of) {
     OPTPIPE_EXPECT(k > 0, "slices: a sequence has at least one slice");
     bounded_vector<token_work, Microbatches> works;
     bounded_vector<std::uint32_t, Microbatches> sequence;
     std::uint32_t number = 0;
     for (const auto each : tokens) {
-        const double length = static_cast<double>(each) / whole;
+        const double length = static_cast<double>(each) / costed_length;
         double begin = 0.0;
         for (std::size_t i = 0; i < k; ++i) {
             const double end = end_of(length, i);
@@ -136,17 +137,17 @@ cut_sequences(const Lengths& tokens, const Share& attention_share, std::size_t k
 /// sequences stay whole.
 ///
 /// `attention_share` is the share of attention in a forward of the sequence that the stages' costs are for; it is one
-/// number, or lists one for each stage. That sequence has `whole` tokens; by default, the mean of `tokens`.
+/// number, or lists one for each stage. That sequence has `costed_length` tokens; by default, the mean of `tokens`.
 ///
 ///     p.microbatches = slices(std::vector{4096, 8192}, 0.3, 4); // 8 microbatches
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
-slices(const Lengths& tokens, const Share& attention_share, std::size_t k, double whole = 0.0) {
+slices(const Lengths& tokens, const Share& attention_share, std::size_t k, double costed_length = 0.0) {
     const auto end_of = [&](double length, std::size_t i) {
         return length * static_cast<double>(i + 1) / static_cast<double>(k);
     };
     return detail::cut_sequences<Stages, Microbatches>(tokens, attention_share, k,
-                                                       detail::length_or_mean(whole, tokens), end_of);
+                                                       detail::length_or_mean(costed_length, tokens), end_of);
 }
 
 /// As `slices`, but all slices of a sequence take the same time: the earlier a slice, the longer it is. Slice i of k
@@ -154,26 +155,26 @@ slices(const Lengths& tokens, const Share& attention_share, std::size_t k, doubl
 /// attention, times are equal on the stage with the largest.
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
-equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size_t k, double whole = 0.0) {
+equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size_t k, double costed_length = 0.0) {
     const double a = detail::most_attention(attention_share);
     const auto end_of = [&](double length, std::size_t i) {
         const double all = (1.0 - a) * length + a * length * length;
         return i + 1 == k ? length : end_of_time(all * static_cast<double>(i + 1) / static_cast<double>(k), a);
     };
     return detail::cut_sequences<Stages, Microbatches>(tokens, attention_share, k,
-                                                       detail::length_or_mean(whole, tokens), end_of);
+                                                       detail::length_or_mean(costed_length, tokens), end_of);
 }
 
 /// The microbatches of a step into which documents are packed, where a token attends to its own document alone:
 /// `documents[m]` lists the lengths of the documents of microbatch m. Their lengths add up, and so do the squares.
 ///
-/// `attention_share` and `whole` are as for `slices`; by default, the stages' costs are for one document as long as the
-/// mean microbatch.
+/// `attention_share` and `costed_length` are as for `slices`; by default, the stages' costs are for one document as
+/// long as the mean microbatch.
 ///
 ///     p.microbatches = packed_documents(std::vector<std::vector<int>>{{4096}, {1024, 3072}}, 0.3);
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Documents, class Share>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
-packed_documents(const Documents& documents, const Share& attention_share, double whole = 0.0) {
+packed_documents(const Documents& documents, const Share& attention_share, double costed_length = 0.0) {
     bounded_vector<double, Microbatches> totals;
     for (const auto& list : documents) {
         double total = 0.0;
@@ -181,7 +182,7 @@ packed_documents(const Documents& documents, const Share& attention_share, doubl
             total += static_cast<double>(each);
         totals.push_back(total);
     }
-    const double unit = detail::length_or_mean(whole, totals);
+    const double unit = detail::length_or_mean(costed_length, totals);
     bounded_vector<token_work, Microbatches> works;
     for (const auto& list : documents) {
         token_work work;
