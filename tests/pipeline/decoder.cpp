@@ -168,6 +168,62 @@ TEST_CASE("what can be computed again") {
     CHECK(named("full+offload-half").transfer_size.value() == doctest::Approx(0.5 * named("full").held.value()));
 }
 
+TEST_CASE("slices: keys and values beside the stash, and the share of attention") {
+    auto model = counted(shapes::llama3_8b);
+    model.layers = 2;
+    const double tokens = 8192;
+    const auto whole = model.costs(stage{0}, 2);
+    CHECK(whole.kv == optpipe::memory_size{});
+    model.is_sliced = true;
+    const auto sliced = model.costs(stage{0}, 2);
+    const double kv = 8 * 256; // 8 heads of keys and values, 128 wide each
+    CHECK(sliced.kv.value() == doctest::Approx(2 * tokens * kv * 1e-9));
+    CHECK((whole.activation - sliced.activation).value() == doctest::Approx(sliced.kv.value()));
+    CHECK(sliced.weight_stash == whole.weight_stash);
+    CHECK(sliced.forward == whole.forward);
+    const auto options = model.storage(stage{0}, 2);
+    REQUIRE(options.size() == 7);
+    CHECK(options[3].name == "attention"); // queries alone: keys and values stay
+    CHECK((sliced.activation - options[3].held).value() == doctest::Approx(2 * tokens * 4096 * 1e-9));
+    CHECK(options[3].backward_extra.value() == doctest::Approx(tokens * 2 * 4096 * 4096 * 1e-9));
+    CHECK(options[5].held.value() == doctest::Approx(2 * tokens * 4096 * 1e-9)); // full
+    CHECK(options[6].recompute.value() == doctest::Approx(sliced.forward.value() - tokens * 2 * 4096 * kv * 1e-9));
+
+    // 4 T per token for each of 32 heads of 128, beside two FLOP for each parameter
+    const double attention = 2 * tokens * 32 * 256;
+    const double others = 2 * (2.0 * 4096 * 4096 + 4096 * kv + 3.0 * 4096 * 14336);
+    CHECK(model.attention_share(stage{0}, 2) == doctest::Approx(attention / (attention + others)));
+    const double output = 2.0 * 128256 * 4096;
+    CHECK(model.attention_shares(2)[stage{1}] == doctest::Approx(attention / (attention + others + output)));
+
+    auto latent = counted(shapes::deepseek_v3);
+    latent.is_sliced = true;
+    const auto costs = latent.costs(stage{0}, 61); // a dense layer
+    CHECK(costs.kv.value() == doctest::Approx(2 * 4096.0 * 128 * (192 + 128) * 1e-9));
+    // keys and values needn't be expanded again
+    const auto again = latent.storage(stage{0}, 61)[3].backward_extra.value();
+    CHECK(again == doctest::Approx(2 * 4096.0 * (7168.0 * (1536 + 512 + 64) + 1536.0 * 128 * 192) * 1e-9));
+}
+
+TEST_CASE("a vocabulary split over ranks: the stages have neither end of the model") {
+    auto model = counted(shapes::llama2_7b);
+    const double matrix = 32000.0 * 4096;
+    const auto whole = model.costs(stage{3}, 4);
+    const auto first = model.static_memory(stage{0}, 4);
+    model.vocabulary_shards = 4;
+    CHECK(model.costs(stage{3}, 4) == model.costs(stage{1}, 4));
+    CHECK((whole.forward - model.costs(stage{3}, 4).forward).value() == doctest::Approx(4096 * 2 * matrix * 1e-9));
+    const auto shard = model.vocabulary_shard();
+    CHECK(shard.forward.value() == doctest::Approx(4096 * 2 * matrix / 4 * 1e-9)); // the pass S
+    CHECK(shard.backward() == 2.0 * shard.forward);                                // the pass T
+    CHECK(shard.activation.value() == doctest::Approx(2 * 4096.0 * (4096 + 8000) * 1e-9));
+    CHECK(shard.weight_stash == shard.activation);
+    CHECK(shard.kv == optpipe::memory_size{});
+    CHECK((first - model.static_memory(stage{0}, 4)).value() == doctest::Approx(18e-9 * matrix));
+    CHECK(model.static_memory(stage{0}, 4) == model.static_memory(stage{3}, 4));
+    CHECK(model.static_memory_of_shard().value() == doctest::Approx(18e-9 * 2 * matrix / 4));
+}
+
 TEST_CASE("every shape gives a problem that can be planned") {
     for (auto model : {shapes::llama2_7b, shapes::llama2_13b, shapes::llama3_8b, shapes::llama3_70b, shapes::qwen3_32b,
                        shapes::qwen3_235b_a22b, shapes::mixtral_8x7b, shapes::deepseek_v3}) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "optpipe/core/container.hpp"
 #include "optpipe/core/contract.hpp"
+#include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/memory_model.hpp"
@@ -94,6 +96,15 @@ struct decoder_layer {
     [[nodiscard]] constexpr double projections_stashed() const {
         return projected() + (is_latent() ? compressed() : 0.0);
     }
+    /// Elements of keys and values, uncompressed.
+    [[nodiscard]] constexpr double keys_and_values() const {
+        return real(key_value_heads) * real(key_width + value_width);
+    }
+    /// FLOP per token of the forward through the matrices that compute them, or that expand their compressed inputs.
+    [[nodiscard]] constexpr double key_value_work() const {
+        if (!is_latent()) return 2.0 * real(hidden) * keys_and_values();
+        return 2.0 * real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
+    }
     [[nodiscard]] constexpr double gate_and_up() const { return 2.0 * experts_met() * real(feed_forward); }
     /// Elements sent to experts; equally many come back.
     [[nodiscard]] constexpr double copies_to_experts() const {
@@ -111,9 +122,7 @@ private:
         return is_routed() ? real(active_experts + shared_experts) : 1.0;
     }
     /// Elements of queries, keys and values, uncompressed.
-    [[nodiscard]] constexpr double projected() const {
-        return real(heads) * real(key_width) + real(key_value_heads) * real(key_width + value_width);
-    }
+    [[nodiscard]] constexpr double projected() const { return real(heads) * real(key_width) + keys_and_values(); }
     [[nodiscard]] constexpr double compressed() const { return real(query_rank + key_value_rank + rotary_width); }
 };
 
@@ -136,8 +145,14 @@ struct decoder {
     /// Size of the vocabulary, for the output layer on the last stage and the embedding on the first. If 0, the model
     /// has neither.
     std::size_t vocabulary = 0;
+    /// Number of ranks among which embedding and output layer are split by their vocabulary (Vocabulary Parallelism,
+    /// Yeung et al., 2024). If above 1, no stage of the chain has them: `vocabulary_shard` has a rank's part.
+    std::size_t vocabulary_shards = 1;
 
     std::size_t sequence = 4096;
+    /// Whether sequences are cut into slices. Keys and values, which later slices use, are then `kv`, and no part of
+    /// the stash. `attention_share` has what the factors of slices follow from (`slices`).
+    bool is_sliced = false;
     std::size_t microbatch_size = 1;
     /// Ranks that share every layer. Divides all work, all memory, and the messages between ranks.
     std::size_t tensor_parallel = 1;
@@ -170,7 +185,7 @@ struct decoder {
 
     [[nodiscard]] constexpr stage_costs costs(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
-        const bool has_output = vocabulary > 0 && is_last(s, stages);
+        const bool has_output = vocabulary > 0 && !is_split() && is_last(s, stages);
         const double output = has_output ? 2.0 * embedding_parameters() : 0.0;
         const double weights = here.sum([](const decoder_layer& l) { return 2.0 * l.active_parameters(); }) + output;
         const double attention = here.sum([&](const decoder_layer& l) { return l.attention_work(sequence); });
@@ -182,10 +197,35 @@ struct decoder {
         result.backward_input = compute_time(weights + 2.0 * attention) + dispatch;
         result.backward_weight = compute_time(weights);
         const auto stash = elements(here.sum([](const decoder_layer& l) { return l.stashed(); }));
-        result.activation = stash + (has_output ? elements(static_cast<double>(layer.hidden)) : memory_size{});
-        result.weight_stash = weight_share * stash;
+        result.kv = elements(here.sum([&](const decoder_layer& l) { return kept_for_slices(l); }));
+        result.activation =
+            stash - result.kv + (has_output ? elements(static_cast<double>(layer.hidden)) : memory_size{});
+        result.weight_stash = std::min(weight_share * stash, result.activation);
         result.transfer = transfers_over(result.activation, host_link_rate);
         return result;
+    }
+    /// The share of attention in F of a stage.
+    [[nodiscard]] constexpr double attention_share(stage s, std::size_t stages) const {
+        const auto here = layers_of(s, stages);
+        const auto attention =
+            compute_time(here.sum([&](const decoder_layer& l) { return l.attention_work(sequence); }));
+        return attention / costs(s, stages).forward;
+    }
+    /// The share of attention in F of every stage, as `slices` takes them.
+    [[nodiscard]] OPTPIPE_CONSTEXPR per_stage<double> attention_shares(std::size_t stages) const {
+        per_stage<double> shares(stages);
+        for (const stage s : shares.indices())
+            shares[s] = attention_share(s, stages);
+        return shares;
+    }
+    /// The costs of one of `vocabulary_shards` shards of the output layer. F is the pass S of Vocabulary Parallelism:
+    /// the logits of the shard. I and W, together the pass T, start when S of all shards has ended. The stash is the
+    /// layer's input and the softmax, both of which W needs.
+    [[nodiscard]] constexpr stage_costs vocabulary_shard() const {
+        const auto time = compute_time(2.0 * embedding_parameters() / static_cast<double>(vocabulary_shards));
+        const auto stash = elements(static_cast<double>(layer.hidden) +
+                                    static_cast<double>(vocabulary) / static_cast<double>(vocabulary_shards));
+        return {time, time, time, stash, stash, transfers_over(stash, host_link_rate)};
     }
 
     /// The usual ways to store a stash:
@@ -196,7 +236,8 @@ struct decoder {
     /// | `attention` | queries, keys and values | their matrices (latent attention: all of them) |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each recomputes inside the backward or ahead of it, with transfers and without (`usual_storage`).
+    /// Each recomputes inside the backward or ahead of it, with transfers and without (`usual_storage`). With slices,
+    /// keys and values are there, and aren't recomputed.
     [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         usual_storage usual{costs(s, stages), host_link_rate};
@@ -209,11 +250,13 @@ struct decoder {
             [](const decoder_layer& l) { return l.gate_and_up_work(); },
             [](const decoder_layer& l) { return l.copies_to_experts(); });
         add(
-            "attention", [](const decoder_layer& l) { return l.projections_stashed(); },
-            [](const decoder_layer& l) { return l.projection_work(); }, [](const decoder_layer&) { return 0.0; });
+            "attention", [&](const decoder_layer& l) { return l.projections_stashed() - kept_for_slices(l); },
+            [&](const decoder_layer& l) { return l.projection_work() - work_kept_for_slices(l); },
+            [](const decoder_layer&) { return 0.0; });
         add(
-            "full", [](const decoder_layer& l) { return l.stashed() - static_cast<double>(l.hidden); },
-            [&](const decoder_layer& l) { return l.forward_work(sequence); },
+            "full",
+            [&](const decoder_layer& l) { return l.stashed() - kept_for_slices(l) - static_cast<double>(l.hidden); },
+            [&](const decoder_layer& l) { return l.forward_work(sequence) - work_kept_for_slices(l); },
             [](const decoder_layer& l) { return 2.0 * l.copies_to_experts(); });
         return usual.options();
     }
@@ -224,14 +267,22 @@ struct decoder {
         const double everywhere =
             here.sum([](const decoder_layer& l) { return l.parameters() - l.routed_parameters(); });
         const double routed = here.sum([](const decoder_layer& l) { return l.routed_parameters(); });
-        const double ends =
-            (s.position() == 0 ? embedding_parameters() : 0.0) + (is_last(s, stages) ? embedding_parameters() : 0.0);
+        const double ends = is_split() ? 0.0
+                                       : (s.position() == 0 ? embedding_parameters() : 0.0) +
+                                             (is_last(s, stages) ? embedding_parameters() : 0.0);
         const double held = everywhere + ends + routed / static_cast<double>(expert_parallel);
         // Ranks that share experts hold different experts, so fewer ranks share the optimizer state of one expert.
         const auto shards_of_experts = std::max<std::size_t>(1, optimizer_shards / expert_parallel);
         const double state = (everywhere + ends) / static_cast<double>(optimizer_shards) +
                              routed / static_cast<double>(expert_parallel * shards_of_experts);
         return device_memory(bytes_per_parameter * held + optimizer_bytes_per_parameter * state);
+    }
+
+    /// Weights, gradients and optimizer state of a rank's shard of the embedding and the output layer.
+    [[nodiscard]] constexpr memory_size static_memory_of_shard() const {
+        const double held = 2.0 * embedding_parameters() / static_cast<double>(vocabulary_shards);
+        return device_memory(bytes_per_parameter * held +
+                             optimizer_bytes_per_parameter * held / static_cast<double>(optimizer_shards));
     }
 
     /// Time to send one activation tensor from one rank to another.
@@ -267,6 +318,14 @@ private:
     template <class Member> [[nodiscard]] constexpr double each_layer(Member member) const {
         return layer_counts{*this, first_layers, layers - first_layers}.sum(
             [&](const decoder_layer& l) { return (l.*member)(); });
+    }
+    [[nodiscard]] constexpr bool is_split() const { return vocabulary_shards > 1; }
+    /// Elements of a layer's keys and values that slices leave for later ones, and the work that computed them.
+    [[nodiscard]] constexpr double kept_for_slices(const decoder_layer& l) const {
+        return is_sliced ? l.keys_and_values() : 0.0;
+    }
+    [[nodiscard]] constexpr double work_kept_for_slices(const decoder_layer& l) const {
+        return is_sliced ? l.key_value_work() : 0.0;
     }
     [[nodiscard]] static constexpr bool is_last(stage s, std::size_t stages) { return s.position() + 1 == stages; }
     [[nodiscard]] constexpr double embedding_parameters() const {

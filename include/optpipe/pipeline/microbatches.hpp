@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace optpipe {
 
@@ -24,6 +25,9 @@ struct cost_factors {
 
 /// A factor of 1 on everything.
 inline constexpr cost_factors usual_factors{};
+
+/// The same factor on everything.
+[[nodiscard]] constexpr cost_factors equal_factors(double f) { return {f, f, f, f, f}; }
 
 /// The costs of a stage for a microbatch with these factors. Transfer times, which describe options, stay.
 [[nodiscard]] constexpr stage_costs scaled(stage_costs c, const cost_factors& f) {
@@ -67,6 +71,13 @@ public:
     template <class List> constexpr void set_factors_by_stage(const List& list, std::size_t microbatches) {
         is_by_stage_ = true;
         take_factors(list, microbatches);
+    }
+
+    /// Whether the lists are those of a step of that many microbatches on that many stages.
+    [[nodiscard]] constexpr bool fits(std::size_t stages, std::size_t microbatches) const {
+        const auto entries = is_by_stage_ ? stages * microbatches : microbatches;
+        return (factors_.empty() || factors_.size() == entries) &&
+               (sequence_.empty() || sequence_.size() == microbatches);
     }
 
     /// Makes microbatches with the same number slices of one sequence, in order: `list[m]` is the number of microbatch
@@ -128,5 +139,19 @@ private:
 };
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic>
 using microbatch_list = basic_microbatch_list<named_extent<Stages>(), named_extent<Microbatches>()>;
+
+/// Microbatches that differ only on some of `stages` stages, such as an encoder of images: on those in `which`, all
+/// costs of microbatch m have the factor `scale[m]`.
+template <class Which, class Scale>
+[[nodiscard]] microbatch_list<> scaled_stages(const Which& which, const Scale& scale, std::size_t stages) {
+    const auto count = scale.size();
+    std::vector<cost_factors> factors(stages * count);
+    for (const stage s : which)
+        for (std::size_t m = 0; m < count; ++m)
+            factors[s.position() * count + m] = equal_factors(static_cast<double>(scale[m]));
+    microbatch_list<> result;
+    result.set_factors_by_stage(factors, count);
+    return result;
+}
 
 } // namespace optpipe

@@ -229,6 +229,9 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_si
     expect("host_memory_limit", p.host_memory_limit.size(), p.graph.ranks(), " ranks");
     expect("transfer.link", p.transfer.link.size(), p.graph.ranks(), " ranks");
     if (!p.p2p.is_uniform()) expect("p2p", p.p2p.ranks(), p.graph.ranks(), " ranks");
+    if (!p.microbatches.fits(p.graph.stages(), p.graph.microbatches()))
+        found.push_back({"microbatches", "must list " + std::to_string(p.graph.microbatches()) + " microbatches on " +
+                                             std::to_string(p.graph.stages()) + " stages"});
     for (const rank r : p.transfer.link.indices())
         if (p.transfer.link[r] >= p.graph.ranks())
             found.push_back({place("transfer.link", r.position()), "is " + std::to_string(p.transfer.link[r]) +

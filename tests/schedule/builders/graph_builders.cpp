@@ -2,6 +2,7 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/memory_model.hpp"
+#include "optpipe/pipeline/slices.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
@@ -11,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -47,7 +49,7 @@ problem sliced(std::size_t ranks, std::size_t sequences, const std::vector<cost_
     p.microbatches.set_sequences(numbers);
     return p;
 }
-cost_factors all(double f) { return {f, f, f, f, f}; }
+cost_factors all(double f) { return equal_factors(f); }
 
 /// The instance of DynaPipe's tests.
 problem uneven() {
@@ -126,6 +128,33 @@ TEST_CASE("Seq1F1B: the closed forms of time and memory for equal slices") {
     const auto whole = build_schedule(chain(4, 8, 1.0, 2.0), sequence_1f1b);
     REQUIRE_FALSE(whole);
     CHECK(describe(whole.why()) == "Seq1F1B is for sequences that are cut into slices");
+}
+
+TEST_CASE("causal slices: those of equal length gain nothing, those of equal time as much as without attention") {
+    const std::vector sequences(16, 4096);
+    // F 1, B 2, and half of both is attention. I has all of attention's gradient.
+    const auto sliced_into = [&](std::size_t k, const microbatch_list<>& slices) {
+        auto p = chain(8, 16 * k, 1.0, 2.0);
+        p.change_stages([](stage_costs& c) {
+            c.backward_input = duration{1.5};
+            c.backward_weight = duration{0.5};
+        });
+        p.microbatches = slices;
+        return p;
+    };
+    CHECK(step(sliced_into(1, slices(sequences, 0.5, 1)), one_forward_one_backward) == 69.0);
+    const auto by_length = sliced_into(8, slices(sequences, 0.5, 8));
+    CHECK(step(by_length, sequence_1f1b) == doctest::Approx(71.4609375));
+    CHECK(measure(by_length, checked(by_length, sequence_1f1b)).peak_memory[rank{0}].value() ==
+          doctest::Approx(15.0 / 8.0));
+    CHECK(step(sliced_into(8, slices(sequences, 0.25, 8)), sequence_1f1b) > 61.0);
+    // The closed form of equal slices, 16 (F + B) + 7 (F + B) / 8. At most, rank 0 holds a whole sequence, the first
+    // four slices of the one before and the first three of the one after: 1 + x + y, where x² / 2 + x / 2 = 4 / 8, and
+    // 3 / 8 for y.
+    const auto by_time = sliced_into(8, equal_time_slices(sequences, 0.5, 8));
+    CHECK(step(by_time, sequence_1f1b) == doctest::Approx(50.625));
+    CHECK(measure(by_time, checked(by_time, sequence_1f1b)).peak_memory[rank{0}].value() ==
+          doctest::Approx(1.0 + (std::sqrt(5.0) - 1.0) / 2.0 + 0.5));
 }
 
 TEST_CASE("1F1B of microbatches that differ: in the given order, and in the best") {

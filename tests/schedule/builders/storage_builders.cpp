@@ -1,16 +1,25 @@
+#include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/pipeline/pipeline_builder.hpp"
+#include "optpipe/pipeline/slices.hpp"
 #include "optpipe/schedule/builders/adapipe.hpp"
+#include "optpipe/schedule/builders/infinipipe.hpp"
 #include "optpipe/schedule/builders/mario.hpp"
+#include "optpipe/schedule/builders/sequence_1f1b.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
+#include "oracle/exhaustive.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -45,6 +54,38 @@ std::string options_of(const problem& p, const schedule& s) {
     return text;
 }
 
+/// Two sequences of `k` slices on `ranks` ranks. Of a whole sequence, F takes `forward` and B twice that; all of it can
+/// be recomputed inside the backward, or ahead of it.
+problem sliced_in_two(std::size_t ranks, std::size_t k, double forward, memory_size limit) {
+    pipeline_builder model;
+    const stage_costs costs{duration{forward}, duration{forward}, duration{forward}, 1_gb, 0.5_gb};
+    for (std::size_t r = 0; r < ranks; ++r) {
+        const storage_list<false> options{keep_stash(costs),
+                                          {"full", 0.2_gb, {}, duration{forward}, {}, {}},
+                                          {"full-ahead", 0.2_gb, duration{forward}, {}, {}, {}}};
+        if (r == 0)
+            model.add(rank{r}, costs, options);
+        else
+            model.add(rank{r}, costs, options, {stage{r - 1}});
+    }
+    auto p = model.build(2 * k);
+    p.microbatches = slices(std::vector(2, 1.0), 0.0, k);
+    p.memory_limit = per_rank<memory_size>(ranks, limit);
+    p.split_backward = false;
+    return p;
+}
+/// The option of each diagonal, in their order. Checks that all stashes on a diagonal have the same.
+std::vector<std::string> diagonals_of(const problem& p, const schedule& made) {
+    std::vector<std::string> diagonals(p.graph.stages() + p.graph.microbatches() - 1);
+    for (const auto& timed : made.operations) {
+        auto& known = diagonals[timed.op.stage.position() + timed.op.microbatch.position()];
+        const std::string own{storage_of(p, timed.op).name.view()};
+        CHECK((known.empty() || known == own));
+        known = own;
+    }
+    return diagonals;
+}
+
 } // namespace
 
 TEST_CASE("AdaPipe recomputes as little as the memory of each stage asks for") {
@@ -74,8 +115,51 @@ TEST_CASE("Mario recomputes on all stages but the last, while they wait") {
     CHECK(m.objective < measure(p, *everywhere).objective);
 }
 
+TEST_CASE("InfiniPipe stores all stashes on a diagonal in one way, and recomputes as little as the memory asks for") {
+    const auto rich = sliced_in_two(4, 4, 4.0, memory_size::unlimited());
+    const auto kept = build_schedule(rich, infinipipe);
+    REQUIRE(kept);
+    CHECK(diagonals_of(rich, *kept) == std::vector<std::string>(11, "keep"));
+    CHECK(objective_of(rich, *kept) == objective_of(rich, *build_schedule(rich, sequence_1f1b)));
+
+    const auto tight = sliced_in_two(4, 4, 4.0, 1_gb);
+    const auto made = build_schedule(tight, infinipipe);
+    REQUIRE(made);
+    CHECK(is_valid(tight, *made));
+    const auto options = diagonals_of(tight, *made);
+    CHECK(std::count(options.begin(), options.end(), "keep") > 2);
+    CHECK(std::count(options.begin(), options.end(), "keep") < 11);
+    const auto everywhere = build_uniform_schedule(tight, sequence_1f1b, *find_common_option(tight, "full"));
+    CHECK(measure(tight, *made).objective < measure(tight, *everywhere).objective);
+}
+
+TEST_CASE("InfiniPipe's restriction is never better than the optimum") {
+    std::size_t proven = 0, worse = 0;
+    constexpr std::uint64_t seed = 1;
+    for (std::uint64_t i = 0; i < 30; ++i) {
+        CAPTURE(i);
+        random_numbers random{seed + i};
+        auto p = sliced_in_two(2, 2, 2.0 * static_cast<double>(1 + random.below(3)),
+                               memory_size{0.5 + 0.25 * static_cast<double>(random.below(5))});
+        p.change_stage(stage{1},
+                       [&](stage_costs& c) { c.forward = duration{2.0 * static_cast<double>(1 + random.below(3))}; });
+        const auto made = build_schedule(p, infinipipe);
+        const auto best = oracle::exhaustive_optimum(p, 1.0);
+        if (!made || !best.proven) continue;
+        REQUIRE(best.objective);
+        CHECK(is_valid(p, *made));
+        diagonals_of(p, *made);
+        CHECK(objective_of(p, *made).value() >= *best.objective - 1e-9);
+        ++proven;
+        worse += objective_of(p, *made).value() > *best.objective + 1e-9 ? 1U : 0U;
+    }
+    CHECK(proven > 10);
+    CHECK(worse > 0);
+}
+
 TEST_CASE("they say what they lack") {
     const auto plain = to_problem(make_problem(graph<2, 4>{}, unit_memory{}));
+    CHECK(describe(build_schedule(plain, infinipipe).why()) == "InfiniPipe is for sequences that are cut into slices");
     CHECK(describe(build_schedule(plain, mario).why()) ==
           "stage 0 has no storage option that recomputes ahead of the backward");
     CHECK(build_schedule(plain, adapipe));

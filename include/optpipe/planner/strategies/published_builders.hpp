@@ -159,8 +159,8 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
     });
     for_each_storage_builder([&](const auto& build) {
         if (const std::string name{build.name}; !is_left_out(without, name))
-            jobs.push_back(
-                {name, [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); }});
+            jobs.push_back({name, [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); },
+                            is_stoppable<decltype(build)>});
     });
     return jobs;
 }

@@ -11,6 +11,7 @@
 #include "optpipe/schedule/builders/gis_half.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/graph_1f1b.hpp"
+#include "optpipe/schedule/builders/infinipipe.hpp"
 #include "optpipe/schedule/builders/interleaved.hpp"
 #include "optpipe/schedule/builders/mario.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
@@ -62,7 +63,7 @@ template <class Visitor> constexpr void for_each_builder(Visitor visit) {
 }
 
 /// The builders that choose storage options themselves.
-inline constexpr std::tuple storage_builders{adapipe, mario};
+inline constexpr std::tuple storage_builders{adapipe, mario, infinipipe};
 
 template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) {
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, storage_builders);

@@ -1,0 +1,145 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/edges.hpp"
+#include "optpipe/pipeline/graph.hpp"
+#include "optpipe/pipeline/memory_model.hpp"
+#include "optpipe/pipeline/placement.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/storage.hpp"
+#include "optpipe/pipeline/storage_policy.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// What feeds a stage: an earlier stage, and the size and memory of the edge from it (`edge`).
+struct stage_input {
+    stage from{};
+    double size = 1.0;
+    memory_size held{};
+    // Implicit, so that a list of inputs is a list of stages.
+    constexpr stage_input(stage of, double times = 1.0, memory_size waiting = {})
+        : from{of}, size{times}, held{waiting} {}
+};
+
+/// Describes a pipeline stage by stage, each after those that feed it:
+///
+///     pipeline_builder model;
+///     const auto vision = model.add(rank{0}, encoder);
+///     const auto text = model.add(rank{1}, embedding);
+///     const auto trunk = model.add(rank{1}, layers, {vision, text});
+///     model.add(rank{2}, layers, {trunk});
+///     problem p = model.build(16);
+///
+/// Stages are numbered in the order in which they are added. The problem's other fields are public.
+class pipeline_builder {
+public:
+    using inputs = std::initializer_list<stage_input>;
+
+    /// Adds a stage to rank `on`. Contract: stages in `fed_by` have been added before, each is named once.
+    stage add(rank on, const stage_costs& costs, inputs fed_by = {}) {
+        return add(on, costs, described_storage(costs), fed_by);
+    }
+    /// Adds a stage with these storage options; transfer times of the costs are ignored.
+    stage add(rank on, const stage_costs& costs, storage_list<false> options, inputs fed_by = {}) {
+        const stage added{stages_.size()};
+        for (const stage_input& each : fed_by) {
+            OPTPIPE_EXPECT(each.from < added, "pipeline_builder: a stage is fed by one that isn't there yet");
+            edges_.push_back({each.from, added, each.size, each.held});
+        }
+        stages_.push_back({on, costs, std::move(options)});
+        return added;
+    }
+    /// Adds the stages of a memory model as a chain, stage i of `ranks.size()` to `ranks[i]`; `fed_by` feeds the first.
+    /// Returns the last. The members `p2p()`, `time_unit` and `memory_unit` of the model are used if it has them, and
+    /// all of its storage options (`restrict_storage` removes some).
+    template <class Model> stage add_chain(const std::vector<rank>& ranks, const Model& model, inputs fed_by = {}) {
+        static_assert(check_memory_model<Model>() && check_storage_of<Model>());
+        OPTPIPE_EXPECT(!ranks.empty(), "pipeline_builder: a chain has at least one stage");
+        use_units_of(model);
+        stage last = add_stage_of(model, stage{0}, ranks, fed_by);
+        for (std::size_t i = 1; i < ranks.size(); ++i)
+            last = add_stage_of(model, stage{i}, ranks, {last});
+        return last;
+    }
+    /// Adds shards of one layer, one to each of `ranks`, all of which are fed by `fed_by`, and makes them a group with
+    /// this delay.
+    std::vector<stage> add_shards(const std::vector<rank>& ranks, const stage_costs& each, inputs fed_by,
+                                  duration delay = {}) {
+        std::vector<stage> shards;
+        for (const rank on : ranks)
+            shards.push_back(add(on, each, fed_by));
+        group(shards, delay);
+        return shards;
+    }
+    /// Makes stages a group: the gradient of each waits until `delay` after F of all.
+    void group(std::vector<stage> stages, duration delay = {}) { groups_.push_back({std::move(stages), delay}); }
+
+    /// The problem of a step of that many microbatches. Its ranks are those up to the highest that has a stage.
+    [[nodiscard]] problem build(std::size_t microbatches) const {
+        OPTPIPE_EXPECT(!stages_.empty(), "pipeline_builder: there is no stage");
+        std::size_t ranks = 0;
+        per_stage<rank> rank_of(stages_.size());
+        per_stage<stage_costs> costs(stages_.size());
+        for (const stage s : costs.indices()) {
+            const auto& each = stages_[s.position()];
+            rank_of[s] = each.on;
+            costs[s] = each.costs;
+            ranks = std::max(ranks, each.on.position() + 1);
+        }
+        problem p{any_graph{ranks, microbatches, placement::map<>{rank_of}, edges::any{stages_.size(), edges_}}, costs};
+        for (const stage s : costs.indices())
+            p.set_stage(s, costs[s], stages_[s.position()].storage);
+        for (const auto& [stages, delay] : groups_)
+            p.groups.add(stages, delay, stages_.size());
+        p.p2p = hop_times<>{p2p_};
+        if (!time_unit_.empty()) p.time_unit = time_unit_;
+        if (!memory_unit_.empty()) p.memory_unit = memory_unit_;
+        return p;
+    }
+
+private:
+    struct described_stage {
+        rank on;
+        stage_costs costs;
+        storage_list<false> storage;
+    };
+    struct described_group {
+        std::vector<stage> stages;
+        duration delay;
+    };
+
+    template <class Model> void use_units_of(const Model& model) {
+        if constexpr (requires { model.p2p(); }) p2p_ = model.p2p();
+        if constexpr (requires { Model::time_unit; }) time_unit_ = Model::time_unit;
+        if constexpr (requires { Model::memory_unit; }) memory_unit_ = Model::memory_unit;
+    }
+    template <class Model>
+    stage add_stage_of(const Model& model, stage of_chain, const std::vector<rank>& ranks, inputs fed_by) {
+        const auto costs = model.costs(of_chain, ranks.size());
+        if constexpr (has_storage<Model>)
+            return add(ranks[of_chain.position()], costs, model.storage(of_chain, ranks.size()), fed_by);
+        else
+            return add(ranks[of_chain.position()], costs, fed_by);
+    }
+
+    std::vector<described_stage> stages_{};
+    std::vector<edge> edges_{};
+    std::vector<described_group> groups_{};
+    duration p2p_{};
+    std::string_view time_unit_{};
+    std::string_view memory_unit_{};
+};
+
+} // namespace optpipe

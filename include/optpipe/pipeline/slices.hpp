@@ -1,0 +1,199 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/extent.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/pipeline/microbatches.hpp"
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace optpipe {
+
+/// What the tokens of a microbatch cost, relative to the sequence that the stages' costs are for.
+struct token_work {
+    double linear = 0.0;    ///< its tokens
+    double quadratic = 0.0; ///< its pairs of a token and an earlier one: what causal attention computes
+    friend constexpr bool operator==(const token_work&, const token_work&) = default;
+};
+
+/// The factors of a microbatch with linear part l and quadratic part q. Attention takes the share a of the forward of
+/// the sequence that the stages' costs are for. Its gradient takes twice its forward and is a part of I; the other work
+/// takes as long in F as in I and in W:
+///
+///     forward          (1 − a) l + a q
+///     backward_input  ((1 − a) l + 2 a q) / (1 + a)
+///     all others       l
+///
+/// F and the full backward (I and W together) so have the same factor.
+[[nodiscard]] constexpr cost_factors token_factors(const token_work& work, double attention_share) {
+    const double others = (1.0 - attention_share) * work.linear;
+    const double attention = attention_share * work.quadratic;
+    return {others + attention, (others + 2.0 * attention) / (1.0 + attention_share), work.linear, work.linear,
+            work.linear};
+}
+
+/// The end of the first tokens of a sequence whose forward takes the factor `time`, relative to the sequence that the
+/// stages' costs are for: the positive root of
+///
+///     a x² + (1 − a) x = time
+///
+/// by Newton's method from above, as std::sqrt is no constant expression.
+[[nodiscard]] constexpr double end_of_time(double time, double attention_share) {
+    const double a = attention_share;
+    double end = std::max(1.0, time);
+    for (;;) {
+        const double next = (a * end * end + time) / (2.0 * a * end + 1.0 - a);
+        if (!(next < end)) return end;
+        end = next;
+    }
+}
+
+namespace detail {
+
+/// Factors of all microbatches from their `works`. `attention_share` is one number, or lists one for each stage.
+template <std::size_t Stages, std::size_t Microbatches, class Works, class Share>
+[[nodiscard]] constexpr microbatch_list<Stages, Microbatches> with_token_factors(const Works& works,
+                                                                                 const Share& attention_share) {
+    microbatch_list<Stages, Microbatches> result;
+    bounded_vector<cost_factors, extent_product(Stages, Microbatches)> factors;
+    const auto add_stage = [&](double share) {
+        OPTPIPE_EXPECT(share >= 0.0 && share <= 1.0, "slices: a share of attention must be from 0 to 1");
+        for (const token_work& each : works) {
+            OPTPIPE_EXPECT(each.linear > 0.0, "slices: a length must be above 0");
+            factors.push_back(token_factors(each, share));
+        }
+    };
+    if constexpr (std::convertible_to<Share, double>) {
+        add_stage(attention_share);
+        result.set_factors(factors);
+    } else {
+        for (const double share : attention_share)
+            add_stage(share);
+        result.set_factors_by_stage(factors, works.size());
+    }
+    return result;
+}
+
+/// The largest of the shares.
+template <class Share> [[nodiscard]] constexpr double most_attention(const Share& attention_share) {
+    if constexpr (std::convertible_to<Share, double>) {
+        return attention_share;
+    } else {
+        double most = 0.0;
+        for (const double each : attention_share)
+            most = std::max(most, each);
+        return most;
+    }
+}
+
+/// The mean of the lengths, if no length is given.
+template <class Lengths> [[nodiscard]] constexpr double length_or_mean(double length, const Lengths& all) {
+    if (length > 0.0) return length;
+    double sum = 0.0;
+    std::size_t count = 0;
+    for (const auto each : all) {
+        sum += static_cast<double>(each);
+        ++count;
+    }
+    OPTPIPE_EXPECT(sum > 0.0, "slices: lengths must be above 0");
+    return sum / static_cast<double>(count);
+}
+
+/// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence; both are relative to
+/// the sequence that the stages' costs are for.
+template <std::size_t Stages, std::size_t Microbatches, class Lengths, class Share, class EndOf>
+[[nodiscard]] constexpr microbatch_list<Stages, Microbatches> cut_sequences(const Lengths& tokens,
+                                                                            const Share& attention_share, std::size_t k,
+                                                                            double costed_length, const EndOf& end_of) {
+    OPTPIPE_EXPECT(k > 0, "slices: a sequence has at least one slice");
+    bounded_vector<token_work, Microbatches> works;
+    bounded_vector<std::uint32_t, Microbatches> sequence;
+    std::uint32_t number = 0;
+    for (const auto each : tokens) {
+        const double length = static_cast<double>(each) / costed_length;
+        double begin = 0.0;
+        for (std::size_t i = 0; i < k; ++i) {
+            const double end = end_of(length, i);
+            works.push_back({end - begin, end * end - begin * begin});
+            sequence.push_back(number);
+            begin = end;
+        }
+        ++number;
+    }
+    auto result = with_token_factors<Stages, Microbatches>(works, attention_share);
+    result.set_sequences(sequence);
+    return result;
+}
+
+} // namespace detail
+
+/// The microbatches of a step in which every sequence is cut into `k` slices of equal length. `tokens` lists the
+/// lengths of the sequences. Slices attend to the slices before them, so the last one takes longest. With k 1,
+/// sequences stay whole.
+///
+/// `attention_share` is the share of attention in a forward of the sequence that the stages' costs are for; it is one
+/// number, or lists one for each stage. That sequence has `costed_length` tokens; by default, the mean of `tokens`.
+///
+///     p.microbatches = slices(std::vector{4096, 8192}, 0.3, 4); // 8 microbatches
+template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
+[[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
+slices(const Lengths& tokens, const Share& attention_share, std::size_t k, double costed_length = 0.0) {
+    const auto end_of = [&](double length, std::size_t i) {
+        return length * static_cast<double>(i + 1) / static_cast<double>(k);
+    };
+    return detail::cut_sequences<Stages, Microbatches>(tokens, attention_share, k,
+                                                       detail::length_or_mean(costed_length, tokens), end_of);
+}
+
+/// As `slices`, but all slices of a sequence take the same time: the earlier a slice, the longer it is. Slice i of k
+/// ends where (i + 1) / k of the sequence's forward is done (`end_of_time`). If stages have different shares of
+/// attention, times are equal on the stage with the largest.
+template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
+[[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
+equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size_t k, double costed_length = 0.0) {
+    const double a = detail::most_attention(attention_share);
+    const auto end_of = [&](double length, std::size_t i) {
+        const double all = (1.0 - a) * length + a * length * length;
+        return i + 1 == k ? length : end_of_time(all * static_cast<double>(i + 1) / static_cast<double>(k), a);
+    };
+    return detail::cut_sequences<Stages, Microbatches>(tokens, attention_share, k,
+                                                       detail::length_or_mean(costed_length, tokens), end_of);
+}
+
+/// The microbatches of a step into which documents are packed, where a token attends to its own document alone:
+/// `documents[m]` lists the lengths of the documents of microbatch m. Their lengths add up, and so do the squares.
+///
+/// `attention_share` and `costed_length` are as for `slices`; by default, the stages' costs are for one document as
+/// long as the mean microbatch.
+///
+///     p.microbatches = packed_documents(std::vector<std::vector<int>>{{4096}, {1024, 3072}}, 0.3);
+template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Documents, class Share>
+[[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
+packed_documents(const Documents& documents, const Share& attention_share, double costed_length = 0.0) {
+    bounded_vector<double, Microbatches> totals;
+    for (const auto& list : documents) {
+        double total = 0.0;
+        for (const auto each : list)
+            total += static_cast<double>(each);
+        totals.push_back(total);
+    }
+    const double unit = detail::length_or_mean(costed_length, totals);
+    bounded_vector<token_work, Microbatches> works;
+    for (const auto& list : documents) {
+        token_work work;
+        for (const auto each : list) {
+            const double length = static_cast<double>(each) / unit;
+            work.linear += length;
+            work.quadratic += length * length;
+        }
+        works.push_back(work);
+    }
+    return detail::with_token_factors<Stages, Microbatches>(works, attention_share);
+}
+
+} // namespace optpipe

@@ -1,0 +1,132 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/sequences.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/builders/sequence_1f1b.hpp"
+#include "optpipe/schedule/construct/follow_storage.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+namespace detail {
+
+/// Chooses storage options for a given order, one for each diagonal: stage s and the n-th microbatch to enter are on
+/// diagonal s + n, which ranks work on at the same time. The options are those without transfers that all stages have.
+template <pipeline_graph Graph> class diagonal_storage {
+public:
+    diagonal_storage(const basic_problem<Graph>& p, basic_order<Graph> given, stop_check stop)
+        : p_{&p}, given_{std::move(given)}, stop_{stop} {
+        for (const auto& name : common_option_names(p)) {
+            const auto options = *find_common_option(p, name.view());
+            if (!p.storage_of(stage{0}, options[stage{0}]).offloads()) choices_.push_back(options);
+        }
+        std::stable_sort(choices_.begin(), choices_.end(),
+                         [&](const auto& a, const auto& b) { return again(a) < again(b); });
+    }
+
+    /// Whether there is a choice.
+    [[nodiscard]] bool has_choice() const { return choices_.size() > 1; }
+
+    /// All diagonals first use the option that holds least. Then each in its turn recomputes less where memory permits
+    /// and the step isn't longer, until none can. A stop request ends that with what was found.
+    [[nodiscard]] outcome<basic_order<Graph>> run() {
+        const auto least = std::min_element(choices_.begin(), choices_.end(),
+                                            [&](const auto& a, const auto& b) { return held(a) < held(b); });
+        of_diagonal_.assign(p_->graph.stages() + p_->graph.microbatches() - 1,
+                            static_cast<std::size_t>(least - choices_.begin()));
+        const auto timed = simulate(*p_, order());
+        if (!timed) return timed.why();
+        value_ = objective_of(*p_, *timed);
+        for (bool improved = true; improved;) {
+            improved = false;
+            for (auto& choice : of_diagonal_)
+                improved = recompute_less(choice) || improved;
+        }
+        return order();
+    }
+
+private:
+    using stage_options = storage_by_stage<Graph::stage_extent>;
+
+    [[nodiscard]] duration again(const stage_options& choice) const {
+        duration sum{};
+        for (const stage s : p_->graph.all_stages())
+            sum += p_->storage_of(s, choice[s]).extra_work();
+        return sum;
+    }
+    [[nodiscard]] memory_size held(const stage_options& choice) const {
+        memory_size sum{};
+        for (const stage s : p_->graph.all_stages())
+            sum += p_->storage_of(s, choice[s]).held;
+        return sum;
+    }
+    /// Takes the choice with the least recomputation that keeps the step as short.
+    bool recompute_less(std::size_t& choice) {
+        const auto before = choice;
+        for (choice = 0; choice < before && !stop_(); ++choice) {
+            const auto timed = simulate(*p_, order());
+            if (!timed || value_ < objective_of(*p_, *timed)) continue;
+            value_ = objective_of(*p_, *timed);
+            return true;
+        }
+        choice = before;
+        return false;
+    }
+    [[nodiscard]] basic_order<Graph> order() const {
+        const cell_numbering cell{p_->graph};
+        std::vector<std::size_t> used(cell.size(), 0);
+        for (const stage s : p_->graph.all_stages())
+            for (const microbatch m : p_->graph.all_microbatches())
+                used[cell(s, m)] = choices_[of_diagonal_[s.position() + m.position()]][s];
+        return {given_.graph, follow_storage(*p_, given_.operations, used)};
+    }
+
+    const basic_problem<Graph>* p_;
+    basic_order<Graph> given_;
+    stop_check stop_;
+    /// By recomputation.
+    std::vector<stage_options> choices_{};
+    /// The choice of each diagonal.
+    std::vector<std::size_t> of_diagonal_{};
+    duration value_{};
+};
+
+} // namespace detail
+
+/// In the manner of InfiniPipe (Wang et al., 2025): Seq1F1B in which all stashes on a diagonal are stored in the same
+/// way, so that ranks which work at the same time recompute the same. Diagonals recompute as little as memory permits.
+/// Nothing is offloaded. InfiniPipe also packs and cuts sequences (`equal_time_slices`).
+///
+/// One stage per rank, and at least two storage options without transfers that all stages have.
+struct infinipipe_builder {
+    static constexpr std::string_view name = "infinipipe";
+    static constexpr bool any_graph = true;
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p, stop_check stop = {}) const {
+        if (!p.microbatches.has_slices()) return does_not_apply("InfiniPipe is for sequences that are cut into slices");
+        auto given = sequence_1f1b(p);
+        if (!given) return does_not_apply("InfiniPipe is for one stage per rank");
+        detail::diagonal_storage<Graph> storage{p, *std::move(given), stop};
+        if (!storage.has_choice()) return does_not_apply("InfiniPipe chooses what to recompute, and nothing can be");
+        return storage.run();
+    }
+};
+inline constexpr infinipipe_builder infinipipe{};
+
+static_assert(schedule_builder<infinipipe_builder> && schedule_builder<infinipipe_builder, graph<2, 2>>);
+
+} // namespace optpipe
