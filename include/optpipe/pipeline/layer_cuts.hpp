@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -195,7 +195,7 @@ inline bool layer_cuts::list_all(std::size_t most) {
     smaller_.resize(1);
     for (std::size_t first = 0; first < size();) { // of the cuts with the same number of pieces
         const auto last = size();
-        std::map<std::vector<bool>, std::size_t> found;
+        std::unordered_map<std::vector<bool>, std::size_t> found;
         for (auto cut = first; cut < last; ++cut)
             for (std::size_t piece = 0; piece < pieces(); ++piece) {
                 if (!may_add(cut, piece)) continue;
