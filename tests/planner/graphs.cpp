@@ -14,6 +14,7 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 #include "oracle/reference_checker.hpp"
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -75,6 +76,19 @@ TEST_CASE("microbatches that differ: better than 1F1B in their best order") {
     const auto found = checked_plan(example("uneven-dynapipe"));
     CHECK(found.bound.value() >= 199.2 - 1e-6);
     CHECK(found.objective.value() <= 208.8 + 1e-6);
+}
+
+TEST_CASE("published schedules of graphs are tried, and the plan is no worse") {
+    const auto found = checked_plan(example("uneven-dynapipe"));
+    std::set<std::string> methods;
+    for (const auto& each : found.builders) {
+        if (!each.objective) continue;
+        methods.insert(each.method);
+        CHECK(found.objective.value() <= each.objective->value() * (1.0 + 1e-9));
+    }
+    for (const auto* name : {"1f1b", "graph-1f1b", "dynapipe"})
+        CHECK(methods.count(name) == 1);
+    CHECK(methods.count("adaptive") == 0); // not published
 }
 
 TEST_CASE("small graphs: close to their optima, which no bound exceeds") {

@@ -122,15 +122,25 @@ struct builder_job {
 template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<std::decay_t<Build>>;
 template <class Build> inline constexpr bool is_search = requires(const Build& build) { build.effort; };
 
-inline std::vector<builder_job> published_builders(const std::vector<std::string>& without) {
-    std::vector<builder_job> jobs;
+/// Calls `visit(builder)` for the builders that can apply to `p`, except those that choose storage options. The
+/// constructive planner is among them only where it plans with one storage option for all microbatches; elsewhere it
+/// runs as a strategy.
+template <class Visitor> void for_each_published_builder(const problem& p, Visitor visit) {
+    const bool plain = is_plain(p);
     for_each_builder([&](const auto& build) {
+        constexpr bool is_constructive = std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>;
+        if (!is_constructive || (plain && !is_described_by_costs(p))) visit(build);
+    });
+    if (!plain) for_each_graph_builder(visit);
+}
+
+inline std::vector<builder_job> published_builders(const problem& p, const std::vector<std::string>& without) {
+    std::vector<builder_job> jobs;
+    for_each_published_builder(p, [&](const auto& build) {
         const std::string name{build.name};
-        if constexpr (!std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>)
-            if (!is_left_out(without, name))
-                jobs.push_back({name,
-                                [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); },
-                                is_stoppable<decltype(build)>, is_search<decltype(build)>});
+        if (!is_left_out(without, name))
+            jobs.push_back({name, [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); },
+                            is_stoppable<decltype(build)>, is_search<decltype(build)>});
     });
     return jobs;
 }
@@ -139,7 +149,7 @@ inline std::vector<builder_job> published_builders(const std::vector<std::string
 /// choose options themselves.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
-    for_each_builder([&](const auto& build) {
+    for_each_published_builder(p, [&](const auto& build) {
         const std::string name{build.name};
         if (is_left_out(without, name)) return;
         auto quick = build;
@@ -371,7 +381,7 @@ private:
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
                                               std::size_t threads, run_log& log, const between_builders& between) {
-    auto jobs = is_described_by_costs(state.problem()) ? detail::published_builders(without)
+    auto jobs = is_described_by_costs(state.problem()) ? detail::published_builders(state.problem(), without)
                                                        : detail::uniform_storage_builders(state.problem(), without);
     return detail::builder_runner{state, std::move(jobs), log}.run(threads, between);
 }
