@@ -4,6 +4,7 @@
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/builders/all.hpp>
 #include <optpipe/schedule/construct/accumulation_order.hpp>
+#include <optpipe/schedule/construct/carry_over.hpp>
 #include <optpipe/schedule/construct/forward_only.hpp>
 #include <optpipe/schedule/construct/forward_plan.hpp>
 #include <optpipe/schedule/profile/cost_profile.hpp>

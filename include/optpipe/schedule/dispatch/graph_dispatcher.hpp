@@ -7,6 +7,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/dispatch/dispatch_options.hpp"
 #include "optpipe/schedule/dispatch/list_schedule.hpp"
+#include "optpipe/schedule/dispatch/safe_memory.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <vector>
 
 namespace optpipe {
@@ -48,11 +50,14 @@ template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
         : p_{&p}, options_{&options}, cell_{p.graph}, stages_of_{stages_by_rank(p.graph)}, step_{p, limits_of(p)},
-          stages_(p.graph.stages()), weights_(p.graph.ranks()), restored_(cell_.size(), 0),
-          sequence_of_(p.graph.microbatches()) {
-        set_gradient_order();
+          stages_(p.graph.stages()), weights_(p.graph.ranks()), restored_(cell_.size(), 0) {
+        const auto sequences = sequences_in(options.sequence);
+        for (const auto& slices : sequences) {
+            gradients_.insert(gradients_.end(), slices.rbegin(), slices.rend());
+            most_slices_ = std::max(most_slices_, slices.size());
+        }
         set_caps();
-        if (options.careful) find_peaks();
+        if (options.careful) safe_.emplace(p, sequences, [&](operation op) { return with_storage(op); });
     }
 
     /// All operations in the order in which they started.
@@ -71,7 +76,7 @@ public:
     }
     void end(const operation& op, rank r) {
         auto& s = stages_[op.stage];
-        if (options_->careful) note_end(op, r);
+        if (safe_) safe_->end(op);
         if (op.kind == operation_kind::recompute) restored_[cell_(op)] = 1;
         if (is_gradient(op.kind)) {
             ++s.ended;
@@ -100,20 +105,14 @@ private:
             limit += slack;
         return limits;
     }
-    void set_gradient_order() {
-        const auto& forwards = options_->sequence;
-        for (std::size_t i = 0; i < forwards.size();) {
-            auto next = i + 1;
-            while (next < forwards.size() && p_->microbatches.slice_before(forwards[next]) == forwards[next - 1])
-                ++next;
-            for (auto k = next; k-- > i;) {
-                gradients_.push_back(forwards[k]);
-                sequence_of_[forwards[k].position()] = unfinished_.size();
-            }
-            unfinished_.push_back((next - i) * p_->graph.stages());
-            most_slices_ = std::max(most_slices_, next - i);
-            i = next;
+    /// The sequences in the order of these microbatches.
+    std::vector<std::vector<microbatch>> sequences_in(const std::vector<microbatch>& forwards) const {
+        std::vector<std::vector<microbatch>> found;
+        for (const microbatch m : forwards) {
+            if (found.empty() || p_->microbatches.slice_before(m) != found.back().back()) found.emplace_back();
+            found.back().push_back(m);
         }
+        return found;
     }
     void set_caps() {
         const auto paths = paths_of(*p_);
@@ -127,53 +126,10 @@ private:
         }
     }
 
-    /// The peak of each sequence on each rank if it is alone: forwards, then backwards.
-    void find_peaks() {
-        const auto count = unfinished_.size();
-        held_ = per_rank<std::vector<memory_size>>(p_->graph.ranks(), std::vector<memory_size>(count));
-        peak_ = held_;
-        auto level = held_;
-        const auto run = [&](const operation& op) {
-            if (!is_possible(*p_, op)) return;
-            const auto own = sequence_of_[op.microbatch.position()];
-            const rank r = p_->rank_of(op.stage);
-            const auto effect = memory_effect_of(*p_, op);
-            level[r][own] += effect.acquired_at_start;
-            peak_[r][own] = std::max(peak_[r][own], level[r][own]);
-            level[r][own] -= effect.released_at_end;
-            for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) { level[of][own] -= amount; });
-        };
-        for (const microbatch m : options_->sequence)
-            for (const stage s : p_->graph.all_stages())
-                run(with_storage(forward(s, m)));
-        for (const microbatch m : gradients_)
-            for (std::size_t i = p_->graph.stages(); i-- > 0;) {
-                const auto back = with_storage(backward(stage{i}, m));
-                run(sibling(back, operation_kind::recompute));
-                const bool is_full = p_->full_backward && is_possible(*p_, back);
-                run(is_full ? back : sibling(back, operation_kind::backward_input));
-                if (!is_full) run(sibling(back, operation_kind::backward_weight));
-            }
-    }
-    /// One cell of a sequence is done.
-    void finish(std::size_t sequence) {
-        --unfinished_[sequence];
-        while (oldest_ < unfinished_.size() && unfinished_[oldest_] == 0)
-            ++oldest_;
-    }
     /// Whether every sequence in flight can still be finished, one after the other, if `op` takes its memory.
     bool is_safe(const operation& op, rank r, memory_size taken) const {
-        if (!options_->careful || step_.limit(r).is_unlimited()) return true;
-        const auto own = sequence_of_[op.microbatch.position()];
-        auto more = taken;
-        for (auto i = oldest_; i <= own; ++i) {
-            if (unfinished_[i] == 0) continue;
-            const auto has = held_[r][i] + (i == own ? taken : memory_size{});
-            const auto lacks = std::max(memory_size{}, peak_[r][i] - has);
-            if (!step_.fits(r, more + lacks)) return false;
-            more -= has;
-        }
-        return true;
+        if (!safe_ || step_.limit(r).is_unlimited()) return true;
+        return safe_->is_safe(op, taken, [&](memory_size more) { return step_.fits(r, more); });
     }
 
     operation with_storage(operation op) const {
@@ -191,15 +147,8 @@ private:
         return true;
     }
     void start(const operation& op, rank r) {
-        if (options_->careful)
-            held_[r][sequence_of_[op.microbatch.position()]] += memory_effect_of(*p_, op).acquired_at_start;
+        if (safe_) safe_->start(op);
         step_.start(op, r);
-    }
-    void note_end(const operation& op, rank r) {
-        const auto own = sequence_of_[op.microbatch.position()];
-        held_[r][own] -= memory_effect_of(*p_, op).released_at_end;
-        for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) { held_[of][own] -= amount; });
-        if (is_last_computation(*p_, op)) finish(own);
     }
 
     bool start_waiting_weight(rank r, std::size_t more_than) {
@@ -280,15 +229,9 @@ private:
     /// Whether the recomputation of a cell has ended.
     std::vector<unsigned char> restored_;
     std::vector<microbatch> gradients_{};
-    /// The sequence of each microbatch, numbered in the order in which they enter.
-    std::vector<std::size_t> sequence_of_;
-    /// Cells of each sequence that aren't done, and the first sequence with some.
-    std::vector<std::size_t> unfinished_{};
-    std::size_t oldest_ = 0;
-    /// Memory of each sequence on each rank: now, and at most if it is alone.
-    per_rank<std::vector<memory_size>> held_{};
-    per_rank<std::vector<memory_size>> peak_{};
     std::size_t most_slices_ = 1;
+    /// If careful.
+    std::optional<safe_memory<Graph>> safe_{};
 };
 
 } // namespace optpipe

@@ -1,0 +1,161 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace optpipe {
+
+/// An order that was made for one draw of microbatches, and what is known of that draw.
+struct drawn_order {
+    std::vector<operation> operations{};
+    /// The computation on each microbatch, in any unit: recomputation doesn't count.
+    std::vector<double> work{};
+    /// The number of slices of each sequence, in the order of the microbatches.
+    std::vector<std::size_t> slices{};
+};
+
+/// The order of another draw as an order of `p`: sequences take the places of those of the same rank by number of
+/// slices and work, and keep their storage options; slices are matched by their place, the last ones stand for those
+/// that are missing. Where a rank then lacks memory, operations are postponed (`fit_memory`). Empty if the two have
+/// different numbers of sequences, if the order isn't executable, or if not enough memory can be freed.
+[[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
+
+/// A schedule that was made for other costs, or for another draw of microbatches, timed for this problem: the better of
+/// its order as it is, and of the one with the microbatches matched by the durations of their operations. A schedule
+/// that is valid is returned unchanged. Refused as `retime` refuses the order as it is.
+[[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/pipeline/sequences.hpp"
+#include "optpipe/schedule/construct/fit_memory.hpp"
+#include "optpipe/schedule/construct/follow_storage.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace optpipe {
+namespace detail {
+
+/// The sequences of a draw: the first microbatch, the number of slices, and all computation of each.
+struct drawn_sequence {
+    std::size_t first = 0;
+    std::size_t slices = 0;
+    double work = 0.0;
+};
+
+/// In ascending order of slices and work.
+inline std::vector<drawn_sequence> ranked_sequences(const std::vector<std::size_t>& slices,
+                                                    const std::vector<double>& work) {
+    std::vector<drawn_sequence> all;
+    std::size_t first = 0;
+    for (const auto count : slices) {
+        all.push_back({first, count, 0.0});
+        for (std::size_t k = 0; k < count && first < work.size(); ++k)
+            all.back().work += work[first++];
+    }
+    std::stable_sort(all.begin(), all.end(), [](const drawn_sequence& a, const drawn_sequence& b) {
+        return a.slices != b.slices ? a.slices < b.slices : a.work < b.work;
+    });
+    return all;
+}
+
+inline std::vector<std::size_t> slices_of(const problem& p) {
+    std::vector<std::size_t> counts;
+    for (const auto& slices : sequences_of(p))
+        counts.push_back(slices.size());
+    return counts;
+}
+
+inline std::vector<double> microbatch_work(const problem& p) {
+    std::vector<double> work(p.graph.microbatches(), 0.0);
+    for (const microbatch m : p.graph.all_microbatches())
+        for (const stage s : p.graph.all_stages())
+            work[m.position()] += p.cost(s, m).work().value();
+    return work;
+}
+
+/// For each microbatch of the other draw, those that take its place: several slices may take that of the last one.
+inline std::vector<std::vector<microbatch>> matched_microbatches(const problem& p, const drawn_order& of) {
+    const auto from = ranked_sequences(of.slices, of.work);
+    const auto to = ranked_sequences(slices_of(p), microbatch_work(p));
+    std::vector<std::vector<microbatch>> match(of.work.size());
+    for (std::size_t i = 0; i < to.size(); ++i)
+        for (std::size_t k = 0; k < to[i].slices; ++k)
+            match[from[i].first + std::min(k, from[i].slices - 1)].push_back(microbatch{to[i].first + k});
+    return match;
+}
+
+/// The operations with these microbatches in place of the others: gradients of slices in reverse.
+inline std::vector<operation> with_microbatches(const std::vector<operation>& all,
+                                                const std::vector<std::vector<microbatch>>& match) {
+    std::vector<operation> result;
+    result.reserve(all.size());
+    for (auto op : all) {
+        auto slices = match[op.microbatch.position()];
+        if (op.kind != operation_kind::forward && op.kind != operation_kind::offload)
+            std::reverse(slices.begin(), slices.end());
+        for (const microbatch m : slices) {
+            op.microbatch = m;
+            result.push_back(op);
+        }
+    }
+    return result;
+}
+
+inline bool is_known(const problem& p, const operation& op, std::size_t microbatches) {
+    return op.stage.position() < p.graph.stages() && op.microbatch.position() < microbatches && is_possible(p, op);
+}
+
+/// What the durations of the operations tell of the draw that the schedule was made for; its sequences are those of
+/// `p`. Contract: the graphs have equal numbers of stages and microbatches.
+inline drawn_order draw_of(const problem& p, const schedule& s) {
+    drawn_order of{{}, std::vector<double>(p.graph.microbatches(), 0.0), slices_of(p)};
+    const auto sorted = order_of(s);
+    of.operations.assign(sorted.operations.begin(), sorted.operations.end());
+    for (const auto& timed : s.operations)
+        if (!is_transfer(timed.op.kind) && timed.op.kind != operation_kind::recompute)
+            of.work[timed.op.microbatch.position()] += (timed.end - timed.start).value();
+    return of;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE std::optional<order> carry_over(const problem& p, const drawn_order& of) {
+    const auto slices = std::accumulate(of.slices.begin(), of.slices.end(), std::size_t{0});
+    const bool are_known = std::all_of(of.operations.begin(), of.operations.end(),
+                                       [&](const operation& op) { return detail::is_known(p, op, of.work.size()); });
+    if (!are_known || slices != of.work.size() || of.slices.size() != detail::slices_of(p).size()) return std::nullopt;
+    const auto matched = detail::with_microbatches(of.operations, detail::matched_microbatches(p, of));
+    return fit_memory(p, follow_storage(p, matched, storage_in_use(p, matched)));
+}
+
+OPTPIPE_INLINE outcome<schedule> carry_over(const problem& p, const schedule& s) {
+    const bool is_alike = s.graph.stages() == p.graph.stages() && s.graph.microbatches() == p.graph.microbatches();
+    auto as_is = retime(p, s);
+    if (!p.microbatches.has_factors() || !is_alike || (as_is && as_is->operations == s.operations)) return as_is;
+    const bool are_known = std::all_of(s.operations.begin(), s.operations.end(), [&](const timed_operation& timed) {
+        return detail::is_known(p, timed.op, p.graph.microbatches());
+    });
+    if (!are_known) return as_is;
+    const auto matched = carry_over(p, detail::draw_of(p, s));
+    if (!matched) return as_is;
+    auto timed = time_order(p, *matched);
+    const bool is_better = timed && (!as_is || objective_of(p, *timed) < objective_of(p, *as_is));
+    return is_better ? std::move(timed) : std::move(as_is);
+}
+
+} // namespace optpipe
+#endif

@@ -1,0 +1,108 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe {
+
+/// The memory of the sequences in flight, for the banker's algorithm (Dijkstra): before an operation takes memory,
+/// `is_safe` checks that each sequence in flight can still be finished, in the order in which they enter, with the
+/// memory that its predecessors release. Each needs what it needs alone, with full backwards.
+template <pipeline_graph Graph> class safe_memory {
+public:
+    /// The sequences in the order in which they enter. `stored(op)` is `op` with the storage option of its cell; no
+    /// option offloads.
+    template <class Stored>
+    safe_memory(const basic_problem<Graph>& p, const std::vector<std::vector<microbatch>>& sequences,
+                const Stored& stored)
+        : p_{&p}, sequence_of_(p.graph.microbatches()),
+          held_(p.graph.ranks(), std::vector<memory_size>(sequences.size())), peak_{held_} {
+        for (std::size_t i = 0; i < sequences.size(); ++i) {
+            for (const microbatch m : sequences[i])
+                sequence_of_[m.position()] = i;
+            unfinished_.push_back(sequences[i].size() * p.graph.stages());
+        }
+        find_peaks(sequences, stored);
+    }
+
+    /// Whether every sequence in flight can still be finished if `op` takes this memory of its rank. `fits(amount)`
+    /// tells whether so much more fits on that rank now.
+    template <class Fits> [[nodiscard]] bool is_safe(const operation& op, memory_size taken, const Fits& fits) const {
+        const rank r = p_->rank_of(op.stage);
+        const auto own = sequence_of_[op.microbatch.position()];
+        auto more = taken;
+        for (auto i = oldest_; i <= own; ++i) {
+            if (unfinished_[i] == 0) continue;
+            const auto has = held_[r][i] + (i == own ? taken : memory_size{});
+            const auto lacks = std::max(memory_size{}, peak_[r][i] - has);
+            if (!fits(more + lacks)) return false;
+            more -= has;
+        }
+        return true;
+    }
+    void start(const operation& op) { held_of(op) += memory_effect_of(*p_, op).acquired_at_start; }
+    void end(const operation& op) {
+        held_of(op) -= memory_effect_of(*p_, op).released_at_end;
+        const auto own = sequence_of_[op.microbatch.position()];
+        for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) { held_[of][own] -= amount; });
+        if (is_last_computation(*p_, op)) finish(own);
+    }
+
+private:
+    memory_size& held_of(const operation& op) {
+        return held_[p_->rank_of(op.stage)][sequence_of_[op.microbatch.position()]];
+    }
+    /// The peak of each sequence on each rank if it is alone: forwards, then backwards.
+    template <class Stored>
+    void find_peaks(const std::vector<std::vector<microbatch>>& sequences, const Stored& stored) {
+        auto level = held_;
+        const auto run = [&](const operation& op) {
+            if (!is_possible(*p_, op)) return;
+            const auto own = sequence_of_[op.microbatch.position()];
+            const rank r = p_->rank_of(op.stage);
+            const auto effect = memory_effect_of(*p_, op);
+            level[r][own] += effect.acquired_at_start;
+            peak_[r][own] = std::max(peak_[r][own], level[r][own]);
+            level[r][own] -= effect.released_at_end;
+            for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) { level[of][own] -= amount; });
+        };
+        for (const auto& slices : sequences) {
+            for (const microbatch m : slices)
+                for (const stage s : p_->graph.all_stages())
+                    run(stored(forward(s, m)));
+            for (auto k = slices.size(); k-- > 0;)
+                for (std::size_t i = p_->graph.stages(); i-- > 0;)
+                    run_backward(stored(backward(stage{i}, slices[k])), run);
+        }
+    }
+    template <class Run> void run_backward(const operation& back, const Run& run) const {
+        run(sibling(back, operation_kind::recompute));
+        const bool is_full = p_->full_backward && is_possible(*p_, back);
+        run(is_full ? back : sibling(back, operation_kind::backward_input));
+        if (!is_full) run(sibling(back, operation_kind::backward_weight));
+    }
+    /// One cell of a sequence is done.
+    void finish(std::size_t sequence) {
+        --unfinished_[sequence];
+        while (oldest_ < unfinished_.size() && unfinished_[oldest_] == 0)
+            ++oldest_;
+    }
+
+    const basic_problem<Graph>* p_;
+    std::vector<std::size_t> sequence_of_;
+    /// Cells of each sequence that aren't done, and the first sequence with some.
+    std::vector<std::size_t> unfinished_{};
+    std::size_t oldest_ = 0;
+    /// Memory of each sequence on each rank: now, and at most if it is alone.
+    per_rank<std::vector<memory_size>> held_;
+    per_rank<std::vector<memory_size>> peak_;
+};
+
+} // namespace optpipe
