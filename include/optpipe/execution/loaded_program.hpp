@@ -80,7 +80,7 @@ private:
     };
 
     static void compute(Model& model, lane_type& on, const task& t) {
-        const auto& [s, kind, m, storage] = t.label.op;
+        const auto& [s, kind, m, storage, is_paired] = t.label.op;
         if (t.kind == instruction_kind::update) {
             if constexpr (has_update<Model, lane_type>) model.update(on, s);
             return;
@@ -94,7 +94,7 @@ private:
         if constexpr (!forward_only_model<Model>) compute_backward(model, on, t);
     }
     static void compute_backward(Model& model, lane_type& on, const task& t) {
-        const auto& [s, kind, m, storage] = t.label.op;
+        const auto& [s, kind, m, storage, is_paired] = t.label.op;
         const weight_task weight{s, m, t.kept, t.added, t.restored_kept, storage, t.is_last};
         const backward_task back{
             s, m, t.input, t.output, t.kept, t.freed, t.added, t.restored_kept, t.restored_freed, storage, t.is_last};
