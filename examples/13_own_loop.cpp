@@ -129,7 +129,7 @@ public:
 
     void run(const task_label& task) {
         using enum task_label::task_kind;
-        const auto [s, kind, m, storage] = task.op;
+        const auto [s, kind, m, storage, is_paired] = task.op;
         const auto what = kind == operation_kind::forward ? role::activation : role::gradient;
         switch (task.kind) {
         case operation: return run(task.op);

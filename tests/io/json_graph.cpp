@@ -70,6 +70,7 @@ void check_round_trip(const problem& p) {
     CHECK(again.storage == p.storage);
     CHECK(again.microbatches == p.microbatches);
     CHECK(again.groups == p.groups);
+    CHECK(again.overlaps == p.overlaps);
     CHECK(again.memory_limit == p.memory_limit);
     CHECK(again.split_backward == p.split_backward);
     CHECK(problem_to_json(again) == text);
@@ -138,7 +139,7 @@ TEST_CASE("files of format 3 are what they were after writing and reading") {
         check_round_trip(p);
         ++files;
     }
-    CHECK(files == 8);
+    CHECK(files == 10);
 }
 
 TEST_CASE("keys and values alone don't make a problem another format") {
@@ -242,8 +243,29 @@ TEST_CASE("bad backwards, keys and values") {
     accepts("/stages/1/weight_stash", 0);
 }
 
-TEST_CASE("pairs are refused, and so is what an earlier format doesn't have") {
-    refuses("/overlaps", json::array(), "overlaps: pairs of a forward and a backward can't be planned yet");
+TEST_CASE("what a pair lacks, or has too much, is refused with its place") {
+    const auto pairs = [](const char* text) { return json::parse(text); };
+    accepts("/overlaps", json::array());
+    accepts("/overlaps", nullptr);
+    accepts("/overlaps", pairs(R"([{"forward": 1, "backward": 1, "kind": "I", "duration": 99, "memory": 0.5}])"));
+    refuses("/overlaps", 1, "overlaps: must be a list, is 1");
+    refuses("/overlaps", pairs("[1]"), "overlaps[0]: must be an object, is 1");
+    refuses("/overlaps", pairs(R"([{"backward": 1, "kind": "I", "duration": 99}])"), "overlaps[0].forward: is missing");
+    refuses("/overlaps", pairs(R"([{"forward": 1, "backward": 9, "kind": "I", "duration": 99}])"),
+            "overlaps[0].backward: is 9, there are 4 stages");
+    refuses("/overlaps", pairs(R"([{"forward": 1, "backward": 1, "kind": "W", "duration": 99}])"),
+            "overlaps[0].kind: must be \"B\" or \"I\", is \"W\"");
+    refuses("/overlaps", pairs(R"([{"forward": 1, "backward": 1, "kind": "I"}])"), "overlaps[0].duration: is missing");
+    refuses("/overlaps", pairs(R"([{"forward": 1, "backward": 1, "kind": "I", "duration": 99, "lag": 1}])"),
+            "overlaps[0].lag: is no field of this format");
+    refuses("/overlaps", pairs(R"([{"forward": 1, "backward": 1, "kind": "I", "duration": 0.1}])"),
+            "overlaps[0].duration: 0.1 is shorter than a part, which takes 11");
+    refuses("/overlaps", pairs(R"([{"forward": 1, "backward": 1, "kind": "I", "duration": 9},
+                                   {"forward": 1, "backward": 1, "kind": "I", "duration": 9}])"),
+            "overlaps[1]: is the second pair of these stages and kind");
+}
+
+TEST_CASE("what an earlier format doesn't have is refused") {
     for (const auto* format : {"optpipe.problem/1", "optpipe.problem/2"}) {
         CAPTURE(format);
         for (const std::string name : {"edges", "groups", "overlaps"})

@@ -56,6 +56,30 @@ TEST_CASE("a valid problem") {
     CHECK(texts(with_ranks(2, 1, {0, 1, 1, 0})) == lines({}));
 }
 
+TEST_CASE("pairs that no rank can run are refused, each with its place") {
+    auto p = valid_problem();
+    using optpipe::overlap_kind;
+    p.overlaps.add({stage{0}, stage{0}, overlap_kind::backward, duration{2}, {}});
+    p.overlaps.add({stage{0}, stage{0}, overlap_kind::backward_input, duration{1}, memory_size{0.5}});
+    CHECK(texts(p) == lines({}));
+    p.overlaps.add({stage{1}, stage{2}, overlap_kind::backward, duration{2}, {}});
+    p.overlaps.add({stage{1}, stage{7}, overlap_kind::backward, duration{2}, {}});
+    p.overlaps.add({stage{2}, stage{2}, overlap_kind::backward, duration{1.5}, memory_size{-1}});
+    p.overlaps.add({stage{2}, stage{2}, overlap_kind::backward_input, duration{0}, {}});
+    CHECK(texts(p) ==
+          lines({"overlaps[2]: has stage 1 on rank 1, and stage 2 on rank 2",
+                 "overlaps[3].backward: is 7, there are 3 stages", "overlaps[4].memory: must not be negative, is -1",
+                 "overlaps[4].duration: 1.5 is shorter than a part, which takes 2",
+                 "overlaps[5].duration: must be above 0, is 0"}));
+    auto frozen = valid_problem();
+    frozen.costs[stage{0}].gradients = optpipe::gradient_kind::input;
+    frozen.costs[stage{0}].backward_weight = duration{0};
+    frozen.costs[stage{0}].weight_stash = memory_size{0};
+    frozen.overlaps.add({stage{0}, stage{0}, overlap_kind::backward, duration{2}, {}});
+    frozen.overlaps.add({stage{0}, stage{0}, overlap_kind::backward_input, duration{2}, {}});
+    CHECK(texts(frozen) == lines({"overlaps[0].kind: stage 0 has no B"}));
+}
+
 TEST_CASE("what is allowed at its limit") {
     auto p = valid_problem();
     p.change_stage(stage{0}, [&](auto& c) { c.activation = memory_size{0}; });

@@ -80,7 +80,7 @@ private:
     };
 
     static void compute(Model& model, lane_type& on, const task& t) {
-        const auto& [s, kind, m, storage] = t.label.op;
+        const auto& [s, kind, m, storage, is_paired] = t.label.op;
         if (t.kind == instruction_kind::update) {
             if constexpr (has_update<Model, lane_type>) model.update(on, s);
             return;
@@ -99,7 +99,7 @@ private:
         return values.empty() ? decltype(values.front().data){} : values.front().data;
     }
     static void compute_backward(Model& model, lane_type& on, const task& t) {
-        const auto& [s, kind, m, storage] = t.label.op;
+        const auto& [s, kind, m, storage, is_paired] = t.label.op;
         const weight_task weight{s, m, t.kept, t.added, t.restored_kept, storage, t.is_last};
         const backward_task back{.stage = s,
                                  .microbatch = m,

@@ -123,6 +123,7 @@ OPTPIPE_INLINE bool is_certainly_too_large(const operation_table& t, const optio
 } // namespace detail
 
 OPTPIPE_INLINE outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o) {
+    if (!p.overlaps.empty()) return does_not_apply("there is no model with pairs of a forward and a backward");
     auto table = std::make_shared<const operation_table>(p);
     if (!has_form(*table, o.overtaking)) {
         refusal unknown;

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-// What `optpipe.problem/3` adds: edges, groups, and microbatches that differ.
+// What `optpipe.problem/3` adds: edges, groups, pairs, and microbatches that differ.
 namespace optpipe::detail {
 
 /// The stage that a list or an edge names; empty, with a violation, if there is none.
@@ -97,6 +97,46 @@ inline void read_groups(const fields& top, problem& p, violation_list& found) {
         else
             refuse_type(found, place, "an object", (*list)[i]);
     }
+}
+
+inline std::optional<overlap> read_overlap(const fields& at, std::size_t stages, violation_list& found) {
+    at.refuse_unknown({"forward", "backward", "kind", "duration", "memory"});
+    const auto part = [&](const char* name) {
+        const auto* value = at.required(name);
+        return value ? read_stage_index(*value, at.place(name), stages, found) : std::nullopt;
+    };
+    const auto forward = part("forward");
+    const auto backward = part("backward");
+    overlap each;
+    each.kind = at.choice<overlap_kind>("kind", {{{"B", overlap_kind::backward}, {"I", overlap_kind::backward_input}}});
+    each.duration = duration{at.number("duration", 1.0)};
+    each.memory = memory_size{at.number_or("memory", 0.0)};
+    if (!forward || !backward) return std::nullopt;
+    each.forward = *forward;
+    each.backward = *backward;
+    return each;
+}
+
+/// Reads the pairs. If some can't be read, none are kept, so that the places of those that `validate` reports are
+/// right.
+inline void read_overlaps(const fields& top, problem& p, violation_list& found) {
+    const auto* value = top.find("overlaps");
+    const auto* list = value && !value->is_null() ? top.list("overlaps") : nullptr;
+    overlap_list<false> all;
+    for (std::size_t i = 0; list && i < list->size(); ++i) {
+        const auto place = element_of("overlaps", i);
+        if (!(*list)[i].is_object()) {
+            refuse_type(found, place, "an object", (*list)[i]);
+            continue;
+        }
+        const auto each = read_overlap(fields{(*list)[i], place + ".", found}, p.graph.stages(), found);
+        if (!each) continue;
+        if (all.find(each->forward, each->backward, each->kind))
+            found.add(place, "is the second pair of these stages and kind");
+        else
+            all.add(*each);
+    }
+    if (list && all.size() == list->size()) p.overlaps = all;
 }
 
 /// A factor that a microbatch gives to all stages, or to each.

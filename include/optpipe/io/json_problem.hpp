@@ -14,11 +14,10 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 
 } // namespace detail
 
-/// Reads `optpipe.problem/3`, /2, which is the same without graphs, frozen stages and microbatches that differ, and /1,
-/// which has no storage options either. Throws `input_error`
-/// with everything that is wrong with the text: each violation with its field, or with the line and column where the
-/// text stops being JSON. A problem without a name gets the name of its source. Without units, times are in ms and
-/// sizes in GB.
+/// Reads `optpipe.problem/3`, /2, which is the same without graphs, pairs, frozen stages and microbatches that differ,
+/// and /1, which has no storage options either. Throws `input_error` with everything that is wrong with the text: each
+/// violation with its field, or with the line and column where the text stops being JSON. A problem without a name gets
+/// the name of its source. Without units, times are in ms and sizes in GB.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_problem`. Throws `file_error` if it can't be read or is larger than 64 MiB.
@@ -313,8 +312,7 @@ inline void refuse_unknown_of_problem(const fields& top, std::size_t version) {
     if (version >= 3)
         top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "stages",
                             "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer",
-                            "objective", "edges", "groups"},
-                           {{"overlaps", "pairs of a forward and a backward can't be planned yet"}});
+                            "objective", "edges", "groups", "overlaps"});
     else
         top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "stages",
                             "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer",
@@ -363,6 +361,7 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
             p.set_storage(s, parts.storage[s.position()]);
         if (listed && version >= 3) read_microbatches(*listed, p, found);
         read_groups(top, p, found);
+        read_overlaps(top, p, found);
     }
     if (parts.ranks) read_ranks(top, *parts.ranks, p, found);
     read_rest(top, default_name, p);

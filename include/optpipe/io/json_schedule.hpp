@@ -14,7 +14,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 
 } // namespace detail
 
-/// Reads `optpipe.schedule/2`, and `optpipe.schedule/1`, which is the same without storage options. Throws
+/// Reads `optpipe.schedule/3`, /2, which is the same without pairs, and /1, which has no storage options either. Throws
 /// `input_error` with all violations of the format. An operation with an unreadable spelling isn't a violation: it is
 /// listed in the document.
 [[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
@@ -31,6 +31,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 #include "optpipe/io/json_tree.hpp"
 #include "optpipe/io/schedule_document.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -58,6 +59,12 @@ public:
         if (!spelling) return;
         if (!spelling->is_string()) return refuse_type(*found_, at.place("op"), "a string", *spelling);
         const auto option = at.string_or("storage", "");
+        if (const auto pair = parse_pair(spelling->get_ref<const std::string&>())) {
+            if (at.find("storage")) document_->storage.emplace_back(pair->forward, option);
+            document_->operations.push_back({pair->forward, start, end});
+            document_->operations.push_back({pair->backward, start, end});
+            return;
+        }
         const auto op = parse_operation(spelling->get_ref<const std::string&>());
         if (at.find("storage") && op && op->kind != operation_kind::forward)
             found_->add(at.place("storage"), "belongs to forwards alone");
@@ -104,12 +111,14 @@ inline std::optional<std::vector<memory_size>> read_peaks(const fields& top, vio
 inline void read_claims(const json& root, schedule_document& document, violation_list& found) {
     if (!root.is_object()) return refuse_type(found, "", "an object", root);
     const fields top{root, "", found};
-    const auto version = format_version(top, "optpipe.schedule/", 2, found);
+    const auto version = format_version(top, "optpipe.schedule/", 3, found);
     if (version == 0) return;
     top.refuse_unknown({"format", "problem", "method", "forward_only", "objective", "bound", "gap", "bubble_rate",
                         "peak_memory", "operations"});
     if (version == 1 && !document.storage.empty())
         found.add("operations", "have storage options, which belong to optpipe.schedule/2");
+    if (version < 3 && has_pairs(document.operations))
+        found.add("operations", "have pairs, which belong to optpipe.schedule/3");
     document.forward_only = top.bool_or("forward_only", false);
     if (version == 1 && top.find("forward_only")) found.add("forward_only", "belongs to optpipe.schedule/2");
     document.problem_name = top.string_or("problem", "");

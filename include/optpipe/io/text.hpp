@@ -133,6 +133,11 @@ inline std::string offloads_text(std::size_t count) {
     return "; " + std::to_string(count) + (count == 1 ? " offload" : " offloads");
 }
 
+inline std::string pairs_text(std::size_t count) {
+    if (count == 0) return "";
+    return "; " + std::to_string(count) + (count == 1 ? " pair" : " pairs");
+}
+
 /// The number of recomputations, and the share of recomputation in the work of the rank that recomputes most.
 inline std::string recompute_text(const measures& m) {
     if (m.recomputes == 0) return "";
@@ -174,7 +179,7 @@ OPTPIPE_INLINE std::string verdict(const problem& p, const schedule_report& repo
     std::string text = printable(p.name.empty() ? "problem" : p.name) + ": " + format_number(m.objective) +
                        detail::with_space(printable(p.time_unit)) + ", " + detail::bound_text(p, report) + "; bubble " +
                        detail::percent(m.bubble_rate) + detail::peak_text(p, m) + detail::offloads_text(m.offloads) +
-                       detail::recompute_text(m);
+                       detail::pairs_text(m.pairs) + detail::recompute_text(m);
     std::string separator = "\nothers: ";
     for (const auto& other : others) {
         if (other.excess.empty()) continue;

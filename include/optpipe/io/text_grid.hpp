@@ -27,7 +27,7 @@ struct grid_options {
 /// bubbles. A schedule that is longer than a line continues below. A schedule that would take too many lines is shown
 /// like this only at its start and its end. The time between them is on one line. If no label fits, the whole schedule
 /// is on one line. There, a letter stands for the kind of the running operation, and a sign for several kinds in one
-/// column.
+/// column. A pair is one operation: `2F5;3B1`, or `F5;B1`, or the letter P.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
 /// Writes the grid of a measurement and its plan: each line appears twice, as planned and as measured.
@@ -41,6 +41,7 @@ void write_overlay_grid(std::ostream& out, const problem& p, const schedule_repo
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -97,6 +98,9 @@ struct grid_subject {
 /// The sign of a column with operations of several kinds.
 inline constexpr char mixed_kinds = '+';
 
+/// The letter of a pair where its parts don't fit.
+inline constexpr char pair_letter = 'P';
+
 /// The columns of one lane in one band.
 class grid_cells {
 public:
@@ -104,11 +108,11 @@ public:
         : section_{&section}, from_{from}, to_{to}, text_(to - from, lane.idle), taken_(to - from, 0) {
         for (const auto* list : lane.lists)
             for (const auto& timed : *list)
-                if (section.window.shows(timed)) take(timed);
+                if (section.window.shows(timed) && !is_second_part(timed.op)) take(timed);
         if (!section.labelled) return;
         for (const auto* list : lane.lists)
-            for (const auto& timed : *list)
-                if (section.window.shows(timed)) label(timed);
+            for (std::size_t i = 0; i < list->size(); ++i)
+                if (section.window.shows((*list)[i])) label(*list, i);
     }
 
     [[nodiscard]] const std::string& text() const { return text_; }
@@ -122,7 +126,7 @@ private:
         return {std::max(first, from_), std::min(last, to_)};
     }
     void take(const timed_operation& timed) {
-        const char letter = letter_of(timed.op.kind);
+        const char letter = timed.op.is_paired ? pair_letter : letter_of(timed.op.kind);
         const auto [first, last] = columns_of(timed);
         for (auto column = first; column < last; ++column) {
             auto& taken = taken_[column - from_];
@@ -131,24 +135,33 @@ private:
             taken = taken > 0 ? 2 : 1;
         }
     }
-    /// Labels an operation in the columns that it doesn't share.
-    void label(const timed_operation& timed) {
+    /// Labels an operation, with the other part of its pair, in the columns that it doesn't share.
+    void label(const std::vector<timed_operation>& list, std::size_t i) {
+        const auto& timed = list[i];
+        if (is_second_part(timed.op)) return;
+        const auto* partner = timed.op.is_paired && i + 1 < list.size() ? &list[i + 1].op : nullptr;
         auto [first, last] = columns_of(timed);
         const auto is_shared = [&](std::size_t column) { return taken_[column - from_] > 1; };
         const bool begins_here = section_->scale.column(timed.start) >= from_;
         while (first < last && is_shared(first))
             ++first;
         if (first >= last) return;
-        const auto text = begins_here ? spelled(timed.op, last - first) : std::string{};
+        const auto text = begins_here ? spelled(timed.op, partner, last - first) : std::string{};
         for (auto column = first; column < last && !is_shared(column); ++column)
             text_[column - from_] = column - first < text.size() ? text[column - first] : '-';
     }
     /// The longest spelling that leaves one column free.
-    static std::string spelled(const operation& op, std::size_t width) {
-        const std::string letter(1, letter_of(op.kind));
-        const auto brief = letter + std::to_string(op.microbatch.value());
-        const auto full = op.kind == operation_kind::recompute ? short_spelling(op) : to_string(op);
+    static std::string spelled(const operation& op, const operation* partner, std::size_t width) {
+        const std::string letter(1, partner ? pair_letter : letter_of(op.kind));
+        const auto brief = brief_label(op) + (partner ? ";" + brief_label(*partner) : "");
+        const auto full = full_label(op) + (partner ? ";" + full_label(*partner) : "");
         return full.size() < width ? full : brief.size() < width ? brief : letter;
+    }
+    static std::string brief_label(const operation& op) {
+        return letter_of(op.kind) + std::to_string(op.microbatch.value());
+    }
+    static std::string full_label(const operation& op) {
+        return op.kind == operation_kind::recompute ? short_spelling(op) : to_string(op);
     }
 
     const grid_section* section_;
@@ -191,6 +204,7 @@ public:
                 << " are shown in full, the others folded into one";
         else if (bands_ > 1)
             out << "; shown in " << bands_ << " parts";
+        if (has_pairs()) out << "; " << pair_letter << " is a forward and a backward at once";
         out << '\n';
         bool has_mixed = false;
         for (const auto& section : sections_) {
@@ -208,6 +222,12 @@ public:
 
 private:
     [[nodiscard]] bool is_folded() const { return sections_.size() > 1; }
+    [[nodiscard]] bool has_pairs() const {
+        return std::any_of(timelines_.begin(), timelines_.end(), [](const timeline& each) {
+            return std::any_of(each.ranks.begin(), each.ranks.end(),
+                               [](const rank_timeline& lists) { return optpipe::has_pairs(lists.compute); });
+        });
+    }
     [[nodiscard]] std::string column_text(const grid_section& section) const {
         return format_number(1.0 / section.scale.columns_per_time, 3) + unit_;
     }
@@ -220,6 +240,7 @@ private:
         for (const auto& each : timelines_)
             for (const auto& lists : each.ranks)
                 for (const auto& timed : lists.compute) {
+                    if (timed.op.is_paired) continue; // about twice as long, and so is the label
                     durations.push_back((timed.end - timed.start).value());
                     label = std::max(label, short_spelling(timed.op).size() + 1);
                 }

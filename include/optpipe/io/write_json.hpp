@@ -18,8 +18,8 @@ namespace optpipe {
 /// each placement's stages. Reads back as the same layers and pipelines. Contract: at least one pipeline.
 [[nodiscard]] std::string layers_to_json(const partition_problem& p);
 
-/// The schedule as `optpipe.schedule/2`, or as /1 if the problem is written as /1 and the schedule isn't
-/// forward-only; one operation per line, ordered by start.
+/// The schedule as `optpipe.schedule/3` if it has pairs; else as /2, or as /1 if costs describe all storage options and
+/// the schedule isn't forward-only; one operation, or pair, per line, ordered by start.
 [[nodiscard]] std::string schedule_to_json(const problem& p, const schedule_report& report);
 
 } // namespace optpipe
@@ -29,10 +29,12 @@ namespace optpipe {
 #include "optpipe/core/contract.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -266,6 +268,19 @@ inline std::string json_groups(const problem& p) {
     return "[" + joined(texts, ", ") + "]";
 }
 
+inline std::string json_overlaps(const problem& p) {
+    std::vector<std::string> texts;
+    for (const overlap& each : p.overlaps) {
+        auto text = "{ \"forward\": " + std::to_string(each.forward.value()) +
+                    ", \"backward\": " + std::to_string(each.backward.value());
+        if (each.kind == overlap_kind::backward_input) text += ", \"kind\": \"I\"";
+        text += ", \"duration\": " + json_number(each.duration.value());
+        if (each.memory > memory_size{}) text += ", \"memory\": " + json_number(each.memory.value());
+        texts.push_back(text + " }");
+    }
+    return "[\n    " + joined(texts, ",\n    ") + " ]";
+}
+
 /// A factor of one microbatch: one number if it is the same for all stages.
 inline std::string json_factor(const problem& p, microbatch m, double cost_factors::*which) {
     std::vector<std::string> by_stage;
@@ -318,16 +333,25 @@ inline std::string json_pipeline(const problem& p, std::string_view format, cons
                            {"objective", json_quoted(spelling(p.objective))}});
     if (!p.graph.is_chain()) all.emplace_back("edges", json_edges(p));
     if (!p.groups.empty()) all.emplace_back("groups", json_groups(p));
+    if (!p.overlaps.empty()) all.emplace_back("overlaps", json_overlaps(p));
     return json_object(all);
 }
 
 inline std::string json_operations(const problem& p, const schedule& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);
+    std::map<operation, std::string> pairs; // the spelling of each pair, by its forward; empty by its backward
+    for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
+        pairs[f.op] = to_string(operation_pair{f.op, b.op});
+        pairs[b.op];
+    });
     std::string text = "[";
     for (const auto& timed : sorted) {
+        const auto pair = pairs.find(timed.op);
+        if (pair != pairs.end() && pair->second.empty()) continue;
         text += text.size() == 1 ? "\n    " : ",\n    ";
-        text += "{ \"op\": \"" + to_string(timed.op) + "\", \"start\": " + json_number(timed.start.value()) +
+        const auto name = pair == pairs.end() ? to_string(timed.op) : pair->second;
+        text += "{ \"op\": \"" + name + "\", \"start\": " + json_number(timed.start.value()) +
                 ", \"end\": " + json_number(timed.end.value());
         // The written schedule need not be valid.
         const auto& op = timed.op;
@@ -366,9 +390,11 @@ OPTPIPE_INLINE std::string layers_to_json(const partition_problem& p) {
 OPTPIPE_INLINE std::string schedule_to_json(const problem& p, const schedule_report& report) {
     const auto gap = report.gap();
     const bool is_second = !is_described_by_costs(p) || report.forward_only;
-    detail::json_fields fields{{"format", is_second ? "\"optpipe.schedule/2\"" : "\"optpipe.schedule/1\""},
-                               {"problem", json_quoted(p.name)},
-                               {"method", json_quoted(report.method)}};
+    const auto* format = has_pairs(report.schedule.operations) ? "\"optpipe.schedule/3\""
+                         : is_second                           ? "\"optpipe.schedule/2\""
+                                                               : "\"optpipe.schedule/1\"";
+    detail::json_fields fields{
+        {"format", format}, {"problem", json_quoted(p.name)}, {"method", json_quoted(report.method)}};
     if (report.forward_only) fields.emplace_back("forward_only", "true");
     fields.insert(fields.end(), {{"objective", detail::json_number(report.measures.objective.value())},
                                  {"bound", detail::json_number(report.bound)},

@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/microbatches.hpp"
+#include "optpipe/pipeline/overlaps.hpp"
 #include "optpipe/pipeline/stage_groups.hpp"
 #include "optpipe/pipeline/storage.hpp"
 
@@ -121,6 +122,8 @@ template <pipeline_graph Graph> struct basic_problem {
     microbatch_list<stages_extent, Graph::microbatch_extent> microbatches{};
     /// Shards of layers.
     stage_groups<stages_extent> groups{};
+    /// Forwards and backwards that a rank can run as one operation.
+    overlap_list<Graph::is_static> overlaps{};
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
@@ -270,9 +273,9 @@ template <pipeline_graph Graph> struct basic_problem {
             longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
-    /// The largest stash or limit of device memory; comparisons of memory are relative to this amount. A limit counts
-    /// for no more than all stashes of its rank together, so that a huge number meant as "no limit" doesn't blur the
-    /// comparisons on other ranks.
+    /// The largest stash, memory of a pair or limit of device memory; comparisons of memory are relative to this
+    /// amount. A limit counts for no more than all stashes of its rank together, so that a huge number meant as "no
+    /// limit" doesn't blur the comparisons on other ranks.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());
@@ -285,6 +288,8 @@ template <pipeline_graph Graph> struct basic_problem {
         }
         for (const rank r : graph.all_ranks())
             if (!memory_limit[r].is_unlimited()) largest = std::max(largest, std::min(memory_limit[r], all[r]));
+        for (const overlap& each : overlaps)
+            largest = std::max(largest, each.memory);
         return largest;
     }
 
@@ -368,6 +373,8 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
     problem result{to_any_graph(p.graph), std::move(costs)};
     detail::copy_microbatches(p, result);
     detail::copy_groups(p, result);
+    for (const overlap& each : p.overlaps)
+        result.overlaps.add(each);
     if (p.p2p.is_uniform()) {
         result.p2p = hop_times<>{p.p2p.uniform()};
     } else {
@@ -417,10 +424,11 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool recomputes_anything
 }
 
 /// Whether the problem is a chain of stages with gradients of weights, and equal microbatches: what problems without
-/// edges, groups, frozen stages and lists of microbatches are.
+/// edges, groups, pairs, frozen stages and lists of microbatches are.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain(const basic_problem<Graph>& p) {
-    return p.is_simple() && std::all_of(p.costs.begin(), p.costs.end(),
-                                        [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
+    return p.is_simple() && p.overlaps.empty() && std::all_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) {
+               return c.gradients == gradient_kind::full;
+           });
 }
 
 } // namespace optpipe

@@ -10,7 +10,7 @@ namespace optpipe {
 
 /// What is said of something that is only there for plain problems (`is_plain`).
 inline constexpr std::string_view only_for_plain =
-    " only for a chain of stages with gradients of weights and equal microbatches, without groups";
+    " only for a chain of stages with gradients of weights and equal microbatches, without groups and pairs";
 
 /// Throws `optpipe::error` unless the problem is plain: `what`, such as "a page is", isn't there for other problems
 /// yet.

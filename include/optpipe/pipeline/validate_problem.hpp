@@ -6,8 +6,11 @@
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -188,6 +191,41 @@ template <pipeline_graph Graph> void validate_groups(const basic_problem<Graph>&
     }
 }
 
+/// Reports pairs that no rank can run, or that are shorter than their parts. Contract: all stages have a rank.
+template <pipeline_graph Graph> void validate_overlaps(const basic_problem<Graph>& p, std::vector<violation>& found) {
+    number_checks numbers{found};
+    std::size_t position = 0;
+    for (const overlap& each : p.overlaps) {
+        const auto i = position++;
+        const auto field = [&](const char* name) { return place("overlaps", i, name); };
+        bool exist = true;
+        for (const auto& [name, s] : {std::pair{"forward", each.forward}, {"backward", each.backward}}) {
+            if (s.position() < p.graph.stages()) continue;
+            exist = false;
+            found.push_back({field(name), "is " + std::to_string(s.value()) + ", there are " +
+                                              std::to_string(p.graph.stages()) + " stages"});
+        }
+        numbers.positive(field("duration"), each.duration.value());
+        numbers.not_negative(field("memory"), each.memory.value());
+        if (!exist) continue;
+        const auto rank_text = [&](stage s) {
+            return "stage " + std::to_string(s.value()) + " on rank " + std::to_string(p.rank_of(s).value());
+        };
+        if (p.rank_of(each.forward) != p.rank_of(each.backward))
+            found.push_back(
+                {place("overlaps", i), "has " + rank_text(each.forward) + ", and " + rank_text(each.backward)});
+        const auto& back = p.costs[each.backward];
+        const bool is_whole = each.kind == overlap_kind::backward;
+        if (back.gradients == gradient_kind::none || (is_whole && back.gradients == gradient_kind::input))
+            found.push_back({field("kind"),
+                             "stage " + std::to_string(each.backward.value()) + " has no " + (is_whole ? "B" : "I")});
+        const auto longest = std::max(p.costs[each.forward].forward, is_whole ? back.backward() : back.backward_input);
+        if (each.duration > duration{} && each.duration < longest - tolerance{1e-9}.at(longest))
+            found.push_back({field("duration"), format_number(each.duration) + " is shorter than a part, which takes " +
+                                                    format_number(longest)});
+    }
+}
+
 template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>& p, std::vector<violation>& found) {
     number_checks numbers{found};
     for (const rank r : p.graph.all_ranks()) {
@@ -270,6 +308,7 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_va
     validate_costs(p, found);
     validate_edges(p, found);
     validate_groups(p, found);
+    if (in_range) validate_overlaps(p, found);
     validate_microbatches(p, found);
     validate_limits(p, found);
     return found;

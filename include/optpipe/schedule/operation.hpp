@@ -73,6 +73,8 @@ struct operation {
     /// The storage option of this stage and microbatch: its position in the stage's list, the same in all their
     /// operations.
     storage_index storage = 0;
+    /// Whether it is a part of a pair (schedule/pair.hpp).
+    bool is_paired = false;
     friend constexpr auto operator<=>(const operation&, const operation&) = default;
     friend constexpr bool operator==(const operation&,
                                      const operation&) = default; // which <=> declares, but not for nvcc
@@ -86,14 +88,15 @@ constexpr operation offload_of(stage s, microbatch m) { return {s, operation_kin
 constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind::reload, m}; }
 constexpr operation recompute_of(stage s, microbatch m) { return {s, operation_kind::recompute, m}; }
 
-/// Whether `a` and `b` do the same work, with any storage option.
+/// Whether `a` and `b` do the same work, with any storage option, alone or in a pair.
 [[nodiscard]] constexpr bool is_same_work(const operation& a, const operation& b) {
     return a.stage == b.stage && a.kind == b.kind && a.microbatch == b.microbatch;
 }
 
-/// The operation of another kind on the same stage and microbatch.
+/// The operation of another kind on the same stage and microbatch; not in a pair.
 constexpr operation sibling(operation op, operation_kind kind) {
     op.kind = kind;
+    op.is_paired = false;
     return op;
 }
 
@@ -172,8 +175,8 @@ template <pipeline_graph Graph>
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// The duration of an operation, with the factors of its microbatch. Contract: the stage has a storage option with such
-/// an operation.
+/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: the stage has a
+/// storage option with such an operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];

@@ -17,6 +17,8 @@ public:
         }
         for (const optpipe::stage from : p.graph.all_stages())
             p.graph.for_each_edge_out_of(from, [&](const optpipe::edge& e) { edges_.push_back(e); });
+        for (const auto& each : p.overlaps)
+            memory_slack_ = std::max(memory_slack_, each.memory.value());
         for (const auto& e : edges_)
             memory_slack_ = std::max(memory_slack_, e.held.value());
         for (const auto& options : p.storage)
@@ -121,7 +123,8 @@ private:
         if (!result_.valid()) return false;
         for (const auto& t : ops_) {
             const bool finite = std::isfinite(t.start.value()) && std::isfinite(t.end.value());
-            if (!finite || std::abs(t.end.value() - t.start.value() - length(t.op)) > time_slack_)
+            if (t.op.is_paired && !listed(t)) broken("rule 4, not a pair:", t.op);
+            if (!finite || std::abs(t.end.value() - t.start.value() - length_of(t)) > time_slack_)
                 broken("rule 1, duration:", t.op);
             if (t.start.value() < -time_slack_) broken("rule 1, before 0:", t.op);
         }
@@ -139,6 +142,50 @@ private:
         if (op.kind == kind::backward) return input + weight;
         if (op.kind == kind::recompute) return as.recompute;
         return op.kind == kind::offload ? as.out : as.in;
+    }
+
+    /// The other part of a pair: a part of another kind at the same time on the same rank.
+    [[nodiscard]] const timed* partner(const timed& t) const {
+        if (!t.op.is_paired) return nullptr;
+        const bool is_forward = t.op.kind == kind::forward;
+        for (const auto& other : ops_) {
+            const bool fits = is_forward ? other.op.kind == kind::backward || other.op.kind == kind::backward_input
+                                         : other.op.kind == kind::forward;
+            if (fits && other.op.is_paired && rank_of(other) == rank_of(t) && other.start == t.start &&
+                other.end == t.end)
+                return &other;
+        }
+        return nullptr;
+    }
+    [[nodiscard]] const optpipe::overlap* listed(const timed& t) const {
+        const auto* other = partner(t);
+        if (!other) return nullptr;
+        const auto& f = t.op.kind == kind::forward ? t.op : other->op;
+        const auto& b = t.op.kind == kind::forward ? other->op : t.op;
+        for (const auto& each : p_.overlaps) {
+            const bool is_whole = each.kind == optpipe::overlap_kind::backward;
+            if (each.forward == f.stage && each.backward == b.stage && is_whole == (b.kind == kind::backward))
+                return &each;
+        }
+        return nullptr;
+    }
+    [[nodiscard]] double length_of(const timed& t) const {
+        const auto* of = listed(t);
+        if (!of) return length(t.op);
+        const auto* other = partner(t);
+        const auto& f = t.op.kind == kind::forward ? t.op : other->op;
+        const auto& b = t.op.kind == kind::forward ? other->op : t.op;
+        const double extra = stored_as(b).extra;
+        const double ahead = length(f);
+        const double back = length(b) - extra;
+        const auto& c = p_.costs[b.stage];
+        const double usual = (p_.costs[f.stage].forward + c.backward_input).value() +
+                             (b.kind == kind::backward ? c.backward_weight.value() : 0.0);
+        return std::max({ahead, back, of->duration.value() * (ahead + back) / usual}) + extra;
+    }
+    /// Whether the operation is counted with its partner.
+    [[nodiscard]] bool counts_with_partner(const timed& t) const {
+        return t.op.kind != kind::forward && partner(t) != nullptr;
     }
 
     void counts() {
@@ -235,7 +282,7 @@ private:
 
     [[nodiscard]] bool exclude_each_other(const timed& a, const timed& b) const {
         const bool same_rank = rank_of(a) == rank_of(b);
-        if (transfers(a) != transfers(b)) return false;
+        if (transfers(a) != transfers(b) || partner(a) == &b) return false;
         if (!transfers(a)) return same_rank;
         const bool same_way = a.op.kind == b.op.kind;
         if (same_rank && (p_.transfer.engines == 1 || same_way)) return true;
@@ -343,6 +390,9 @@ private:
                     host_changes(t, host);
                 }
             held_besides(r, device);
+            for (const auto& t : ops_)
+                if (rank_of(t) == r && t.op.kind == kind::forward && listed(t))
+                    hold(listed(t)->memory.value(), &t, &t, device);
             result_.peak_memory.push_back(peak(device));
             result_.peak_host_memory.push_back(peak(host));
             const std::string rank = " on rank " + std::to_string(r);
@@ -365,7 +415,7 @@ private:
                 if (rank_of(t) != r || transfers(t)) continue;
                 starts.push_back(t.start.value());
                 ends.push_back(t.end.value());
-                busy += t.end.value() - t.start.value();
+                if (!counts_with_partner(t)) busy += t.end.value() - t.start.value();
             }
             if (starts.empty()) continue;
             const double end = *std::max_element(ends.begin(), ends.end());
@@ -380,7 +430,7 @@ private:
             double again = 0.0;
             for (const auto& t : ops_) {
                 if (rank_of(t) != r || transfers(t)) continue;
-                busy += t.end.value() - t.start.value();
+                if (!counts_with_partner(t)) busy += t.end.value() - t.start.value();
                 if (t.op.kind == kind::recompute) again += t.end.value() - t.start.value();
                 if (is_gradient_of(t, t.op.stage.position(), t.op.microbatch.position()))
                     again += stored_as(t.op).extra;

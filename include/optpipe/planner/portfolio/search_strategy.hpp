@@ -32,6 +32,8 @@ struct strategy_traits {
     bool applicable = true;
     /// Whether the strategy is applicable at all to problems that aren't plain (`is_plain`).
     bool knows_graphs = false;
+    /// Whether the strategy is applicable at all to problems with pairs.
+    bool knows_pairs = false;
     /// Whether the strategy is applicable at all to problems whose stashes aren't only kept or offloaded as a whole.
     bool knows_storage_options = false;
     /// Whether, in addition, the strategy should search the problems with one storage option for all microbatches.
@@ -119,6 +121,7 @@ public:
     [[nodiscard]] strategy_traits traits(const problem& p) const {
         auto known = traits_ ? traits_(p) : strategy_traits{};
         known.applicable = known.applicable && (known.knows_graphs || is_plain(p)) &&
+                           (known.knows_pairs || p.overlaps.empty()) &&
                            (known.knows_storage_options || is_described_by_costs(p));
         return known;
     }

@@ -29,6 +29,7 @@ struct adaptive_strategy {
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.knows_graphs = true,
+                .knows_pairs = true,
                 .knows_storage_options = !is_plain(p), // of plain ones it searches those with uniform storage
                 .first_effort = first_effort,
                 .share = share,

@@ -19,6 +19,7 @@ struct order_strategy {
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.applicable = !is_plain(p),
                 .knows_graphs = true,
+                .knows_pairs = true,
                 .knows_storage_options = true,
                 .randomized = true,
                 .first_effort = first_effort};

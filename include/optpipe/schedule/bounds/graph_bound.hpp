@@ -3,6 +3,7 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/bounds/one_machine.hpp"
+#include "optpipe/schedule/bounds/pair_savings.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
@@ -91,31 +92,62 @@ private:
 
 } // namespace detail
 
-/// A lower bound on the objective of every valid schedule, for any graph and microbatches: all work of one rank, with
-/// the longest paths before and after each operation (Carlier's bound for one machine). For `span` the work alone.
-/// Memory doesn't count. O(n log n) for n operations.
+namespace detail {
+
+/// The jobs of a rank, as one machine has them.
+template <pipeline_graph Graph>
+[[nodiscard]] std::vector<machine_job> jobs_of_rank(const basic_problem<Graph>& p, rank r,
+                                                    const graph_paths<Graph>& paths,
+                                                    const pair_savings<Graph>& savings) {
+    std::vector<machine_job> jobs;
+    // A pair takes less of the machine than its parts do: each of the two gives half of what is saved, I before W.
+    const auto add = [&](const operation& op, duration saved) {
+        jobs.push_back({paths.head(op), paths.length(op) - saved, paths.tail(op)});
+    };
+    for (const stage s : p.graph.all_stages()) {
+        if (p.rank_of(s) != r) continue;
+        for (const microbatch m : p.graph.all_microbatches()) {
+            add(forward(s, m), 0.5 * savings.of_forward(s, m));
+            if (!paths.has_gradient(s)) continue;
+            const auto back = paths.gradient(s, m);
+            const auto half = 0.5 * savings.of_backward(s, m);
+            const auto of_gradient = std::min(half, paths.length(back));
+            add(back, of_gradient);
+            if (back.kind == operation_kind::backward_input && p.costs[s].gradients == gradient_kind::full)
+                jobs.push_back(
+                    {paths.head(back) + paths.length(back), p.cost(s, m).backward_weight - (half - of_gradient), {}});
+        }
+    }
+    return jobs;
+}
+
+/// All work of a rank, as far as pairs can't save it, between its earliest start and what must follow elsewhere.
+[[nodiscard]] inline duration work_with_ends(const std::vector<machine_job>& jobs, duration work) {
+    auto head = duration::unlimited();
+    auto tail = duration::unlimited();
+    for (const auto& each : jobs) {
+        head = std::min(head, each.head);
+        tail = std::min(tail, each.tail);
+    }
+    return jobs.empty() ? work : head + work + tail;
+}
+
+} // namespace detail
+
+/// A lower bound on the objective of every valid schedule, for any graph, microbatches and pairs: all work of one rank,
+/// with the longest paths before and after each operation (Carlier's bound for one machine), less what its pairs save
+/// at most. For `span` the work alone. Memory doesn't count. O(n log n) for n operations.
 template <pipeline_graph Graph> [[nodiscard]] duration graph_bound(const basic_problem<Graph>& p) {
     duration best{};
+    const detail::pair_savings<Graph> savings{p};
+    const auto work_of = [&](rank r) { return p.load(r) - (p.overlaps.empty() ? duration{} : savings.of_rank(r)); };
     for (const rank r : p.graph.all_ranks())
-        best = std::max(best, p.load(r));
+        best = std::max(best, work_of(r));
     if (p.objective == objective_kind::span) return best;
     const detail::graph_paths<Graph> paths{p};
     for (const rank r : p.graph.all_ranks()) {
-        std::vector<machine_job> jobs;
-        const auto add = [&](const operation& op) {
-            jobs.push_back({paths.head(op), paths.length(op), paths.tail(op)});
-        };
-        for (const stage s : p.graph.all_stages()) {
-            if (p.rank_of(s) != r) continue;
-            for (const microbatch m : p.graph.all_microbatches()) {
-                add(forward(s, m));
-                if (!paths.has_gradient(s)) continue;
-                const auto back = paths.gradient(s, m);
-                add(back);
-                if (back.kind == operation_kind::backward_input && p.costs[s].gradients == gradient_kind::full)
-                    jobs.push_back({paths.head(back) + paths.length(back), p.cost(s, m).backward_weight, {}});
-            }
-        }
+        auto jobs = detail::jobs_of_rank(p, r, paths, savings);
+        if (!p.overlaps.empty()) best = std::max(best, detail::work_with_ends(jobs, work_of(r)));
         best = std::max(best, one_machine_bound(std::move(jobs)));
     }
     return best;

@@ -296,7 +296,7 @@ inline std::size_t affordable_passes(const chain_system& c) {
 } // namespace detail
 
 OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, double precision, stop_check stop) {
-    if (known.is_unlimited()) return known;
+    if (known.is_unlimited() || !p.overlaps.empty()) return known; // pairs share their lane
     if (is_plain(p) && !is_described_by_costs(p))
         return propagation_bound(without_storage(p, storage_relaxation::fastest_transfer), known, precision, stop);
     const auto c = is_plain(p) ? detail::chain_system::of(p) : detail::chains_of_graph(p);

@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/builders/adapipe.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/builders/combined.hpp"
 #include "optpipe/schedule/builders/dual_pipe_v.hpp"
 #include "optpipe/schedule/builders/dynapipe.hpp"
 #include "optpipe/schedule/builders/gis.hpp"
@@ -69,8 +70,8 @@ template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) 
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, storage_builders);
 }
 
-/// The builders for problems that aren't plain. They refuse those that are: there, they are 1F1B.
-inline constexpr std::tuple graph_builders{sequence_1f1b, graph_1f1b, dynapipe};
+/// The builders for problems that aren't plain. They refuse those that are: there, they are 1F1B, or have no pairs.
+inline constexpr std::tuple graph_builders{sequence_1f1b, graph_1f1b, dynapipe, combined_1f1b};
 
 template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) {
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, graph_builders);

@@ -4,6 +4,7 @@
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
+#include "optpipe/schedule/pair.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -23,46 +24,57 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 } // namespace detail
 
 /// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that parameters are held once): v placement. In the steady
-/// state, forwards and full backwards of a rank's two stages alternate; only warm-up and cool-down split backwards. The
-/// original runs a forward and a backward at the same time, to hide the communication of experts; here a rank runs one
-/// operation at a time.
+/// state, forwards and full backwards of a rank's two stages alternate; only warm-up and cool-down split backwards. A
+/// forward and the backward after it are a pair where the problem has such a pair, as in the original, which so hides
+/// the communication of experts; else the rank runs one after the other.
 ///
 /// Any number of microbatches: below 2R, the order is that for 2R without the microbatches that don't exist. No rank
 /// holds more than 2R + 1 stashes of a stage.
 struct dual_pipe_v_builder {
     static constexpr std::string_view name = "dualpipe-v";
+    static constexpr bool makes_pairs = true;
 
     /// Contract: v placement.
     template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
-        OPTPIPE_EXPECT(is_v_placed(g), "DualPipeV: needs v placement");
-        compute_lanes lanes(g.ranks());
-        for (const rank r : g.all_ranks())
-            lanes[r] = lane{g, r}.make();
-        return *interleave(g, lanes);
+        return build(g, overlap_list<Graph::is_static>{});
     }
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
-        return (*this)(p.graph);
+        return build(p.graph, p.overlaps);
     }
 
 private:
+    template <pipeline_graph Graph, class Overlaps>
+    [[nodiscard]] constexpr basic_order<Graph> build(const Graph& g, const Overlaps& overlaps) const {
+        OPTPIPE_EXPECT(is_v_placed(g), "DualPipeV: needs v placement");
+        compute_lanes lanes(g.ranks());
+        for (const rank r : g.all_ranks())
+            lanes[r] = lane<Overlaps>{g, r, overlaps}.make();
+        return *interleave(g, lanes);
+    }
+
     /// One rank's lane. Chunk 0 is its first stage, 1 its second.
-    class lane {
+    template <class Overlaps> class lane {
     public:
         template <pipeline_graph Graph>
-        constexpr lane(const Graph& g, rank r)
-            : stages_{stage{r.value()}, stage{2 * g.ranks() - 1 - r.position()}}, before_{r.position() + 1},
-              after_{g.ranks() - before_}, real_{g.microbatches()}, count_{std::max(real_, 2 * g.ranks())},
-              ranks_{g.ranks()} {}
+        constexpr lane(const Graph& g, rank r, const Overlaps& overlaps)
+            : overlaps_{&overlaps}, stages_{stage{r.value()}, stage{2 * g.ranks() - 1 - r.position()}},
+              before_{r.position() + 1}, after_{g.ranks() - before_}, real_{g.microbatches()},
+              count_{std::max(real_, 2 * g.ranks())}, ranks_{g.ranks()} {}
 
         OPTPIPE_CONSTEXPR std::vector<operation> make() && {
             detail::repeat(2 * after_, [&] { put_forward(0); });
             detail::repeat(before_, [&] { put_forward(0), put_forward(1); });
             detail::repeat(after_, [&] { put_input(1), put_weight(), put_forward(1); });
-            detail::repeat(count_ - 2 * ranks_ + before_,
-                           [&] { put_forward(0), put_backward(1), put_forward(1), put_backward(0); });
-            detail::repeat(after_, [&] { put_backward(1), put_forward(1), put_backward(0); });
+            for (std::size_t i = 0; i < count_ - 2 * ranks_ + before_; ++i) {
+                if (i == 0 && after_ == 0) // the original has no pair here, for a smaller bubble
+                    put_forward(0), put_backward(1);
+                else
+                    put_pair(0);
+                put_pair(1);
+            }
+            detail::repeat(after_, [&] { put_backward(1), put_pair(1); });
             // The later half of these is split; their weight gradients fill the end.
             for (std::size_t i = 0; i < 2 * before_; ++i)
                 i < before_ ? put_backward(1 - i % 2) : put_input(1 - i % 2);
@@ -81,6 +93,13 @@ private:
         OPTPIPE_CONSTEXPR void put_backward(std::size_t chunk) {
             put(backward(stages_[chunk], microbatch{gradients_[chunk]++}));
         }
+        /// The next forward of the chunk and the next backward of the other one.
+        OPTPIPE_CONSTEXPR void put_pair(std::size_t chunk) {
+            const auto at = lane_.size();
+            put_forward(chunk);
+            put_backward(1 - chunk);
+            if (lane_.size() == at + 2) mark_pair(*overlaps_, lane_[at], lane_[at + 1]);
+        }
         OPTPIPE_CONSTEXPR void put_input(std::size_t chunk) {
             const microbatch m{gradients_[chunk]++};
             put(backward_input(stages_[chunk], m));
@@ -88,6 +107,7 @@ private:
         }
         OPTPIPE_CONSTEXPR void put_weight() { put(weights_[weights_done_++]); }
 
+        const Overlaps* overlaps_;
         stage stages_[2];
         /// The number of ranks up to this rank, and the number of ranks after it.
         std::size_t before_;

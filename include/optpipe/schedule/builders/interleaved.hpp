@@ -18,6 +18,39 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_loop_placed(cons
     return true;
 }
 
+/// The forwards and backwards of a rank in interleaved 1F1B, each kind in its order. Those of microbatches that don't
+/// exist are numbered, too. Contract: stage s on rank s mod R.
+class interleaved_lane {
+public:
+    template <pipeline_graph Graph>
+    constexpr interleaved_lane(const Graph& g, rank r)
+        : rank_{r}, ranks_{g.ranks()}, chunks_{g.stages() / ranks_}, microbatches_{g.microbatches()} {}
+
+    /// Number of forwards.
+    [[nodiscard]] constexpr std::size_t size() const {
+        return chunks_ * ((microbatches_ + ranks_ - 1) / ranks_) * ranks_;
+    }
+    /// Number of forwards before the first backward.
+    [[nodiscard]] constexpr std::size_t warm_up() const {
+        const auto behind = ranks_ - 1 - rank_.position();
+        return std::min(chunks_ == 1 ? behind : 2 * behind + (chunks_ - 1) * ranks_, size());
+    }
+    /// Appends the k-th forward or backward, if its microbatch exists.
+    OPTPIPE_CONSTEXPR void add(std::size_t k, operation_kind kind, std::vector<operation>& lane) const {
+        const auto m = k / (ranks_ * chunks_) * ranks_ + k % ranks_;
+        if (m >= microbatches_) return;
+        const auto place = k % (ranks_ * chunks_) / ranks_;
+        const auto chunk = kind == operation_kind::forward ? place : chunks_ - 1 - place;
+        lane.push_back({stage{chunk * ranks_ + rank_.position()}, kind, microbatch{m}});
+    }
+
+private:
+    rank rank_;
+    std::size_t ranks_;
+    std::size_t chunks_;
+    std::size_t microbatches_;
+};
+
 /// Interleaved 1F1B (Narayanan et al., 2021, section 2.2): every rank holds v stages, in loop placement. Microbatches
 /// go in groups of R; a group passes a rank's first stage, then its second, and so on, and comes back in the reverse
 /// order. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternates one forward and one full backward. With v = 1
@@ -47,24 +80,14 @@ struct interleaved_builder {
 
 private:
     template <pipeline_graph Graph> static constexpr void fill(const Graph& g, rank r, std::vector<operation>& lane) {
-        const auto ranks = g.ranks();
-        const auto chunks = g.stages() / ranks;
-        const auto behind = ranks - 1 - r.position();
-        const auto all = chunks * ((g.microbatches() + ranks - 1) / ranks) * ranks;
-        const auto warm_up = std::min(chunks == 1 ? behind : 2 * behind + (chunks - 1) * ranks, all);
-        // The k-th forward or backward of the rank, if its microbatch exists.
-        const auto add = [&](std::size_t k, operation_kind kind) {
-            const auto m = k / (ranks * chunks) * ranks + k % ranks;
-            if (m >= g.microbatches()) return;
-            const auto place = k % (ranks * chunks) / ranks;
-            const auto chunk = kind == operation_kind::forward ? place : chunks - 1 - place;
-            lane.push_back({stage{chunk * ranks + r.position()}, kind, microbatch{m}});
-        };
+        const interleaved_lane numbered{g, r};
+        const auto all = numbered.size();
+        const auto warm_up = numbered.warm_up();
         for (std::size_t k = 0; k < warm_up; ++k)
-            add(k, operation_kind::forward);
+            numbered.add(k, operation_kind::forward, lane);
         for (std::size_t k = 0; k < all; ++k) {
-            if (warm_up + k < all) add(warm_up + k, operation_kind::forward);
-            add(k, operation_kind::backward);
+            if (warm_up + k < all) numbered.add(warm_up + k, operation_kind::forward, lane);
+            numbered.add(k, operation_kind::backward, lane);
         }
     }
 };

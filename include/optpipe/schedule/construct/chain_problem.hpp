@@ -40,17 +40,26 @@ void set_scaled_stage(const basic_problem<Graph>& p, stage s, const cost_factors
     to.set_stage(s, scaled(p.costs[s], f), options);
 }
 
+/// Whether a pair of microbatches of the chain is a pair of the problem: there are no slices, and each backward is a B.
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool are_pairs_of_chain(const basic_problem<Graph>& p) {
+    return !p.microbatches.has_slices() && std::all_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) {
+        return c.gradients == gradient_kind::full;
+    });
+}
+
 } // namespace detail
 
-/// The plain problem that stands for `p` where a builder makes schedules for plain problems only: the stages in a
+/// The problem that stands for `p` where a builder makes schedules for plain problems only: the stages in a
 /// chain, in their order, and one microbatch for each of `sequences` sequences, with the mean costs of all. It ignores
-/// keys and values, and what edges hold.
+/// keys and values, and what edges hold. It is plain but for the pairs of `p`, which it has if pairs of the chain are
+/// pairs of `p`.
 template <pipeline_graph Graph>
 [[nodiscard]] problem chain_problem(const basic_problem<Graph>& p, std::size_t sequences) {
     auto chain = to_problem(p);
     chain.graph = any_graph{p.graph.ranks(), sequences, chain.graph.placement()};
     chain.microbatches = {};
     chain.groups = {};
+    if (!detail::are_pairs_of_chain(p)) chain.overlaps = {};
     const auto slices = static_cast<double>(p.graph.microbatches()) / static_cast<double>(sequences);
     for (const stage s : p.graph.all_stages()) {
         auto factors = mean_factors(p, s);

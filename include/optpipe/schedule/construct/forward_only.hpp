@@ -97,6 +97,7 @@ OPTPIPE_INLINE problem forward_problem(problem p) {
         costs.activation = costs.weight_stash = memory_size{};
         p.set_stage(s, costs);
     }
+    p.overlaps = {};
     return p;
 }
 

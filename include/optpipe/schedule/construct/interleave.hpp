@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -52,9 +53,25 @@ private:
     std::vector<unsigned char> done_; // clang 14 has no constexpr std::vector<bool>
 };
 
+/// The number of operations that start together at this place of a lane: 2 for a pair.
+constexpr std::size_t width_on_lane(const std::vector<operation>& lane, std::size_t at) {
+    const bool is_pair = lane[at].is_paired && lane[at].kind == operation_kind::forward && at + 1 < lane.size();
+    return is_pair ? 2 : 1;
+}
+/// The operation at this place, or the second part of a pair there, with an input of it that isn't done yet; no input
+/// if they are ready.
+template <pipeline_graph Graph>
+constexpr std::pair<operation, std::optional<operation>>
+missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<operation>& lane, std::size_t at) {
+    const auto missing = tracker.missing_input(lane[at]);
+    if (missing || width_on_lane(lane, at) == 1) return {lane[at], missing};
+    return {lane[at + 1], tracker.missing_input(lane[at + 1])};
+}
+
 } // namespace detail
 
-/// Merges the lanes of all ranks into one order that respects every dependency. Refused (`not_executable`) if the lanes
+/// Merges the lanes of all ranks into one order that respects every dependency. The parts of a pair, which are
+/// neighbours on their lane, wait for the inputs of both. Refused (`not_executable`) if the lanes
 /// wait for each other in a cycle, with the rank of one of them and the number of its operations that were done. Also
 /// refused if there isn't one lane per rank, or an operation has no stage or microbatch of the graph.
 template <pipeline_graph Graph>
@@ -78,16 +95,17 @@ template <pipeline_graph Graph>
     for (bool moved = true; moved;) {
         moved = false;
         for (const rank r : g.all_ranks())
-            for (; next[r] < lanes[r].size() && tracker.ready(lanes[r][next[r]]); ++next[r]) {
-                tracker.finish(lanes[r][next[r]]);
-                merged.operations.push_back(lanes[r][next[r]]);
+            while (next[r] < lanes[r].size() && !detail::missing_on_lane(tracker, lanes[r], next[r]).second) {
+                for (const auto end = next[r] + detail::width_on_lane(lanes[r], next[r]); next[r] < end; ++next[r]) {
+                    tracker.finish(lanes[r][next[r]]);
+                    merged.operations.push_back(lanes[r][next[r]]);
+                }
                 moved = true;
             }
     }
     for (const rank r : g.all_ranks())
         if (next[r] < lanes[r].size()) {
-            const auto& op = lanes[r][next[r]];
-            const auto missing = tracker.missing_input(op);
+            const auto [op, missing] = detail::missing_on_lane(tracker, lanes[r], next[r]);
             return refuse({"the ranks wait for each other in a cycle: ", spelling(op), " (rank ", r.value(),
                            ") comes before ", spelling(*missing), ", which it waits for"},
                           r, next[r]);

@@ -7,6 +7,7 @@
 #include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/construct/chain_problem.hpp"
+#include "optpipe/schedule/construct/merge_pairs.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/postpone_reloads.hpp"
 #include "optpipe/schedule/time/report.hpp"
@@ -73,7 +74,8 @@ template <pipeline_graph Graph, class Builder>
 
 /// The schedule of a builder within the memory of the problem, or the reason why there is none. Builders that may take
 /// long ask `stop`. For a problem that isn't plain, a builder for plain problems makes an order of a chain of stages
-/// and equal microbatches, one for each sequence (`chain_problem`); the schedule is this order of the problem.
+/// and equal microbatches, one for each sequence (`chain_problem`); the schedule is this order of the problem. If the
+/// problem has pairs, neighbours are merged (`merge_pairs`), unless the builder makes pairs itself.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {
@@ -85,7 +87,10 @@ template <pipeline_graph Graph, class Builder>
     }();
     if (!built) return built.why();
     if (stop.is_requested()) return was_stopped();
-    return time_order(p, *built);
+    auto timed = time_order(p, *built);
+    if constexpr (!makes_pairs<Builder> && !Graph::is_static)
+        if (timed && !p.overlaps.empty()) return merge_pairs(p, *std::move(timed), stop);
+    return timed;
 }
 
 /// A schedule with its measures. `bound` is a bound of the problem, 0 if unknown. If it exceeds the objective by

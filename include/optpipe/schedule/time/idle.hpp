@@ -4,6 +4,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -80,6 +81,8 @@ public:
             copied_[i] = own && own->kind == operation_kind::reload && end_of(*own) >= ready_[i];
             by_ready_[i] = i;
         }
+        for (index i = 1; i < lane_.size(); ++i)
+            if (is_second_part(lane_[i].op)) join_pair(i - 1, i);
         std::sort(by_ready_.begin(), by_ready_.end(), [&](index a, index b) { return ready_[a] < ready_[b]; });
     }
 
@@ -97,6 +100,13 @@ public:
     }
 
 private:
+    /// The parts of a pair are ready at the same time.
+    void join_pair(index first, index second) {
+        const auto later = ready_[first] < ready_[second] ? second : first;
+        copied_[first] = copied_[second] = copied_[later];
+        ready_[first] = ready_[second] = ready_[later];
+    }
+
     void add(idle_cause cause, duration from, duration to, index next) {
         const auto op = next < lane_.size() ? std::optional{lane_[next].op} : std::nullopt;
         const bool continues = !gaps_->empty() && gaps_->back().rank == rank_ && gaps_->back().cause == cause &&

@@ -3,6 +3,7 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -53,6 +54,19 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     });
 }
 
+/// Calls `visit(rank, change)` for the changes that the pairs of a schedule make in addition to those of their parts.
+template <pipeline_graph Graph, class Visit>
+constexpr void for_each_memory_change_of_pairs(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
+                                               const Visit& visit) {
+    if (p.overlaps.empty()) return;
+    for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
+        const auto* of = overlap_of(p, f.op, b.op);
+        if (!of || of->memory == memory_size{}) return;
+        visit(p.rank_of(f.op.stage), memory_change{f.start, of->memory});
+        visit(p.rank_of(f.op.stage), memory_change{f.end, -of->memory});
+    });
+}
+
 /// The curve that follows from all changes of a rank.
 OPTPIPE_CONSTEXPR std::vector<memory_point> curve_of(std::vector<memory_change> changes, duration slack) {
     std::sort(changes.begin(), changes.end(), [](const memory_change& a, const memory_change& b) {
@@ -77,8 +91,10 @@ template <pipeline_graph Graph>
 constexpr per_rank<std::vector<memory_point>> curves_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                         memory_kind which, duration slack) {
     per_rank<std::vector<memory_change>> changes(p.graph.ranks());
+    const auto add = [&](rank r, const memory_change& each) { changes[r].push_back(each); };
     for (const auto& timed : s.operations)
-        for_each_memory_change(p, timed, which, [&](rank r, const memory_change& each) { changes[r].push_back(each); });
+        for_each_memory_change(p, timed, which, add);
+    if (which == memory_kind::device) for_each_memory_change_of_pairs(p, s, add);
     per_rank<std::vector<memory_point>> curves(p.graph.ranks());
     for (const rank r : p.graph.all_ranks())
         curves[r] = curve_of(std::move(changes[r]), slack);
@@ -94,10 +110,12 @@ template <pipeline_graph Graph>
 memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank r,
              memory_kind which = memory_kind::device, duration slack = {}) {
     std::vector<detail::memory_change> changes;
+    const auto add = [&](rank of, const detail::memory_change& each) {
+        if (of == r) changes.push_back(each);
+    };
     for (const auto& timed : s.operations)
-        detail::for_each_memory_change(p, timed, which, [&](rank of, const detail::memory_change& each) {
-            if (of == r) changes.push_back(each);
-        });
+        detail::for_each_memory_change(p, timed, which, add);
+    if (which == memory_kind::device) detail::for_each_memory_change_of_pairs(p, s, add);
     return detail::curve_of(std::move(changes), slack);
 }
 
@@ -124,6 +142,7 @@ template <auto Ranks> struct measures_by_rank {
     std::size_t offloads = 0;
     /// Number of stages and microbatches that are recomputed, in either way.
     std::size_t recomputes = 0;
+    std::size_t pairs = 0;
 };
 template <std::size_t Ranks = dynamic> using basic_measures = measures_by_rank<named_extent<Ranks>()>;
 using measures = basic_measures<>;
@@ -211,7 +230,8 @@ template <pipeline_graph Graph>
             if (extra > duration{}) ++m.recomputes;
         }
         if (timed.op.kind == operation_kind::offload) ++m.offloads;
-        if (is_transfer(timed.op.kind)) continue;
+        if (is_second_part(timed.op)) ++m.pairs;
+        if (is_transfer(timed.op.kind) || is_second_part(timed.op)) continue;
         m.busy[r] += timed.end - timed.start;
     }
     duration busiest{};

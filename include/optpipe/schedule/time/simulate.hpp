@@ -6,6 +6,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/dispatch/rank_resources.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/rules/storage_of_transfers.hpp"
@@ -21,7 +22,7 @@ namespace optpipe {
 
 /// Places operations one after the other, each as early as the rules (io/README.md) and the operations placed before
 /// allow: inputs, compute lane, copy engine and link, device and host memory. Each lane, link and memory keeps the
-/// order of the calls. O(1) amortized per operation.
+/// order of the calls. A pair is placed when its second part is. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -33,7 +34,7 @@ public:
     }
 
     /// The reason why the operation can't come next; `none` if it can.
-    enum class obstacle { none, unknown, twice, other_storage, group_order, input_missing, memory, host_memory };
+    enum class obstacle { none, unknown, twice, other_storage, group_order, pair, input_missing, memory, host_memory };
 
     constexpr obstacle place(const operation& op) {
         const auto& p = *problem_;
@@ -41,30 +42,32 @@ public:
             const auto met = place(sibling(op, operation_kind::backward_input));
             return met == obstacle::none ? place(sibling(op, operation_kind::backward_weight)) : met;
         }
-        if (!number_.contains(op) || !is_possible(p, op)) return obstacle::unknown;
-        if (done(op)) return obstacle::twice;
-        if (op.kind != operation_kind::forward && op.storage != storage_used(op) &&
-            done(forward(op.stage, op.microbatch)))
-            return obstacle::other_storage;
-        if (!is_simple_ && op.kind == operation_kind::forward && !follows_group(op)) return obstacle::group_order;
+        if (const auto met = obstacle_of(op); met != obstacle::none) return met;
+        const rank r = p.rank_of(op.stage);
+        if (op.is_paired) return place_part(op, r);
+        if (!is_transfer(op.kind) && first_part_on(r)) return obstacle::pair;
         const auto ready = ready_time(op);
         if (ready.is_unlimited()) return obstacle::input_missing;
 
-        const rank r = p.rank_of(op.stage);
-        const auto effect =
-            is_simple_ ? memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind) : memory_effect_of(p, op);
+        const auto effect = effect_of(op);
         const auto lanes = resources_.lanes_of(op.kind, r);
         const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, ready);
         if (lacks) return *lacks == memory_kind::host ? obstacle::host_memory : obstacle::memory;
         const auto end = start + duration_of(p, op);
         resources_.occupy(lanes, r, effect, start, end);
-        if (!is_simple_)
-            for_each_release_of_others(p, op,
-                                       [&](rank of, memory_size amount) { resources_.release(of, amount, end); });
         commit(op, start, end);
         return obstacle::none;
     }
 
+    /// Whether the first part of a pair waits for the second.
+    [[nodiscard]] constexpr bool has_open_pair() const {
+        return std::any_of(first_parts_.begin(), first_parts_.end(), [](const auto& part) { return part.is_paired; });
+    }
+    /// The first part of a pair that ends with `op`, if only that part lacks an input; else `op`.
+    [[nodiscard]] constexpr operation part_that_waits(const operation& op) const {
+        const auto* first = is_second_part(op) ? first_part_on(problem_->rank_of(op.stage)) : nullptr;
+        return first && !ready_time(op).is_unlimited() ? *first : op;
+    }
     [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
     /// An input of the operation that hasn't been placed, or a placed operation that excludes it. To be called after
     /// `input_missing`.
@@ -113,6 +116,54 @@ public:
     }
 
 private:
+    /// The reason why the operation can't be placed any more, whatever its inputs.
+    constexpr obstacle obstacle_of(const operation& op) {
+        if (!number_.contains(op) || !is_possible(*problem_, op)) return obstacle::unknown;
+        if (done(op)) return obstacle::twice;
+        if (op.kind != operation_kind::forward && op.storage != storage_used(op) &&
+            done(forward(op.stage, op.microbatch)))
+            return obstacle::other_storage;
+        if (!is_simple_ && op.kind == operation_kind::forward && !follows_group(op)) return obstacle::group_order;
+        return obstacle::none;
+    }
+    constexpr memory_effect effect_of(const operation& op) const {
+        const auto& p = *problem_;
+        return is_simple_ ? memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind) : memory_effect_of(p, op);
+    }
+
+    /// The first part of a pair on this rank that waits for the second, or null.
+    constexpr const operation* first_part_on(rank r) const {
+        return !first_parts_.empty() && first_parts_[r.position()].is_paired ? &first_parts_[r.position()] : nullptr;
+    }
+    constexpr obstacle place_part(const operation& op, rank r) {
+        const auto* first = first_part_on(r);
+        if (op.kind == operation_kind::forward) {
+            if (first) return obstacle::pair;
+            first_parts_.resize(problem_->graph.ranks());
+            first_parts_[r.position()] = op;
+            return obstacle::none;
+        }
+        const auto* of = first ? overlap_of(*problem_, *first, op) : nullptr;
+        return of ? place_pair(*of, {*first, op}, r) : obstacle::pair;
+    }
+    constexpr obstacle place_pair(const overlap& of, const operation_pair& pair, rank r) {
+        const auto ready = std::max(ready_time(pair.forward), ready_time(pair.backward));
+        if (ready.is_unlimited()) return obstacle::input_missing;
+        auto effect = effect_of(pair.forward);
+        const auto of_backward = effect_of(pair.backward);
+        effect.acquired_at_start += of_backward.acquired_at_start + of.memory;
+        effect.released_at_end += of_backward.released_at_end + of.memory;
+        const auto lanes = resources_.lanes_of(pair.forward.kind, r);
+        const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, ready);
+        if (lacks) return obstacle::memory;
+        const auto end = start + pair_duration(*problem_, of, pair.forward, pair.backward);
+        resources_.occupy(lanes, r, effect, start, end);
+        commit(pair.forward, start, end);
+        commit(pair.backward, start, end);
+        first_parts_[r.position()].is_paired = false;
+        return obstacle::none;
+    }
+
     constexpr duration gradient_end(stage s, microbatch m) const {
         return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
     }
@@ -141,6 +192,9 @@ private:
     }
 
     constexpr void commit(const operation& op, duration start, duration end) {
+        if (!is_simple_)
+            for_each_release_of_others(*problem_, op,
+                                       [&](rank of, memory_size amount) { resources_.release(of, amount, end); });
         ends_[number_(op)] = end;
         if (op.kind == operation_kind::forward) storage_[cell_(op)] = op.storage;
         if (!is_simple_ && op.kind == operation_kind::forward && problem_->groups.has(op.stage))
@@ -171,6 +225,9 @@ private:
     std::vector<storage_index> storage_;
     /// The microbatches whose forwards have been placed, by stage; only of stages in groups.
     std::vector<std::vector<microbatch>> forwards_{};
+    /// By rank, the first part of a pair that waits for the second; entries that aren't marked are none. Empty until
+    /// the first pair.
+    std::vector<operation> first_parts_{};
     detail::rank_resources<Graph> resources_;
     basic_schedule<Graph> result_{};
 };
@@ -183,13 +240,27 @@ memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, me
     per_rank<memory_size, Graph::rank_extent> level(p.graph.ranks());
     auto peak = level;
     const bool device = which == memory_kind::device;
-    const auto run = [&](const operation& op) {
+    const auto acquire = [&](const operation& op, memory_size beside) {
         const rank r = p.rank_of(op.stage);
         const auto effect = memory_effect_of(p, op);
         level[r] += device ? effect.acquired_at_start : effect.host_acquired_at_start;
-        peak[r] = std::max(peak[r], level[r]);
-        level[r] -= device ? effect.released_at_end : effect.host_released_at_end;
+        peak[r] = std::max(peak[r], level[r] + beside);
+    };
+    const auto release = [&](const operation& op) {
+        const auto effect = memory_effect_of(p, op);
+        level[p.rank_of(op.stage)] -= device ? effect.released_at_end : effect.host_released_at_end;
         if (device) for_each_release_of_others(p, op, [&](rank of, memory_size amount) { level[of] -= amount; });
+    };
+    per_rank<operation, Graph::rank_extent> first_part(p.graph.ranks()); // of the last pair
+    const auto run = [&](const operation& op) {
+        auto& first = first_part[p.rank_of(op.stage)];
+        const auto* pair = is_second_part(op) ? overlap_of(p, first, op) : nullptr;
+        acquire(op, pair && device ? pair->memory : memory_size{});
+        if (op.is_paired && op.kind == operation_kind::forward)
+            first = op; // released with the second part
+        else
+            release(op);
+        if (pair) release(first);
     };
     for (const auto& op : given.operations) {
         const bool is_two = is_two_operations(p, op);
@@ -327,10 +398,19 @@ template <pipeline_graph Graph>
             return detail::not_executable(
                 {spelling(op), " (rank ", p.rank_of(op.stage).value(), ") comes in another order than in its group"}, i,
                 p.rank_of(op.stage));
+        case obstacle::pair:
+            if (op.is_paired)
+                return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(),
+                                               ") is marked as a part of a pair, but its neighbour on the rank isn't "
+                                               "the other part of a pair in `overlaps`"},
+                                              i, p.rank_of(op.stage));
+            return detail::not_executable(
+                {spelling(op), " (rank ", p.rank_of(op.stage).value(), ") is between the parts of a pair"}, i,
+                p.rank_of(op.stage));
         case obstacle::twice:
             return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(), ") appears twice"}, i,
                                           p.rank_of(op.stage));
-        case obstacle::input_missing: return detail::wrong_place(p, place, op, i);
+        case obstacle::input_missing: return detail::wrong_place(p, place, place.part_that_waits(op), i);
         case obstacle::memory: return detail::memory_refusal(p, sequence, memory_kind::device);
         case obstacle::host_memory: return detail::memory_refusal(p, sequence, memory_kind::host);
         }
@@ -338,7 +418,8 @@ template <pipeline_graph Graph>
         if (is_full ? is_weight_gradient(op.kind) : is_last_computation(p, op)) ++finished;
     }
     const auto all = p.graph.cells();
-    if (begun != all || finished != all) return detail::incomplete(p, place, sequence.operations.size());
+    if (begun != all || finished != all || place.has_open_pair())
+        return detail::incomplete(p, place, sequence.operations.size());
     return static_cast<placer<Graph>&&>(place).result();
 }
 
@@ -366,7 +447,8 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
     std::vector<std::size_t> warm_up;
     for (std::size_t i = 0; i < s.operations.size(); ++i) {
         const auto& timed = s.operations[i];
-        if (timed.op.kind == operation_kind::forward && timed.start <= first_backward[p.rank_of(timed.op.stage)])
+        if (timed.op.kind == operation_kind::forward && !timed.op.is_paired &&
+            timed.start <= first_backward[p.rank_of(timed.op.stage)])
             warm_up.push_back(i);
     }
     std::sort(warm_up.begin(), warm_up.end(),

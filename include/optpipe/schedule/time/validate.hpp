@@ -6,6 +6,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
@@ -35,6 +36,8 @@ enum class broken_rule {
     frozen,
     group_order,
     storage_not_followed,
+    pair_without_partner,
+    unlisted_pair,
     too_early,
     compute_overlap,
     engine_overlap,
@@ -72,8 +75,10 @@ public:
             for (const microbatch m : p_.graph.all_microbatches())
                 check_cell(s, m);
         const auto own = split_by_rank(p_.graph, s_.operations);
-        for (const rank r : p_.graph.all_ranks())
+        for (const rank r : p_.graph.all_ranks()) {
+            check_pairs(own[r]);
             check_compute_lane(own[r]);
+        }
         check_transfer_lanes();
         check_memory(own, memory_kind::device, p_.memory_limit);
         check_memory(own, memory_kind::host, p_.host_memory_limit);
@@ -125,12 +130,14 @@ private:
                 report(broken_rule::cannot_recompute, op);
                 continue;
             }
-            const auto expected = duration_of(p_, op);
-            const auto length = end - start;
-            if (!(length <= expected + slack_ && length >= expected - slack_))
-                report(broken_rule::wrong_duration, op, length.value(), expected.value());
+            if (!op.is_paired) check_duration(s_.operations[i], duration_of(p_, op)); // else with its partner
         }
         return sound;
+    }
+    constexpr void check_duration(const timed_operation& timed, duration expected) {
+        const auto length = timed.end - timed.start;
+        if (!(length <= expected + slack_ && length >= expected - slack_))
+            report(broken_rule::wrong_duration, timed.op, length.value(), expected.value());
     }
 
     constexpr bool op_is_of_its_stage(const operation& op) const {
@@ -244,10 +251,45 @@ private:
             if (!running || next->end > running->end) running = next;
         }
     }
+    /// Rules 1 and 4: the marked operations of a rank are a forward and a backward at a time, listed in `overlaps`.
+    constexpr void check_pairs(const std::vector<timed_operation>& own) {
+        lane parts;
+        for (const auto& timed : own)
+            if (timed.op.is_paired) parts.push_back(&timed);
+        std::sort(parts.begin(), parts.end(),
+                  [](const timed_operation* a, const timed_operation* b) { return starts_before(*a, *b); });
+        for (std::size_t i = 0; i < parts.size();) {
+            const auto* f = parts[i];
+            const auto* b = i + 1 < parts.size() ? parts[i + 1] : nullptr;
+            const bool are_together = b && f->start == b->start && f->end == b->end &&
+                                      f->op.kind == operation_kind::forward && is_gradient(b->op.kind);
+            if (are_together)
+                check_pair(*f, *b);
+            else
+                report(broken_rule::pair_without_partner, f->op, f->start.value());
+            i += are_together ? 2 : 1;
+        }
+    }
+    constexpr void check_pair(const timed_operation& f, const timed_operation& b) {
+        const bool is_whole = b.op.kind == operation_kind::backward;
+        const auto kind = is_whole ? overlap_kind::backward : overlap_kind::backward_input;
+        const auto* listed = p_.overlaps.find(f.op.stage, b.op.stage, kind);
+        if (!listed) return report(broken_rule::unlisted_pair, f.op, 0.0, 0.0, b.op);
+        const auto& of_f = p_.microbatches.factors(f.op.stage, f.op.microbatch);
+        const auto& of_b = p_.microbatches.factors(b.op.stage, b.op.microbatch);
+        const auto& usual = p_.costs[b.op.stage];
+        const auto weight = is_whole ? usual.backward_weight : duration{};
+        const auto alone = of_f.forward * p_.costs[f.op.stage].forward;
+        const auto back = of_b.backward_input * usual.backward_input + of_b.backward_weight * weight;
+        const auto unscaled = p_.costs[f.op.stage].forward + usual.backward_input + weight;
+        const auto scaled = listed->duration.value() * ((alone + back) / unscaled);
+        check_duration(f, std::max({alone, back, duration{scaled}}) + of_b.forward * stored(b.op).backward_extra);
+    }
     constexpr void check_compute_lane(const std::vector<timed_operation>& own) {
         lane compute;
         for (const auto& timed : own)
-            if (!is_transfer(timed.op.kind)) compute.push_back(&timed);
+            if (!is_transfer(timed.op.kind) && !(timed.op.is_paired && is_gradient(timed.op.kind)))
+                compute.push_back(&timed);
         exclusive(broken_rule::compute_overlap, std::move(compute));
     }
     /// `lane_of` gives the lane that a transfer occupies.
@@ -399,6 +441,9 @@ OPTPIPE_INLINE std::string describe(const fault& f) {
     case broken_rule::group_order:
         return op + " and " + to_string(f.other) + " run in another order than on other stages of the group";
     case broken_rule::storage_not_followed: return op + " is missing: its storage option asks for it";
+    case broken_rule::pair_without_partner:
+        return op + " is marked as a part of a pair, but no other part runs with it at " + is;
+    case broken_rule::unlisted_pair: return to_string(pair_of(f.subject, f.other)) + " isn't listed in overlaps";
     case broken_rule::too_early:
         return op + " starts at " + is + ", before " + to_string(f.other) + "'s end " + needed +
                (f.lag > 0.0 ? " plus " + format_number(f.lag, 9) : "");

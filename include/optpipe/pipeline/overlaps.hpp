@@ -1,0 +1,56 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/extent.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace optpipe {
+
+/// The backward in a pair.
+enum class overlap_kind : std::uint8_t {
+    backward,       ///< B
+    backward_input, ///< I
+};
+
+/// A pair that a rank can run: F of one of its stages and the backward of one of its stages, as one operation that is
+/// shorter than both in succession.
+struct overlap {
+    stage forward{};
+    stage backward{};
+    overlap_kind kind = overlap_kind::backward;
+    /// Duration of the pair if its microbatches have no factors; at least that of either part.
+    optpipe::duration duration{};
+    /// Device memory that is taken while the pair runs, in addition to that of its parts.
+    memory_size memory{};
+    friend constexpr bool operator==(const overlap&, const overlap&) = default;
+};
+
+/// The pairs of a problem, in the order given. Problems with static extents have none.
+template <bool IsStatic> class overlap_list {
+public:
+    [[nodiscard]] constexpr bool empty() const { return list_.empty(); }
+    [[nodiscard]] constexpr std::size_t size() const { return list_.size(); }
+    [[nodiscard]] constexpr auto begin() const { return list_.begin(); }
+    [[nodiscard]] constexpr auto end() const { return list_.end(); }
+    /// Contract: the list has no pair of the same stages and kind.
+    constexpr void add(const overlap& each) {
+        OPTPIPE_EXPECT(find(each.forward, each.backward, each.kind) == nullptr, "overlaps: the pair is there already");
+        list_.push_back(each);
+    }
+    /// The pair of F of `forward` and the backward of `backward`; null if there is none. Invalidated by `add`.
+    [[nodiscard]] constexpr const overlap* find(stage forward, stage backward, overlap_kind kind) const {
+        for (const overlap& each : list_)
+            if (each.forward == forward && each.backward == backward && each.kind == kind) return &each;
+        return nullptr;
+    }
+    friend bool operator==(const overlap_list&, const overlap_list&) = default;
+
+private:
+    bounded_vector<overlap, IsStatic ? std::size_t{0} : extents::dynamic> list_{};
+};
+
+} // namespace optpipe
