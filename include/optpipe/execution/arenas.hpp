@@ -105,7 +105,8 @@ private:
                                                                 messages_.memory().first(taken.message), sizes,
                                                                 owners} {}
 
-    /// Destroyed last: freeing device memory waits for the device, and so for its copies to the host.
+    /// Declared first, so destroyed last: freeing device memory waits for the device, so no copy to the host still runs
+    /// when the host memory is freed.
     host_slab host_;
     device_slab device_;
     device_slab messages_;

@@ -52,8 +52,8 @@ namespace optpipe::formulation {
     return wanted == overtaking::allowed || !t.any_stage(differ);
 }
 
-/// Adds the order of microbatches to the relation. If backwards may be full, W get no fixed order, as only those of
-/// split backwards are in order.
+/// Adds the order of microbatches to the relation. If backwards may be full, W get no fixed order: only the W of split
+/// backwards run in the order of microbatches.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m < t.microbatches(); ++m) {

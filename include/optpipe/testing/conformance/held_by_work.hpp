@@ -53,7 +53,8 @@ struct remembers_thread {
     void operator()(auto&) const { by->store(std::this_thread::get_id()); }
 };
 
-/// Opens a gate once the host has left `finish` too early, or has had enough time in `finish` to do so.
+/// Opens a gate once the host has returned from `finish` too early (a fault), or has stayed in `finish` long enough to
+/// show that it waits.
 struct opens_gate_late {
     work_gate* gate;
     const std::atomic<bool>* enters;

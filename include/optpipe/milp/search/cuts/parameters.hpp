@@ -16,8 +16,9 @@ struct cut_parameters {
     /// Largest cosine of two cuts of one round: a more parallel one adds little.
     double most_parallel = 0.6;
 
-    /// Avoid cuts that a relaxation would treat as noise. A coefficient smaller than the largest by this factor is
-    /// replaced by its bound; a cut with a larger limit, after scaling coefficients to at most 1, is rejected.
+    /// Avoid cuts that a relaxation would treat as noise. A term whose coefficient is smaller than the largest by the
+    /// factor `widest` is replaced by the bound of its variable. A cut whose right-hand side exceeds `largest_limit` is
+    /// rejected; coefficients are first scaled to at most 1.
     double widest = 1e6;
     double largest_limit = 1e9;
     /// A sum that cancels to less than this share (0 to 1) of its terms has lost the digits that a cut needs.

@@ -86,7 +86,7 @@ public:
     [[nodiscard]] std::size_t effort() const {
         return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
     }
-    /// The effort of a number of iterations, if rows and columns together are `lines`.
+    /// The effort of `iterations` iterations on a program with `lines` rows and columns in all.
     [[nodiscard]] static std::size_t effort_of(std::size_t iterations, std::size_t lines) {
         constexpr std::size_t share = 4;
         return iterations * (1 + lines / share);
