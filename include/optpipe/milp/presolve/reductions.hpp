@@ -123,7 +123,7 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// Removes x, which has no cost, is continuous, and occurs only in this row, by widening the row's bounds.
+/// Removes a continuous column x that has no cost and occurs only in this row. The row's bounds become wider instead.
 struct absorb_column {
     variable x;
     row at;
@@ -285,7 +285,7 @@ struct release_column {
 using undo = std::variant<fix_column::undo, substitute_column::undo, absorb_column::undo, merge_columns::undo,
                           release_column::undo>;
 
-/// Tightens the bounds of x, allowing for `noise` in the new ones. Bounds that leave one value fix x.
+/// Tightens the bounds of x, allowing for `noise` in the new ones. If the bounds leave one value, x is fixed.
 struct bound_column {
     variable x;
     double lower = -infinity;

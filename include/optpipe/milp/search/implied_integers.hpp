@@ -30,7 +30,8 @@ namespace detail {
 
 /// Finds continuous columns that are implied integers in some unit, scales them by it and makes their kind `implied`.
 /// Two kinds are found, in this order:
-/// - columns that can move one way without cost until a bound stops them, or a row without other continuous columns;
+/// - columns that can move one way without cost until they are stopped by a bound, or by a row without other continuous
+///   columns;
 /// - columns of connected rows in which continuous columns appear as differences, `c x - c y + (integers) >= b`, at
 ///   most two per row. For fixed integers such rows are a network, whose vertices are integral multiples of a common
 ///   divisor of all other numbers.

@@ -27,7 +27,7 @@ struct row_multiplier {
 struct rounding_parameters {
     /// Least distance from the point to a cut; nearer ones are dropped.
     double least_efficacy = 1e-3;
-    /// Coefficients after rounding that are smaller count as 0.
+    /// Smaller coefficients count as 0 after rounding.
     double zero = 1e-10;
     /// Number of coefficients by which the sum is divided, one at a time. The best one is then divided by each of the
     /// shares, as in the paper.
@@ -182,7 +182,7 @@ private:
                           .width = end ? infinity : upper_[j] - lower_[j]});
         return true;
     }
-    /// Whether the upper bound is the one to measure from. If both are equally near, it is the one that leaves an
+    /// Whether to measure from the upper bound. If both bounds are equally near, the bound is taken that leaves an
     /// integer or nothing in the cut.
     [[nodiscard]] bool is_from_upper(double coefficient, double below, double above) const {
         const bool relaxes = coefficient < 0.0;
@@ -193,7 +193,8 @@ private:
         right_ += by;
         right_size_ += std::abs(by);
     }
-    /// Replaces the remainder of terms that cancel each other by its least value. Returns false if it has none.
+    /// Replaces the remainder of terms that cancel each other by its least value. Returns false if no least value
+    /// exists.
     bool leave_out(std::size_t j, double coefficient) {
         if (coefficient == 0.0) return true;
         const double bound = coefficient > 0.0 ? lower_[j] : upper_[j];

@@ -36,8 +36,7 @@ struct tree_search_parameters {
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;
-    /// Conflicts without progress after which the prover gets half of the tree's effort. Before, it gets as much as the
-    /// tree.
+    /// The prover gets as much effort as the tree, but after this number of conflicts without progress only half of it.
     std::size_t stall_limit = 2'000;
     /// Most global bounds that are kept for workers that haven't applied them yet; later ones are dropped.
     std::size_t most_global_bounds = 100'000;

@@ -120,7 +120,7 @@ public:
         return i;
     }
 
-    /// Deletes the trail of level 0. Only at level 0.
+    /// Deletes the trail of level 0. Must be called at level 0.
     void forget_root_changes() {
         OPTPIPE_EXPECT(level() == 0, "forget_root_changes: not at the root");
         for (const auto& m : trail_)

@@ -123,8 +123,8 @@ template <class ValueOf>
     return noise_of_sum(largest);
 }
 
-/// The weakest visible literals that still make the row imply `target` (or, without a target, contradict itself). The
-/// surplus is spent on the literals that came last.
+/// The weakest visible literals with which the row still implies `target` (or, without a target, is contradicted). Any
+/// surplus weakens the literals that came last.
 class row_explanation {
 public:
     row_explanation(const domains& d, const signed_rows& rows, const numbers& n)

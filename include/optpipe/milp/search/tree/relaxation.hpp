@@ -132,7 +132,7 @@ public:
             if (statuses[problem_->rows() + k] == basis_status::basic) loose.push_back(k);
         return loose;
     }
-    /// `positions` are those among the cuts, in ascending order.
+    /// `positions` are indices among the cuts, in ascending order.
     void remove_cuts(std::span<const std::size_t> positions) {
         std::vector<std::size_t> rows;
         for (const auto k : positions)
@@ -151,7 +151,7 @@ private:
         const auto factors = working - std::min(working, bytes_without_factors_);
         return static_cast<std::size_t>(room_per_factors * static_cast<double>(factors));
     }
-    /// The memory limit of the solver so that it grows by at most `left`, including the extra memory.
+    /// The memory limit with which the solver grows by at most `left`, including the extra memory.
     [[nodiscard]] std::size_t most_bytes(std::size_t left) const {
         constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
         const double growth = static_cast<double>(left) / (1.0 + room_per_factors);
