@@ -29,8 +29,8 @@ namespace optpipe::formulation {
 /// about transfers hold here, too.
 ///
 /// *Graphs, slices and microbatches that differ*: all of this holds for each list of interchangeable microbatches.
-/// Inputs of a list's operations are again of one list, in other stages or slices, with one delay; memory depends only
-/// on the number of operations of each list and kind. The first slices of sequences may be numbered in the
+/// The inputs of a list's operations belong to one list again, in another stage or slice, and have one delay. Memory
+/// depends only on the number of operations of each list and kind. The first slices of sequences may be numbered in the
 /// order of their forwards on stage 0. W follow their gradients if they cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
@@ -69,7 +69,7 @@ inline void order_microbatches(const operation_table& t, bool keep, precedence& 
         }
 }
 
-/// If overtaking is allowed: two W are in the order of their gradients. Returns true if anything changed.
+/// If overtaking is allowed: puts two W in the order of their gradients. Returns true if anything changed.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
     for (const stage s : t.problem().graph.all_stages()) {
@@ -87,14 +87,14 @@ inline bool align_weights(const operation_table& t, precedence& known) {
     return changed;
 }
 
-/// The operation of the first stage of its group.
+/// The same operation in the first stage of the group.
 [[nodiscard]] inline operation_id in_first_stage(const operation_table& t, operation_id a) {
     auto first = t.stage_of(a);
     t.problem().groups.for_each_member(first, [&](stage member, duration) { first = std::min(first, member); });
     return t.id(t.role_of(a), t.cell_at(first, t.microbatch_of(a)));
 }
 
-/// The F of two microbatches are in one order on all stages of a group. Returns true if anything changed.
+/// Puts the F of two microbatches in the same order on all stages of a group. Returns true if anything changed.
 inline bool align_groups(const operation_table& t, precedence& known) {
     bool changed = false;
     const auto follow = [&](operation_id a, operation_id b, operation_id c, operation_id d) {

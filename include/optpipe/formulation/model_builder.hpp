@@ -205,7 +205,7 @@ public:
     }
 
     /// A literal that may be true only if `first` comes no later than `then`; with `exact`, it is false only if `then`
-    /// comes no later than `first`. For events whose order isn't implied by an order of computations.
+    /// comes no later than `first`. It is constant if the time windows or the order of computations decide it.
     literal before(family f, event first, event then, bool exact) {
         auto& known = before_literals_[{first, then}];
         if (!known.is_set) {
