@@ -50,7 +50,7 @@ static_assert(execution::check_executor<executor>());
 ///
 /// `finish` throws on all ranks if any rank fails: an exception, a failed allocation, a message that is missing or
 /// wrong, a process that hangs or is gone. The error has the rank, operation and reason that rank 0 heard of first, and
-/// names the ranks that don't answer any more. Only if rank 0 itself is gone, ranks may give different reasons. If a
+/// names the ranks that don't answer any more. Ranks may give different reasons only if rank 0 itself is gone. If a
 /// launcher ends the job as soon as one process dies, no process is left to report: see `--enable-recovery` of Open
 /// MPI.
 class member {
@@ -59,7 +59,7 @@ public:
     /// Tells the session if a rank is lost, so that the session doesn't wait for it.
     explicit member(session& of, const options& how = {}) : control_{of, how} {}
     [[nodiscard]] mpi::executor& executor() { return executor_; }
-    /// A rank's control channel. A failure of a rank, here or in its executor, ends both on all ranks.
+    /// A rank's control channel. A failure of a rank, in the channel or in its executor, ends both on all ranks.
     [[nodiscard]] threads::control_channel& control() { return control_.channel(); }
 
 private:

@@ -38,13 +38,13 @@ namespace optpipe::nccl {
 /// The number of communicators per direction. NCCL runs the work of one communicator in a single order, even on several
 /// streams.
 enum class communicator_layout : std::uint8_t {
-    per_direction, ///< one: for `message_lanes::per_direction` and `single`
-    /// Two, for messages sent by even and by odd ranks: also for `message_lanes::separate`, where sends mustn't wait
-    /// for receives. Takes twice the memory.
+    per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
+    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. They also serve
+    /// `message_lanes::separate`, where sends mustn't wait for receives. They take twice the memory.
     per_sender,
 };
 
-/// The ids that rank 0 makes and all ranks need. Distribute it with `bootstrap`, or by MPI.
+/// The ids that rank 0 makes and all ranks need. Distribute the bytes with `bootstrap`, or by MPI.
 struct world_id {
     /// The ids of the communicators for activations, then of those for gradients.
     std::array<ncclUniqueId, 4> ids{};

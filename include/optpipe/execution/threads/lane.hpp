@@ -80,7 +80,7 @@ private:
     std::vector<execution::task_times> times_;
     std::atomic<std::uint32_t> put_{0};
     std::atomic<std::uint32_t> taken_{0};
-    /// The time when the next command has all that it waits for, and the time when the last command ended.
+    /// The time when everything is ready that the next command waits for, and the time when the last command ended.
     nanoseconds ready_{};
     nanoseconds over_{};
     std::thread thread_;

@@ -48,7 +48,7 @@ struct conformance_options {
 
 namespace detail {
 
-/// Sleep of waiting threads, so that others can run.
+/// The time for which waiting threads sleep, so that others can run.
 inline constexpr std::chrono::microseconds a_moment{100};
 
 /// Thrown when a check is stuck, which ends the run.
