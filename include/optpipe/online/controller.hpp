@@ -86,7 +86,8 @@ private:
     /// Adds a probed cost if two consecutive probes are far off in the same direction. The value nearer to the plan is
     /// added, because another transfer may have slowed down the other probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
-    /// Collects samples of transfers that are too rare for a window; transfers that share their link are less useful.
+    /// Collects samples of transfers that are too rare for a window; transfers that shared their link with others are
+    /// left out.
     void add_rare(std::uint64_t step);
     /// Plans with the costs of rare transfers as soon as there are enough samples. A new window would take as long
     /// again.
@@ -201,7 +202,7 @@ OPTPIPE_INLINE void online_controller::add_measured(std::uint64_t step, const sc
     log(online_event::kind_type::drift, sentence_of(found));
     forget_measured();
     takes_costs_ = true;
-    recent_.clear(); // they were with other costs
+    recent_.clear(); // these steps had other costs
 }
 
 OPTPIPE_INLINE void online_controller::add_probe(std::uint64_t step, const operation& offload,
@@ -349,7 +350,7 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
     log(online_event::kind_type::drift, sentence_of(found));
     plan_with(rare_, found);
     forget_measured();
-    recent_.clear(); // they were with other costs
+    recent_.clear(); // these steps had other costs
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
