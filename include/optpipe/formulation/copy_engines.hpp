@@ -16,7 +16,7 @@ inline bool exclude_each_other(const operation_table& t, operation_id a, operati
 
 namespace detail {
 
-/// Whether other rows imply the order of two transfers: those of one stash, or of one stage without overtaking.
+/// Whether other rows imply the order of two transfers of one stash or, without overtaking, of one stage.
 inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     if (t.cell_of(a) == t.cell_of(b)) return true;

@@ -12,9 +12,9 @@
 
 namespace optpipe::formulation {
 
-/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). These are the starts
-/// of F, of reloads and recomputations, and of each I whose weight gradient needs more than is held. Between two of
-/// these events memory only falls.
+/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). It rises at the
+/// starts of F, of reloads and recomputations, and of each I whose weight gradient needs more memory than is held.
+/// Between two of these events memory only falls.
 ///
 /// The memory that F holds counts from its start, and restored memory from the start of the recomputation. Memory that
 /// I releases counts until the end of I, and the rest counts until the end of W. Offloaded memory doesn't count from

@@ -18,8 +18,8 @@ namespace optpipe::formulation {
 /// the number of operations of each kind that have begun or ended. So all times stay, and the schedule is valid.
 ///
 /// *With transfers it may exclude all optima.* A transfer belongs to one stash. Let microbatch A be the first to run
-/// forward and the last to run backward on every stage. It fills the bubbles at both ends of the step. Its stash is
-/// offloaded nearly all of the time, for one transfer pair per stage. Renumbered as above, the stash offloaded first
+/// forward and the last to run backward on every stage. It fills the bubbles at both ends of the step. One transfer
+/// pair per stage keeps its stash offloaded nearly all of the time. Renumbered as above, the stash offloaded first
 /// would have to be reloaded first. The following holds with transfers as well:
 /// - microbatches may be numbered in the order of stage 0's forwards;
 /// - the W of a stage follow the order of its gradients, because all weight stashes that wait for W are alike. (If a

@@ -136,7 +136,8 @@ public:
     template <class Amount> [[nodiscard]] amount by_option(cell c, const Amount& of) const {
         return over_options(c, of, [](storage_index) { return true; });
     }
-    /// `of(option)` for options that offload, otherwise 0. The least and the most are those of offloaded stashes.
+    /// `of(option)` for options that offload, otherwise 0. The least and the most are taken over the options that
+    /// offload.
     template <class Amount> [[nodiscard]] amount if_offloaded(cell c, const Amount& of) const {
         const stage s = t_->stage_of(c);
         auto result = over_options(c, of, [&](storage_index o) { return t_->stored(s, o).offloads(); });

@@ -135,7 +135,7 @@ private:
         }
         return true;
     }
-    /// Numbers the transfers of a stage: first those that are present, without regard to their microbatches.
+    /// Numbers the transfers of a stage, first the transfers that take place, without regard to their microbatches.
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
         std::iota(from.begin(), from.end(), std::size_t{0});

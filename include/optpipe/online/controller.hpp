@@ -35,12 +35,12 @@ struct online_plan {
 /// The decisions of rank 0 during training: the current costs of operations, when to plan again, and which plan is
 /// worth a switch. It knows neither ranks nor clocks; its caller reports steps and asks for plans.
 ///
-/// It plans from the first step on, at first with the given costs. Unless these were measured, no plan is offered
-/// before they have been compared with measured ones. After `warm_up` and `window` measured steps it plans with the
-/// measured costs. From then on, each measured step, together with those before it, is compared with the costs of the
-/// plan (`drift`). If the difference may be worth a switch, a new window is measured, and a search starts from the plan
-/// in use with the new costs. Transfers that are too rare in the plan for a window are compared over more steps; the
-/// ranks probe transfers that the plan doesn't use (`probe_rounds`).
+/// It plans from the first step on, at first with the given costs. Unless the given costs were measured, no plan is
+/// offered before they have been compared with measured costs. After `warm_up` and `window` measured steps it plans
+/// with the measured costs. From then on, each measured step, together with those before it, is compared with the costs
+/// of the plan (`drift`). If the difference may be worth a switch, a new window is measured, and a search starts from
+/// the plan in use with the new costs. Transfers that are too rare in the plan for a window are compared over more
+/// steps; the ranks probe transfers that the plan doesn't use (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.
@@ -77,7 +77,7 @@ private:
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
     /// Measured costs that differ from the costs used for planning, and also from the measured costs at the time when
-    /// those were chosen.
+    /// those costs were chosen.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);

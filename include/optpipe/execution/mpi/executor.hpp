@@ -15,7 +15,7 @@
 namespace optpipe::mpi {
 
 /// One rank that is a process. Its lanes are threads, its buffers are in memory of the CPU, and MPI carries its
-/// messages. To be used by one thread, the one that issues.
+/// messages. To be used only by the thread that issues.
 class executor : private threads::executor {
 public:
     executor(threads::world& of, post_office& by, rank self) : threads::executor{of, self}, by_{by} {}

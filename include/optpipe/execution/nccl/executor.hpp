@@ -326,7 +326,8 @@ private:
 /// threads of one process, or processes on one or several machines.
 ///
 /// `options::patience` must be longer than a step takes. With `options::failures`, all ranks learn at once of the first
-/// failure, and throw it. Without it, each rank detects alone that another rank is gone, and its error names itself.
+/// failure, and throw it. Without it, each rank detects alone that another rank is gone, and its error names the rank
+/// itself.
 class member {
 public:
     /// Throws `execution_error` if this rank can't join the others.

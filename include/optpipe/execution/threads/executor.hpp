@@ -71,7 +71,7 @@ private:
     rank_state& of_;
 };
 
-/// One rank of a cluster. To be used by one thread, the one that issues.
+/// One rank of a cluster. To be used only by the thread that issues.
 class executor {
 public:
     using lane_type = lane;

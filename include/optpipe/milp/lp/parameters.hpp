@@ -19,7 +19,7 @@ struct simplex_parameters {
     double least_pivot_of_few = 1e-9;
     double least_pivot_of_some = 3e-8;
     double least_pivot_of_many = 1e-7;
-    /// The primal method's least pivot with fresh factors, and with updated ones.
+    /// The primal method's least pivot with fresh factors, and with updated factors.
     double least_pivot_of_fresh = 1e-9;
     double least_pivot_of_updated = 1e-8;
     /// Pivots below `trusted_pivot` are trusted only with fresh factors. No pivot is trusted if its values by row and
@@ -27,7 +27,7 @@ struct simplex_parameters {
     double trusted_pivot = 1e-7;
     double pivot_agreement = 1e-7;
     /// The dual ratio test takes a group of breakpoints only if its best pivot is at least this share (0 to 1) of the
-    /// largest pivot of all groups. It takes the last such group, which gives the longest step.
+    /// largest pivot of all groups. The last such group is taken, because it gives the longest step.
     double share_of_largest_pivot = 0.1;
     /// While all breakpoints flip anyway, each group of them reaches farther than the previous one by this factor.
     double coarsening = 4.0;
@@ -93,8 +93,8 @@ struct simplex_parameters {
     int rounds = 5;
     std::size_t least_iteration_limit = 50'000;
     std::size_t iterations_per_variable = 50;
-    /// The first number is that of iterations between two checks of the clock. `cutoff_caution` is the relative rise of
-    /// the objective before the next proof of a cutoff is tried.
+    /// `between_looks_at_the_clock` counts the iterations between two checks of the clock. `cutoff_caution` is the
+    /// relative rise of the objective before the next proof of a cutoff is tried.
     std::size_t between_looks_at_the_clock = 16;
     double cutoff_caution = 1e-4;
 

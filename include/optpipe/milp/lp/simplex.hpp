@@ -47,7 +47,7 @@ public:
     void add_columns(std::span<const new_column> columns);
     /// New rows follow the existing ones; their slacks are basic.
     void add_rows(std::span<const cut_row> rows);
-    /// Rows after a removed one move up.
+    /// The rows after a removed row move up.
     void remove_rows(std::span<const std::size_t> rows);
 
     /// If `b` isn't a basis (too few or too many variables are basic, or its matrix is singular), slacks repair it.

@@ -18,7 +18,8 @@
 namespace optpipe::milp {
 namespace presolving {
 
-/// The only place where reductions are applied. It applies those that still hold, in the order of the proposals.
+/// The only place where reductions are applied. It applies the reductions that still hold, in the order of the
+/// proposals.
 class reducer {
 public:
     reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {

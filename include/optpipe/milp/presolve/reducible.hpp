@@ -220,8 +220,8 @@ public:
         at(r).terms.clear();
         at(r).is_there = false;
     }
-    /// Removes deleted rows from the lists of their columns. All of them are removed at once, because a column may have
-    /// many.
+    /// Removes deleted rows from the lists of their columns. All deleted rows are removed at once, because a column may
+    /// have many.
     void normalize() {
         for (const variable x : stale_) {
             at(x).has_stale = false;

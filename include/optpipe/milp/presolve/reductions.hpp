@@ -200,7 +200,7 @@ struct merge_columns {
         double upper;
         bool is_integer;
 
-        /// Gives the merged column the value of least magnitude that leaves the kept one within its bounds.
+        /// Gives the merged column the value of least magnitude that leaves the kept column within its bounds.
         void operator()(std::span<double> values) const {
             const double sum = values[kept.position()];
             double low = (sum - kept_lower) / factor;
@@ -285,7 +285,7 @@ struct release_column {
 using undo = std::variant<fix_column::undo, substitute_column::undo, absorb_column::undo, merge_columns::undo,
                           release_column::undo>;
 
-/// Tightens the bounds of x, allowing for `noise` in the new ones. If the bounds leave one value, x is fixed.
+/// Tightens the bounds of x, allowing for `noise` in the new bounds. If the bounds leave one value, x is fixed.
 struct bound_column {
     variable x;
     double lower = -infinity;

@@ -137,8 +137,8 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
-    /// Must run after the rows. Bounds that are nearly integral multiples are rounded to them. That loses only the
-    /// noise: with integral rows, rounding all columns of a point in the same way keeps it feasible.
+    /// Must run after the rows. Bounds that are nearly integral multiples are rounded to them. This rounding loses only
+    /// the noise: with integral rows, rounding all columns of a point in the same way keeps it feasible.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})

@@ -17,8 +17,8 @@ namespace optpipe::testing::detail {
 /// Holds a lane: work that doesn't end before the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` tells whether the check itself is waiting. That wait has a limit of its own, so its time doesn't
-    /// count. At other times, a call or the scheduler of a busy machine may hold up the host.
+    /// `host_waits` tells whether the check itself is waiting. The check's wait has a limit of its own, so its time
+    /// doesn't count. At other times, a call or the scheduler of a busy machine may hold up the host.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 

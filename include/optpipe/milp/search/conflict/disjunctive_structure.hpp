@@ -14,8 +14,8 @@
 
 namespace optpipe::milp::search {
 
-/// The disjunctive structure of a scheduling model: binaries that order two other columns. They are found in big-M rows
-/// `later - earlier + (binaries) >= distance`, which one value of the binary makes redundant.
+/// The disjunctive structure of a scheduling model: binaries that order two other columns. The binaries are found in
+/// big-M rows `later - earlier + (binaries) >= distance`, which one value of the binary makes redundant.
 class disjunctive_structure {
 public:
     explicit disjunctive_structure(const problem& p) : decisions_(p.columns()) {

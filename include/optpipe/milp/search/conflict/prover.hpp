@@ -65,7 +65,7 @@ struct prover_parameters {
     /// Number of dispatching rules for a first point: in the first call, and in total.
     std::size_t first_rules = 2;
     std::size_t most_rules = 100;
-    /// Expected visits of a rule per coefficient. Rules aren't tried if one takes longer than `most_slices` calls.
+    /// Expected visits of a rule per coefficient. Rules aren't tried if one rule takes longer than `most_slices` calls.
     std::size_t visits_per_entry = 12;
     std::size_t most_slices = 16;
     /// Share (0 to 1) of the gap that points must close to count as progress. On random models of 3 to 8 columns with

@@ -29,8 +29,8 @@ struct rounding_parameters {
     double least_efficacy = 1e-3;
     /// Smaller coefficients count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients by which the sum is divided, one at a time. The best one is then divided by each of the
-    /// shares, as in the paper.
+    /// Number of coefficients by which the sum is divided, one at a time. The best divisor is then divided by each of
+    /// the shares, as in the paper.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
     /// Number of integers that are also tried from their other bound.
@@ -45,8 +45,8 @@ struct rounding_parameters {
 };
 
 /// The bound from which a column that isn't an integer is measured. `nearest` is the nearer one at the point.
-/// `relaxing` is the bound whose distance can be left out of the rounded sum. Only integers then stay, as in a cut-set
-/// inequality.
+/// `relaxing` is the bound whose distance can be left out of the rounded sum. Only integers then stay in the cut, as in
+/// a cut-set inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of

@@ -31,7 +31,7 @@ struct heuristic_parameters {
     std::size_t share_of_iterations = 4;
 };
 
-/// Decides which heuristic runs when, for one worker.
+/// Decides for one worker which heuristic runs when.
 class heuristic_controller {
 public:
     /// Controllers of workers that search together start with different heuristics: `first` is the controller's index.

@@ -64,7 +64,7 @@ public:
     [[nodiscard]] double at_root(bound_index b) const { return root_[b]; }
 
     [[nodiscard]] bool is_true(literal l) const { return values_[l.bound] >= l.value; }
-    /// Only for integral columns.
+    /// Valid only for integral columns.
     [[nodiscard]] bool is_false(literal l) const { return -values_[opposite(l.bound)] < l.value; }
 
     [[nodiscard]] std::uint32_t level() const { return static_cast<std::uint32_t>(level_starts_.size()); }

@@ -127,7 +127,7 @@ public:
         if (domains_.is_true(l)) return true;
         return imply(l, keep_list(because));
     }
-    /// Only at level 0.
+    /// Must be called at level 0.
     bool imply_at_root(literal l) { return imply(l, reason{}); }
 
     /// Propagates to the fixed point, or to a limit if continuous bounds converge too slowly. Returns false on a

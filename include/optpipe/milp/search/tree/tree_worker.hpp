@@ -43,7 +43,7 @@ struct tree_worker_parameters {
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// After a request for user cuts gave none, most nodes in succession without another request.
+    /// Largest number of nodes in succession without a request for user cuts, after a request gave none.
     std::size_t longest_pause = 31;
 };
 
