@@ -13,9 +13,10 @@ namespace optpipe::formulation {
 ///
 /// *Without transfers it excludes none.* Microbatches cost the same. Give the k-th F of every stage to microbatch k,
 /// and likewise its k-th gradient and its k-th W. The first k forwards of a stage had k different predecessors on the
-/// stage before. All of these ended in time, so the k-th forward of that stage did, too. The same holds for gradients
-/// (whose predecessors are the gradients of the next stage, and their own forwards) and for W. Memory depends only on
-/// the number of operations of each kind that have begun or ended. So all times stay, and the schedule is valid.
+/// stage before. All of these ended in time, so the k-th forward of the stage before did, too. The same holds for
+/// gradients (whose predecessors are the gradients of the next stage, and their own forwards) and for W. Memory depends
+/// only on the number of operations of each kind that have begun or ended. So all times stay, and the schedule is
+/// valid.
 ///
 /// *With transfers it may exclude all optima.* A transfer belongs to one stash. Let microbatch A be the first to run
 /// forward and the last to run backward on every stage. It fills the bubbles at both ends of the step. One transfer

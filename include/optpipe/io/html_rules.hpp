@@ -33,7 +33,7 @@ struct html_json {
 };
 
 /// The rules as the page needs them: tables of what operations wait for, and of what they do to memory, as JSON.
-/// Microbatches for which all of that is the same share a table.
+/// Microbatches with equal rules share a table.
 class html_rules : html_json {
 public:
     explicit html_rules(const problem& p) : p_{&p} {

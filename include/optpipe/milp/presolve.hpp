@@ -213,8 +213,8 @@ OPTPIPE_INLINE void presolve_result::build(const presolving::reducible& m, const
 
 namespace presolving {
 
-/// Runs cheap methods until they find nothing, then the more expensive ones. Restarts after each method that found
-/// something.
+/// Runs cheap methods until they find nothing, then the more expensive ones. Once a method has found something, the
+/// cheap methods run again.
 inline verdict reduce(reducer& r, const presolve_options& options) {
     const auto is_over = [&] {
         return options.stop.stop_requested() || std::chrono::steady_clock::now() >= options.deadline;

@@ -71,7 +71,7 @@ private:
     /// Number of recent steps whose times estimate the duration of a step.
     static constexpr std::size_t most_recent = 20;
     /// Number of steps after a switch before its gain is reported. The first steps are slower, because lanes and caches
-    /// are new; the median of three steps didn't show a gain of a tenth (bench_online).
+    /// are new; the median of three steps didn't show a gain of 10 % (bench_online).
     static constexpr std::size_t gain_steps = 10;
 
     void take_costs(const std::vector<drifted_cost>& found);

@@ -51,8 +51,8 @@ public:
         const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
-    /// Free bytes of the device. Once ranks have joined and the engine has its weights, a plan may use them for stashes
-    /// and messages, shared by all ranks on the device.
+    /// Free bytes of the device. Once ranks have joined and the engine has its weights, a plan may use these bytes for
+    /// stashes and messages, shared by all ranks on the device.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;

@@ -179,8 +179,8 @@ private:
 ///
 /// If several ranks of one process exchange messages without NCCL, a message can be put into the streams only when both
 /// ends have reached it on the host. The issuing thread isn't held up: the commands behind the message are kept, and
-/// put into the stream once the partner has come. The partner's thread does that, except for launches. The rank's own
-/// thread does the launches when it next puts a command into a lane, or finishes.
+/// put into the stream once the partner has come. The partner's thread puts them there, except for launches. The rank's
+/// own thread does the launches when it next puts a command into a lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;

@@ -25,8 +25,8 @@ struct options {
     /// Time limit of a rank's waits: for another rank at a message on the host, and for its device at the end of a
     /// step. Must be longer than a step takes.
     std::chrono::milliseconds patience{60'000};
-    /// Time limit for the device to end its running work after an error. If it doesn't, memory that it may still use is
-    /// never freed. A longer limit leaks less, and delays the error.
+    /// Time limit for the device to end its running work after an error. If the device doesn't end in time, memory that
+    /// it may still use is never freed. A longer limit leaks less, and delays the error.
     std::chrono::milliseconds drain{60'000};
     /// Streams of an existing engine, or of green contexts. They are borrowed: their owner keeps them until the lanes
     /// are destroyed. If empty, each lane creates its own stream; streams for messages have the highest priority.

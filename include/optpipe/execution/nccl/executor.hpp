@@ -313,7 +313,7 @@ private:
     communicator_layout layout_ = communicator_layout::per_direction;
     std::deque<communicator> communicators_;
     std::deque<communicator> beside_;
-    /// The exchanges issued since all earlier ones ended, and spare entries.
+    /// The exchanges issued since the last time when none was under way, and spare entries.
     std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
     std::size_t most_under_way_ = 0;

@@ -229,7 +229,7 @@ OPTPIPE_INLINE void lane_thread::copy(const lane_command& c) {
     for (const auto& piece : c.pieces)
         bytes += piece.from.size();
     const auto length = all.how.copies ? all.how.copies(of_.self, c.label, bytes) : nanoseconds{};
-    // As on a device, the start depends on when its inputs are ready, not on when this thread notices.
+    // As on a device, the start of a command depends on when its inputs are ready, not on when this thread notices.
     const auto ready = std::max({ready_, over_, c.issued});
     all.clock.sleep_until(ready, all.failed.happened());
     if (falls_silent(c.label) || is_over()) return;

@@ -28,7 +28,8 @@ struct presolve_parameters {
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;
-    /// Largest ratio of the constant in x = constant + ... to the magnitude of x's bounds: 4 of 16 digits are lost.
+    /// Largest ratio of the constant in x = constant + ... to the magnitude of x's bounds; at this ratio, 4 of 16
+    /// digits are lost.
     double largest_cancellation = 1e4;
     /// Limits for elimination: terms of the row, terms of the column, and new nonzeros. The relaxation is solved many
     /// times, and eliminating a column saves less than fill costs.

@@ -16,9 +16,9 @@
 #include <variant>
 #include <vector>
 
-/// The reductions of presolve. Each is data and can be applied. A reduction that removes a column returns an undo,
-/// which computes the column's value from the remaining ones. The undo's `leave` substitutes the column in a row; it
-/// returns false if the column isn't a linear function of the others.
+/// The reductions of presolve. Each reduction is data and can be applied. A reduction that removes a column returns an
+/// undo, which computes the column's value from the remaining ones. The undo's `leave` substitutes the column in a row;
+/// it returns false if the column isn't a linear function of the others.
 namespace optpipe::milp::presolving {
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
@@ -147,7 +147,7 @@ struct absorb_column {
             const double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
             values[x.position()] = std::clamp(value, lower, upper);
         }
-        /// An equation determines x.
+        /// If the row is an equation, it determines x.
         [[nodiscard]] bool leave(open_row& r) const {
             if (row_lower != row_upper) return r.coefficients[x.position()] == 0.0;
             r.solve_for(x, row_lower, others, coefficient);

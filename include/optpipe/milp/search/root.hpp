@@ -171,8 +171,8 @@ private:
         return std::min(sum, context_->incumbent_objective());
     }
 
-    /// Solves a problem without integers by the relaxation alone. The outcome is `open` only if its answer fails the
-    /// check.
+    /// Solves a problem without integers by the relaxation alone. The outcome is `open` only if the relaxation's answer
+    /// fails the check.
     root_outcome solve_alone() { return load_relaxation() ? solve_relaxation() : root_outcome::stopped; }
     root_outcome process_relaxation() {
         const bool probes = context_->options->cuts && context_->instance->has_integers();

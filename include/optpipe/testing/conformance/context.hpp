@@ -35,7 +35,7 @@ struct conformance_options {
     /// of these errors, so the suite needs two runs to see both.
     bool by_cancel = false;
     /// Whether all ranks get the error of the rank where it started. In some executors, each rank detects by itself
-    /// that another rank is gone. Its error then names its own rank, and the operation that it waited for.
+    /// that another rank is gone. The error of such a rank names the rank itself, and the operation that it waited for.
     bool same_error = true;
     /// Whether work that is called when its turn comes may block: work then holds lanes until the checks release them,
     /// up to two lanes of a rank at a time. Set to false for virtual time, or for fewer threads than that. Work that is

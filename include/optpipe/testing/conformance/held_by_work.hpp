@@ -295,7 +295,7 @@ private:
         check_that_calls_return();
         if (!in_.await([&] { return gate.is_entered(); })) give_up("lane", "never calls what was launched");
     }
-    /// Gives all lanes that aren't held time to run.
+    /// Waits until all lanes that aren't held have had time to run.
     void let_others_go_on() {
         auto free = in_.lane(lane_kind::copy, in_.how().chances + 1);
         for (std::size_t i = 0; i < in_.how().chances; ++i) {

@@ -165,7 +165,8 @@ private:
         flow_ = 0.0;
     }
     /// Sends flow to the target from the outside and from all nodes that flow may leave, until a cut is full. Returns
-    /// false if its arcs are open enough. Afterwards `queue_` has the nodes from which the target is still reached.
+    /// false if the arcs of the cut are open enough. Afterwards `queue_` has the nodes from which the target is still
+    /// reached.
     bool find_least_cut(std::uint32_t target) {
         while (flow_ < with_.enough_flow) {
             const auto source = search_back(target);

@@ -114,8 +114,8 @@ private:
         return i < problem_.rows() ? problem_.row_upper[i] : extra_[i - problem_.rows()].upper;
     }
 
-    /// Writes the sum of multiplier · (row - its activity) = 0 in terms of distances, as parts_ = right_. Returns false
-    /// if a bound is infinite.
+    /// Writes the equation Σ multiplier · (row - its activity) = 0 in terms of distances, as parts_ = right_. Returns
+    /// false if a bound is infinite.
     bool measure(std::span<const row_multiplier> rows, std::span<const double> point, double sign) {
         parts_.clear();
         integers_.clear();
@@ -272,7 +272,7 @@ private:
         p.value = p.width - p.value;
         p.from_upper = !p.from_upper;
     }
-    /// The approximate efficacy of a rounding, with distances measured in terms of the parts.
+    /// The approximate efficacy of a rounding: distances are measured in the space of the parts.
     double quality_of(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         if (!is_usable(divisor)) return 0.0;

@@ -343,7 +343,7 @@ private:
         }
         return true;
     }
-    /// Tightens the opposite bound of a term that may rise by `room` above `least · weight`.
+    /// Tightens the opposite bound of a term's column, if the term may rise by at most `room` above `least · weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
         const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});

@@ -33,7 +33,7 @@ struct signed_row {
     bool exact = false;
 };
 
-/// All rows in that form, and the rows that each bound occurs in.
+/// All rows as signed rows, and the rows in which each bound occurs.
 class signed_rows {
 public:
     explicit signed_rows(std::size_t columns) : watchers_(2 * columns) {}
