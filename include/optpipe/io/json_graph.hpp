@@ -99,7 +99,7 @@ inline void read_groups(const fields& top, problem& p, violation_list& found) {
     }
 }
 
-/// A factor that a microbatch gives: one number for all stages, or one for each.
+/// A factor that a microbatch gives to all stages, or to each.
 struct read_factor {
     std::vector<double> by_stage{};
     double all = 1.0;

@@ -59,7 +59,8 @@ public:
     /// Tells the session if a rank is lost, so that the session doesn't wait for it.
     explicit member(session& of, const options& how = {}) : control_{of, how} {}
     [[nodiscard]] mpi::executor& executor() { return executor_; }
-    /// A rank's control channel. A failure of a rank, in the channel or in its executor, ends both on all ranks.
+    /// A rank's control channel. A failure of a rank, in the channel or in its executor, ends channel and executor on
+    /// all ranks.
     [[nodiscard]] threads::control_channel& control() { return control_.channel(); }
 
 private:

@@ -108,7 +108,8 @@ public:
     explicit cluster(std::size_t ranks, options how = {});
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
-    /// A rank's control channel. A failure of a rank, in the channel or in its executor, ends both on all ranks.
+    /// A rank's control channel. A failure of a rank, in the channel or in its executor, ends channel and executor on
+    /// all ranks.
     [[nodiscard]] control_channel& control(rank r) { return control_[r]; }
 
 private:
