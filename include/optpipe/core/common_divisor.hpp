@@ -54,7 +54,7 @@ private:
     std::size_t power_ = 0;
 };
 
-/// The divisor of all finite values; 0 if they are zeros; nothing if one has too many digits.
+/// The divisor of all finite values; 0 if all are zeros; empty if a value has too many digits.
 [[nodiscard]] inline std::optional<double> common_divisor_of(std::span<const double> values) {
     common_divisor measure;
     for (const double v : values)

@@ -30,7 +30,7 @@ struct refusal {
     /// For the two memory reasons: the least memory that the rank would need, and its limit.
     memory_size needed{};
     memory_size limit{};
-    /// For an order: the position of the operation that can't be executed there.
+    /// For an order: the position, on that rank, of the operation that can't be executed.
     std::size_t position = 0;
 };
 

@@ -19,7 +19,7 @@
 #include "optpipe/core/exceptions"
 #endif
 
-// <windows.h> defines both unless told otherwise; calls of the standard library's functions no longer compile then.
+// Unless told otherwise, <windows.h> defines both macros, and calls of the standard functions no longer compile.
 #if defined(min) || defined(max)
 #error "OptPipe needs the names min and max: define NOMINMAX before <windows.h>, or #undef both"
 #include "optpipe/core/min_and_max"

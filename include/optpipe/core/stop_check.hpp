@@ -33,8 +33,8 @@ private:
     Predicate predicate_;
 };
 
-/// Asks a stop token and perhaps a deadline, or a condition; a default-constructed one never stops. Works in constant
-/// expressions. Borrows the token or the condition.
+/// Tells whether to stop, by a stop token and perhaps a deadline, or by a condition. A default-constructed check never
+/// stops. Works in constant expressions. Borrows the token or the condition.
 class stop_check {
 public:
     using clock = std::chrono::steady_clock;

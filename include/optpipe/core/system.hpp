@@ -42,7 +42,7 @@ inline bool flush_to_disk(std::FILE* file) {
     return std::fflush(file) == 0 && (::fsync(::fileno(file)) == 0 || errno == EINVAL);
 }
 
-/// Locks the file for as long as it is open here. False if another process holds the lock, also on another machine.
+/// Locks the file for as long as it is open here. False if another process holds the lock, even one on another machine.
 inline bool try_lock(std::FILE* file) {
     return ::flock(::fileno(file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }

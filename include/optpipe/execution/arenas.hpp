@@ -24,7 +24,7 @@ struct arena_sizes {
 [[nodiscard]] inline arena_sizes sizes_of(const rank_program& p) {
     return {p.device_bytes, p.host_bytes, p.message_bytes};
 }
-/// The sizes of arenas large enough for both.
+/// The larger of two sizes, for each arena.
 [[nodiscard]] constexpr arena_sizes largest(const arena_sizes& a, const arena_sizes& b) {
     return {std::max(a.device, b.device), std::max(a.host, b.host), std::max(a.message, b.message)};
 }
@@ -105,7 +105,8 @@ private:
                                                                 messages_.memory().first(taken.message), sizes,
                                                                 owners} {}
 
-    /// Destroyed last: freeing device memory waits for the device, and so for its copies to the host.
+    /// Declared first, so destroyed last: freeing device memory waits for the device, so no copy to the host still runs
+    /// when the host memory is freed.
     host_slab host_;
     device_slab device_;
     device_slab messages_;

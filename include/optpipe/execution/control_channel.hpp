@@ -48,10 +48,10 @@ template <class C> concept has_minimum = requires(C& by) {
 /// has all reports that ranks sent before they began this minimum. Texts and minima arrive at any time, and are kept
 /// until the rank asks for them.
 ///
-/// `cancel(what_it_did, reason)` tells all ranks at once that this one has failed. The channel also fails if a rank is
+/// `cancel(what_it_did, reason)` tells all ranks at once that this rank has failed. The channel also fails if a rank is
 /// gone, or doesn't join a minimum within the channel's time limit (`patience`). From then on every call on every rank,
-/// except `cancel`, throws `execution_error`, which names that rank, and the channel is unusable. To be used by one
-/// thread at a time.
+/// except `cancel`, throws `execution_error`, which names the failed rank, and the channel is unusable. To be used by
+/// one thread at a time.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;

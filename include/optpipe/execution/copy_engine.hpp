@@ -10,7 +10,7 @@
 
 namespace optpipe::execution {
 
-/// Copies all bytes of `from` to `to`, which is as large.
+/// Copies all bytes of `from` to `to`, which has the same size.
 struct copy_piece {
     std::span<std::byte> to;
     std::span<const std::byte> from;

@@ -48,15 +48,15 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
 /// One rank's share of the resources that programs run on: lanes, markers, copies, memory, and a transport to the other
 /// ranks.
 ///
-/// Semantics: `open_lane(kind, commands)` returns a lane of its own, or one borrowed from an engine; `commands` is the
-/// largest number of commands that the lane holds at once. `finish()` returns once everything in this rank's lanes has
-/// ended; the caller then sees all results. It throws `execution_error` if something failed on any rank: an exception
-/// from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed device. It throws
-/// once nothing on this rank uses its buffers any more. The error is the same on all ranks, and the executor is
-/// unusable from then on. `cancel(what_it_did, reason)` makes this happen.
+/// Semantics: `open_lane(kind, commands)` returns a separate lane, which may be borrowed from an engine; `commands` is
+/// the largest number of commands that the lane holds at once. `finish()` returns once everything in this rank's lanes
+/// has ended; the caller then sees all results. It throws `execution_error` if something failed on any rank: an
+/// exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed device. It
+/// doesn't throw before nothing on this rank uses the buffers any more. The error is the same on all ranks, and the
+/// executor is unusable from then on. `cancel(what_it_did, reason)` makes `finish` fail in this way.
 ///
 /// Ranks that communicate only by messages, as with NCCL without a `failure_channel`, detect a failure on their own.
-/// The rank where it started reports the reason; the others report that one of their messages hasn't ended.
+/// The rank where the failure started reports the reason; the others report that one of their messages hasn't ended.
 ///
 /// Lanes and markers are destroyed before the executor.
 template <class E>

@@ -6,11 +6,11 @@
 
 namespace optpipe::execution {
 
-/// Tells all ranks at once that one rank has failed. For executors that can't tell other processes themselves, such as
-/// NCCL's. Any thread may use it.
+/// Tells all ranks at once that one rank has failed. It serves executors that can't tell other processes themselves,
+/// such as NCCL's. Any thread may use it.
 class failure_channel {
 public:
-    /// Announces that this rank has failed. If several fail, the first one that rank 0 hears of counts.
+    /// Announces that this rank has failed. If several ranks fail, the first failure that rank 0 hears of counts.
     virtual void tell(const execution_error& what) = 0;
     /// The failure, as soon as this rank hears of one.
     [[nodiscard]] virtual std::optional<execution_error> failure() const = 0;

@@ -51,15 +51,15 @@ struct handover_result {
 /// can be late for it.
 ///
 /// A rank refuses a plan for one of four reasons. It can't make programs of the plan. `check_programs` rejects the
-/// programs. They have other stages on the rank, or other microbatches, than the first program. They need more arenas,
-/// lanes or markers than there are. Then all ranks keep their current program.
+/// programs. The programs have other stages on the rank, or other microbatches, than the first program. They need more
+/// arenas, lanes or markers than there are. If a rank refuses, all ranks keep their current program.
 ///
-/// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, that of a
-/// `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured keeps
-/// running the program that it captured.
+/// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, the channel of
+/// a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured
+/// keeps running the program that it captured.
 ///
 /// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover, and nothing else
-/// uses the channel meanwhile. To be used by one thread, the one that issues.
+/// uses the channel meanwhile. To be used only by the thread that issues.
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
     /// Starts with `first`, in arenas of the size it needs, or of `room` if that is larger. A thread of the handover

@@ -26,7 +26,7 @@ struct post_validation_options {
     /// every rank. If empty, the order is 0, 1, and so on. A rank waits for those before it, so ranks that end late
     /// should come late (`order_of_ends`). Results don't depend on it.
     std::vector<rank> order{};
-    /// Whether no rank makes its update before all gradients are known, as without post-validation; for comparisons.
+    /// Makes every rank wait for all gradients before its update, as without post-validation; for comparisons.
     bool barrier = false;
 };
 

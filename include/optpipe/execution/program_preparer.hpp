@@ -28,7 +28,7 @@ struct prepared_program {
 /// The program of one rank of a plan. Throws `error` if the plan is for another number of ranks, or `check_programs`
 /// rejects it.
 [[nodiscard]] rank_program checked_program(per_rank<rank_program> all, rank self, std::size_t ranks);
-/// Throws `error` unless both have the same stages and microbatches.
+/// Throws `error` unless both programs have the same stages and microbatches.
 void check_same_work(const rank_program& next, const rank_program& first);
 /// For example "rank 2 refuses plan 1: ...".
 [[nodiscard]] std::string refusal_of(rank self, std::uint64_t plan, const std::string& why);
@@ -45,7 +45,7 @@ public:
     /// Waits for the plan that is being prepared.
     ~program_preparer();
 
-    /// Submits a plan. Its thread also destroys `retired`, which takes long for large programs.
+    /// Submits a plan. The preparer's thread also destroys `retired`, which takes long for large programs.
     void submit(std::string plan, std::shared_ptr<void> retired);
     /// The plan submitted last, once it is prepared; returned only once.
     [[nodiscard]] std::optional<prepared_program> poll();

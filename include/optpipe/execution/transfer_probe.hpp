@@ -61,7 +61,7 @@ public:
     }
 
 private:
-    /// Two copies, twice, and the marker.
+    /// Number of commands: two copies, twice, and the marker.
     static constexpr std::size_t commands = 5;
 
     void there_and_back(const operation& what) {

@@ -17,14 +17,14 @@ class capacity_rows {
 public:
     explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
-    /// Σ (least memory × time of a stash) ≤ (most that fits)·(C − head − tail), once until the gradients end and once
-    /// until W.
+    /// Adds Σ (least memory × time of a stash) ≤ (most that fits)·(C − head − tail) twice: for memory held until
+    /// gradients end, and for memory held until W.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())
             if (t_.is_limited(r) && !t_.stages_on(r).empty()) add_memory_area(r, paths);
     }
-    /// Σ T_o·w ≤ C − head − tail for each engine, and for each link where the objective is a makespan.
+    /// Adds Σ T_o·w ≤ C − head − tail for each engine and, if the objective is a makespan, for each link.
     void add_link_capacity() {
         const auto& rules = t_.problem().transfer;
         for (const rank r : t_.problem().graph.all_ranks())
@@ -79,7 +79,8 @@ private:
         d_.add_row(family::memory_area, s, level * outside, milp::infinity);
     }
     /// A stash occupies its rank from F to the end of I, for at least the time that its microbatch needs on an empty
-    /// pipeline. Its offloaded part does so until the end of the offload, and from the start of the reload.
+    /// pipeline. Its offloaded part occupies the rank until the end of the offload, and again from the start of the
+    /// reload.
     [[nodiscard]] double area_until_gradient(stage s, storage_index o, const microbatch_paths<>& paths) const {
         const auto stored = t_.stored(s, o);
         const auto backward = stored.recompute + t_.problem().gradient_time(s) + stored.backward_extra;

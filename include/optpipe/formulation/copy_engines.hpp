@@ -16,7 +16,7 @@ inline bool exclude_each_other(const operation_table& t, operation_id a, operati
 
 namespace detail {
 
-/// For two transfers of one stage without overtaking: whether other rows imply their order.
+/// Whether other rows imply the order of two transfers of one stash or, without overtaking, of one stage.
 inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     if (t.cell_of(a) == t.cell_of(b)) return true;
@@ -24,10 +24,10 @@ inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) 
     if (t.role_of(a) == t.role_of(b)) return true;
     const auto out = t.role_of(a) == role::offload ? a : b;
     const auto in = out == a ? b : a;
-    return t.microbatch_of(out) < t.microbatch_of(in); // it is offloaded before the later one is
+    return t.microbatch_of(out) < t.microbatch_of(in); // it comes before the later microbatch's offload
 }
 
-/// Whether a can come first if both are present.
+/// Whether transfer a can come before transfer b if both take place.
 inline bool fits(const model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto first = [&](operation_id x) { // the earliest end

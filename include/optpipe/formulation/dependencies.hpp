@@ -7,7 +7,7 @@
 namespace optpipe::formulation {
 
 /// Adds E(s,j,F) ≥ E(s−1,j,F) + T_c + T_F and similar rows (README, equation 2), and the known order of any two
-/// consecutive operations of a rank. A full backward passes its gradient on later by T_W.
+/// consecutive operations of a rank. A full backward passes its gradient on T_W later.
 inline void add_dependencies(model_builder& d) {
     const auto& t = d.operations();
     for (const auto& arc : d.precedences().arcs()) {

@@ -12,17 +12,18 @@
 
 namespace optpipe::formulation {
 
-/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). These are the starts
-/// of F, of reloads and recomputations, and of each I whose weight gradient needs more than is held. Between two of
-/// these events memory only falls.
+/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). It rises at the
+/// starts of F, of reloads and recomputations, and of each I whose weight gradient needs more memory than is held.
+/// Between two of these events memory only falls.
 ///
 /// The memory that F holds counts from its start, and restored memory from the start of the recomputation. Memory that
 /// I releases counts until the end of I, and the rest counts until the end of W. Offloaded memory doesn't count from
-/// the end of the offload to the start of the reload. If `weight_stash` is larger, everything counts until the end of
-/// W. The additional memory (`extra`) then counts from the start of an I that isn't part of a full backward.
+/// the end of the offload to the start of the reload. If `weight_stash` is larger than the restored stash, everything
+/// counts until the end of W. The additional memory (`extra`) then counts from the start of an I that isn't part of a
+/// full backward.
 ///
-/// Beside stashes, keys and values and what edges hold count from the start of the operation that takes them to the end
-/// of the one that frees them, which may run on another rank. They rise with F and gradients.
+/// Keys and values, and the memory that edges hold, count from the start of the operation that takes them to the end of
+/// the operation that frees them, which may run on another rank. This memory rises with F and gradients.
 ///
 /// If memory rises twice at one instant, the event that is ordered second counts both.
 class device_memory {
@@ -70,7 +71,7 @@ private:
             }
     }
 
-    /// `of(costs, option)` for the options of a cell.
+    /// The amount `of(costs, option)`, which depends on the option of a cell.
     template <class Size> [[nodiscard]] amount amount_of(cell c, const Size& of) const {
         const auto costs = t_.costs_of(c);
         return d_.by_option(c, [&](storage_index o) { return of(costs, t_.stored_in(c, o)).value(); });
@@ -96,7 +97,7 @@ private:
         const rank r = t_.rank_of(at.op);
         const cell own = t_.cell_of(at.op);
         memory_level level{d_, family::device_memory, at};
-        // A pooled transfer may return before the F of the same number, or after its gradient.
+        // A pooled transfer may take place before the F of the same number, or after its gradient.
         const bool is_pooled_transfer = t_.is_transfer(at.op) && d_.is_pooled();
         if (!is_pooled_transfer) level.hold(held(own));
         const bool is_gradient = t_.role_of(at.op) == role::gradient;
@@ -187,8 +188,8 @@ private:
         if (t_.rank_of(b) == t_.rank_of(at.op)) return has_ended(b, at);
         return d_.before(family::device_memory, end_of(b), at, false);
     }
-    /// Whether what b frees beside stashes is certainly free. A gradient that is part of a full backward frees it when
-    /// the W ends.
+    /// Whether the memory that b frees, apart from stashes, is certainly free. A gradient that is part of a full
+    /// backward frees it when the W ends.
     literal has_freed(operation_id b, event at) {
         const auto ended = has_ended_anywhere(b, at);
         const cell c = t_.cell_of(b);

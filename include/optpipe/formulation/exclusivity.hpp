@@ -29,7 +29,7 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
 /// of unknown order has one variable, and the least Ω that the time windows of both allow.
 ///
 /// Two W of a stage share the variable of their gradients (`microbatch_order`), and the F of two microbatches share one
-/// on all stages of a group.
+/// variable on all stages of a group.
 inline void add_exclusivity(model_builder& d) {
     const auto& t = d.operations();
     std::map<std::pair<operation_id, operation_id>, literal> of_groups; // by the F of the group's first stage

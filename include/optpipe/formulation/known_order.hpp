@@ -25,9 +25,9 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
 }
 
 /// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For a
-/// span, the latest ends hold for this reason: a rank's first F has its predecessor on another rank, which can't finish
-/// before that microbatch returns to it. In other problems than plain ones nothing of this is known; but if all idle
-/// time that every rank has, and no message needs, is left out, the step takes no longer than all of its parts.
+/// span, the latest ends hold for this reason: the predecessor of a rank's first F is on another rank, and that rank
+/// can't finish before the microbatch returns to it. If the problem isn't plain, no such ends are known. But once the
+/// idle time is removed that all ranks share and no message needs, a step takes no longer than the sum of its parts.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);
@@ -64,7 +64,7 @@ inline precedence known_order(const operation_table& t, const options& o, double
     precedence known{t, latest_ends(t, horizon), slack, o.stop};
     const bool keep = keeps_order(t, o.overtaking);
     const bool plain = is_plain(t.problem());
-    // Otherwise all times of a schedule could be shifted.
+    // The first operation starts at 0. Otherwise all times of a schedule could be shifted.
     if (t.problem().objective == objective_kind::span && plain) known.limit(0, 0.0, t.length(0));
     add_dependencies(t, known);
     order_microbatches(t, keep, known);

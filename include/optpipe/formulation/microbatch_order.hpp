@@ -13,13 +13,14 @@ namespace optpipe::formulation {
 ///
 /// *Without transfers it excludes none.* Microbatches cost the same. Give the k-th F of every stage to microbatch k,
 /// and likewise its k-th gradient and its k-th W. The first k forwards of a stage had k different predecessors on the
-/// stage before. All of these ended in time, so the k-th forward of that stage did, too. The same holds for gradients
-/// (whose predecessors are the gradients of the next stage, and their own forwards) and for W. Memory depends only on
-/// the number of operations of each kind that have begun or ended. So all times stay, and the schedule is valid.
+/// stage before. All of these ended in time, so the k-th forward of the stage before did, too. The same holds for
+/// gradients (whose predecessors are the gradients of the next stage, and their own forwards) and for W. Memory depends
+/// only on the number of operations of each kind that have begun or ended. So all times stay, and the schedule is
+/// valid.
 ///
 /// *With transfers it may exclude all optima.* A transfer belongs to one stash. Let microbatch A be the first to run
-/// forward and the last to run backward on every stage. It fills the bubbles at both ends of the step. Its stash is
-/// offloaded nearly all of the time, for one transfer pair per stage. Renumbered as above, the stash offloaded first
+/// forward and the last to run backward on every stage. It fills the bubbles at both ends of the step. One transfer
+/// pair per stage keeps its stash offloaded nearly all of the time. Renumbered as above, the stash offloaded first
 /// would have to be reloaded first. The following holds with transfers as well:
 /// - microbatches may be numbered in the order of stage 0's forwards;
 /// - the W of a stage follow the order of its gradients, because all weight stashes that wait for W are alike. (If a
@@ -29,8 +30,8 @@ namespace optpipe::formulation {
 /// about transfers hold here, too.
 ///
 /// *Graphs, slices and microbatches that differ*: all of this holds for each list of interchangeable microbatches.
-/// Inputs of a list's operations are again of one list, in other stages or slices, with one delay; memory depends only
-/// on the number of operations of each list and kind. The first slices of sequences may be numbered in the
+/// The inputs of a list's operations belong to one list again, in another stage or slice, and have one delay. Memory
+/// depends only on the number of operations of each list and kind. The first slices of sequences may be numbered in the
 /// order of their forwards on stage 0. W follow their gradients if they cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
@@ -52,8 +53,8 @@ namespace optpipe::formulation {
     return wanted == overtaking::allowed || !t.any_stage(differ);
 }
 
-/// Adds the order of microbatches to the relation. If backwards may be full, W get no fixed order, as only those of
-/// split backwards are in order.
+/// Adds the order of microbatches to the relation. If backwards may be full, W get no fixed order: only the W of split
+/// backwards run in the order of microbatches.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m < t.microbatches(); ++m) {
@@ -69,7 +70,7 @@ inline void order_microbatches(const operation_table& t, bool keep, precedence& 
         }
 }
 
-/// If overtaking is allowed: two W are in the order of their gradients. Returns true if anything changed.
+/// If overtaking is allowed: puts two W in the order of their gradients. Returns true if anything changed.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
     for (const stage s : t.problem().graph.all_stages()) {
@@ -87,14 +88,14 @@ inline bool align_weights(const operation_table& t, precedence& known) {
     return changed;
 }
 
-/// The operation of the first stage of its group.
+/// The same operation in the first stage of the group.
 [[nodiscard]] inline operation_id in_first_stage(const operation_table& t, operation_id a) {
     auto first = t.stage_of(a);
     t.problem().groups.for_each_member(first, [&](stage member, duration) { first = std::min(first, member); });
     return t.id(t.role_of(a), t.cell_at(first, t.microbatch_of(a)));
 }
 
-/// The F of two microbatches are in one order on all stages of a group. Returns true if anything changed.
+/// Puts the F of two microbatches in the same order on all stages of a group. Returns true if anything changed.
 inline bool align_groups(const operation_table& t, precedence& known) {
     bool changed = false;
     const auto follow = [&](operation_id a, operation_id b, operation_id c, operation_id d) {

@@ -136,7 +136,8 @@ public:
     template <class Amount> [[nodiscard]] amount by_option(cell c, const Amount& of) const {
         return over_options(c, of, [](storage_index) { return true; });
     }
-    /// `of(option)` for options that offload, otherwise 0. The least and the most are those of offloaded stashes.
+    /// `of(option)` for options that offload, otherwise 0. The least and the most are taken over the options that
+    /// offload.
     template <class Amount> [[nodiscard]] amount if_offloaded(cell c, const Amount& of) const {
         const stage s = t_->stage_of(c);
         auto result = over_options(c, of, [&](storage_index o) { return t_->stored(s, o).offloads(); });
@@ -154,7 +155,7 @@ public:
         all[slot(a, b)] = l;
         all[slot(b, a)] = l.negation();
     }
-    /// Whether a comes before b, for transfers that exclude each other, if both take place. Empty for other pairs.
+    /// For two transfers that exclude each other: whether a comes before b if both take place. Empty for other pairs.
     [[nodiscard]] std::optional<literal> transfer_order(operation_id a, operation_id b) const {
         const auto found = transfer_orders_.find({std::min(a, b), std::max(a, b)});
         if (found == transfer_orders_.end()) return std::nullopt;
@@ -205,7 +206,7 @@ public:
     }
 
     /// A literal that may be true only if `first` comes no later than `then`; with `exact`, it is false only if `then`
-    /// comes no later than `first`. For events whose order isn't implied by an order of computations.
+    /// comes no later than `first`. It is constant if the time windows or the order of computations decide it.
     literal before(family f, event first, event then, bool exact) {
         auto& known = before_literals_[{first, then}];
         if (!known.is_set) {

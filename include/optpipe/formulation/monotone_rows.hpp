@@ -8,8 +8,8 @@
 namespace optpipe::formulation {
 
 /// Triangle inequalities with one known side: an operation after b comes after all predecessors of b. For example, "W
-/// of b before F of a" implies "I of b before F of a". If microbatches keep their order, it implies the same for a + 1
-/// and for b − 1. Likewise for transfers.
+/// of b before F of a" implies "I of b before F of a". If microbatches keep their order, the first also implies the
+/// same for a + 1 and for b − 1. Transfers have such rows, too.
 class monotone_rows {
 public:
     explicit monotone_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -44,7 +44,7 @@ private:
     [[nodiscard]] std::optional<operation_id> next_of(operation_id a) const {
         return d_.keeps_order() ? t_.next_interchangeable(a) : std::nullopt;
     }
-    /// Events of the same kind that never come earlier.
+    /// Events that never come before the given one, and are of its kind or end the same backward.
     [[nodiscard]] std::vector<event> followers(event e) const {
         std::vector<event> found;
         const bool always_in_order = t_.role_of(e.op) != role::weight || !t_.may_be_full(t_.stage_of(e.op));

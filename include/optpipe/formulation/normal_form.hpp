@@ -90,7 +90,8 @@ private:
         for (std::size_t m = 0; m < from.size(); ++m)
             flags[first + m] = old[from[m]];
     }
-    /// The microbatch that takes the place of each one, so that interchangeable ones are in the order of their starts.
+    /// For each microbatch, the one that takes its place, so that interchangeable ones are in the order of their
+    /// starts.
     [[nodiscard]] std::vector<std::size_t> sorted_by_start(stage s, role what) {
         std::vector<std::size_t> order(t_.microbatches());
         for (const auto& list : t_.interchangeable()) {
@@ -134,7 +135,7 @@ private:
         }
         return true;
     }
-    /// Numbers the transfers of a stage: first those that are present, without regard to their microbatches.
+    /// Numbers the transfers of a stage, first the transfers that take place, without regard to their microbatches.
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
         std::iota(from.begin(), from.end(), std::size_t{0});

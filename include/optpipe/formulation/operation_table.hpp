@@ -109,7 +109,7 @@ public:
 
     /// The storage options of a stage in the model; those that offload come last.
     [[nodiscard]] const std::vector<storage_index>& options(stage s) const { return options_[s.position()]; }
-    /// The option of the model that is no worse than the given one: the same one if the model has it.
+    /// The option of the model that is no worse than the given one: the given one itself if the model has it.
     [[nodiscard]] storage_index replacement(stage s, storage_index o) const;
     [[nodiscard]] storage_option stored(stage s, storage_index o) const { return problem_.storage_of(s, o); }
     template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {
@@ -202,8 +202,8 @@ OPTPIPE_INLINE void operation_table::find_interchangeable() {
             next_microbatch_[list[i].position()] = list[std::min(i + 1, list.size() - 1)].position();
 }
 
-/// Whether every schedule stays valid, with the same starts and no later ends, if a stash is stored as `a` instead of
-/// `b`.
+/// Whether every schedule stays valid, with the same starts and no later ends, if a stash is stored as `first` instead
+/// of `second`.
 OPTPIPE_INLINE bool operation_table::is_no_worse(stage s, storage_index first, storage_index second) const {
     const auto a = stored(s, first), b = stored(s, second);
     const bool is_recomputed_faster = a.backward_extra <= b.backward_extra && a.recompute <= b.recompute;

@@ -12,10 +12,10 @@ namespace optpipe::formulation {
 using optpipe::overtaking;
 
 /// Optional strengthenings of the model. Each can be switched off to measure its effect. `propagation`, `memory_area`
-/// and `link_capacity` are for plain problems alone.
+/// and `link_capacity` only apply to plain problems.
 struct strengthenings {
-    /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Needs operations
-    /// of a kind and stage that run in the order of microbatches.
+    /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Applies only if
+    /// the operations of each kind and stage run in the order of microbatches.
     bool propagation = true;
     /// Adds rows that say: an operation after b comes after all predecessors of b.
     bool monotone = true;
@@ -23,11 +23,11 @@ struct strengthenings {
     bool load = true;
     /// Zero Bubble's rows: the step doesn't end before all successors of an operation have run.
     bool tails = true;
-    /// Memory × time: the least number of stashes to offload for a makespan.
+    /// Adds rows on memory × time: a short makespan needs a least number of offloaded stashes.
     bool memory_area = true;
-    /// The transfers of a link must fit between the first forward and the last gradient.
+    /// Adds rows that say: the transfers of a link must fit between the first forward and the last gradient.
     bool link_capacity = true;
-    /// All triangle inequalities among the orders of a rank's computations: n³/3 rows for n computations.
+    /// Adds all triangle inequalities among the orders of a rank's computations: n³/3 rows for n computations.
     bool triangles = false;
 };
 

@@ -105,7 +105,7 @@ public:
             if (earliest_end(a) > latest_[a] + slack_) contradiction_ = true;
         }
     }
-    /// Pairs a → b with no operation between them on their rank. Some are missing if `stop` becomes true.
+    /// Pairs a → b with no operation between them on their rank. Some pairs are missing if `stop` becomes true.
     [[nodiscard]] std::vector<arc> covering_pairs(rank r) const {
         const auto& own = on_rank_[r.position()];
         std::vector<arc> found;

@@ -28,7 +28,8 @@ public:
         : f_{std::move(f)}, bound_{bound.value()}, found_{std::move(found)} {}
 
     [[nodiscard]] double objective_bound() const { return bound_; }
-    /// First storage options and full backwards, then the order of computations, then everything implied by them.
+    /// Branches on storage options and full backwards first, then on the order of computations, then on the variables
+    /// that these imply.
     [[nodiscard]] int branching_priority(milp::variable x) const;
     [[nodiscard]] std::optional<std::vector<double>> solution_near(std::span<const double> point) const;
 

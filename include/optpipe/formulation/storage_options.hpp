@@ -14,9 +14,9 @@ namespace optpipe::formulation {
 /// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and amounts of memory
 /// are linear in x (`amount`), so the other families hold for any list of options.
 ///
-/// Every cell that may have a recomputation has one as a computation. If it doesn't take place, it has no duration and
-/// comes just before its gradient. So the orders of a rank's computations remain total, and rows about these orders
-/// remain valid.
+/// Every cell that may have a recomputation has one among the computations. If it doesn't take place, it has no
+/// duration and comes just before its gradient. So the orders of a rank's computations remain total, and rows about
+/// these orders remain valid.
 ///
 /// Adds the variables for a cell's choice: none for a single option, one for two options.
 inline void add_choices(model_builder& d, cell c) {
@@ -82,7 +82,7 @@ inline void add_options_of(model_builder& d, cell c) {
     if (t.may_recompute(s))
         place_unused_recomputation(d, c,
                                    with("recomputed.", [&](storage_index o) { return t.stored(s, o).recomputes(); }));
-    // For other options, the pair of I and W is never worse.
+    // A backward is full only if that may be better with its option: otherwise, the pair of I and W is never worse.
     if (t.may_be_full(s)) {
         const auto better = with("short.", [&](storage_index o) { return t.is_full_better(s, o); });
         d.add_row(family::storage_options, sum{}.add(1.0, better).add(-1.0, d.full(c)), 0.0, milp::infinity);

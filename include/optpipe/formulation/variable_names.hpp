@@ -18,7 +18,8 @@ namespace optpipe::formulation {
 [[nodiscard]] inline std::string storage_name(const operation_table& t, cell c, storage_index option) {
     return cell_name(t, "storage.", c) + "." + std::to_string(option);
 }
-/// The storage options of a stage that have a variable. One of two options has none: it is chosen if the other isn't.
+/// The storage options of a stage that have a variable. If a stage has two options, the first has no variable: it is
+/// chosen if the second isn't.
 [[nodiscard]] inline std::span<const storage_index> options_with_variable(const operation_table& t, stage s) {
     const std::span all{t.options(s)};
     return all.size() > 2 ? all : all.subspan(1);

@@ -39,7 +39,7 @@ struct html_options {
 
 /// A page that shows a schedule in any browser. It has a timeline to zoom and pan, with memory under each rank,
 /// tooltips, and the path of a microbatch through the ranks; idle time by cause; the progress of the search; and the
-/// storage options that it chose. The page is one file, which loads nothing.
+/// storage options in use. The page is one file, which loads nothing.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,
                                            const html_options& options = {});
 

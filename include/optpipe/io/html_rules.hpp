@@ -33,7 +33,7 @@ struct html_json {
 };
 
 /// The rules as the page needs them: tables of what operations wait for, and of what they do to memory, as JSON.
-/// Microbatches for which all of that is the same share a table.
+/// Microbatches with equal rules share a table.
 class html_rules : html_json {
 public:
     explicit html_rules(const problem& p) : p_{&p} {
@@ -48,7 +48,7 @@ public:
 
     /// For each table and stage: effects on memory, inputs, and what is freed for others.
     [[nodiscard]] std::string tables() const { return list(tables_); }
-    /// The table of each microbatch; of the first one only if all are equal.
+    /// For each microbatch, the number of its table. If all microbatches are equal, there is one entry.
     [[nodiscard]] std::string table_numbers() const { return list(table_of_microbatch_); }
     /// For each microbatch the number of its sequence, and its own number among the slices. Empty without slices.
     [[nodiscard]] std::string slices() const {
@@ -95,7 +95,8 @@ private:
         });
         return list(all);
     }
-    /// For each device memory that others took: the rank, and the amount that is free when the operation has ended.
+    /// The memory that other operations took and this one frees: for each such device, the rank, and the amount that is
+    /// free when the operation has ended.
     [[nodiscard]] std::string frees(const operation& op) const {
         std::vector<std::string> all;
         for_each_release_of_others(*p_, op, [&](rank r, memory_size amount) {

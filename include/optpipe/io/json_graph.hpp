@@ -45,7 +45,7 @@ inline std::optional<edge> read_edge(const fields& at, std::size_t stages, viola
     return std::nullopt;
 }
 
-/// The edges of the field `edges`; the chain without one, or if some can't be read.
+/// The edges in the field `edges`. Without this field, or if some edges can't be read, the stages form a chain.
 inline edges::any read_edges(const fields& top, std::size_t stages, violation_list& found) {
     const auto* value = top.find("edges");
     const auto* list = value && !value->is_null() ? top.list("edges") : nullptr;
@@ -165,7 +165,8 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
     return given;
 }
 
-/// The factor that stands for those that a microbatch doesn't give. Checked here, because `validate` knows only those.
+/// The factor `scale`, which stands for the factors that a microbatch doesn't give. It is checked here, because
+/// `validate` only sees the factors for which it stands.
 inline read_factor read_scale(const fields& at, std::size_t stages, violation_list& found) {
     const auto scale = read_factor_of(at, "scale", stages, {}, found);
     for (std::size_t s = 0; s < std::max<std::size_t>(scale.by_stage.size(), 1); ++s) {
@@ -177,7 +178,7 @@ inline read_factor read_scale(const fields& at, std::size_t stages, violation_li
     return scale;
 }
 
-/// The factors of one microbatch, by stage; whether they differ between stages.
+/// The factors of one microbatch, by stage, and whether they differ between stages.
 struct read_factors {
     std::vector<cost_factors> by_stage{};
     bool differ = false;
@@ -198,7 +199,7 @@ inline read_factors read_factors_of(const fields& at, std::size_t stages, violat
     return factors;
 }
 
-/// The numbers of the microbatches' sequences, with a number of its own for each that gives none.
+/// The number of each microbatch's sequence. A microbatch that gives none gets a number of its own.
 inline std::vector<std::uint32_t> read_sequences(const json& list, violation_list& found) {
     std::vector<std::uint32_t> numbers;
     std::set<std::int64_t> seen;

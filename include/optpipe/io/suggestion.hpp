@@ -43,7 +43,8 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
 /// The name that `word` most likely misspells; empty if no name is near. Ties go to the first name.
 [[nodiscard]] inline std::optional<std::string> nearest_name(std::string_view word,
                                                              std::span<const std::string> names) {
-    // One letter of three may be wrong. With fewer, slips go unnoticed; with more, any short word is like any other.
+    // One letter in three may be wrong. If fewer were allowed, some slips would go unnoticed; if more were allowed, any
+    // short word would be like any other.
     constexpr std::size_t letters_per_slip = 3;
     std::optional<std::string> nearest;
     std::size_t least = 0;

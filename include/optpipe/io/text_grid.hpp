@@ -232,8 +232,8 @@ private:
         return format_number(1.0 / section.scale.columns_per_time, 3) + unit_;
     }
 
-    /// Columns per time such that three quarters of the labels fit with a column to spare; 0 if there is no such
-    /// number.
+    /// Columns per unit of time such that three quarters of the labels fit with a column to spare; 0 if there is no
+    /// such number.
     [[nodiscard]] double labelled_scale() const {
         std::vector<double> durations;
         std::size_t label = 1;

@@ -13,7 +13,7 @@ namespace optpipe::milp {
 
 enum class infeasibility_kind : unsigned char { bounds, integrality, rows };
 
-/// One violation by a point, and its amount. If the value is NaN, so is the amount.
+/// A constraint that a point violates, and by how much. If the value is NaN, the amount is NaN, too.
 struct infeasibility {
     infeasibility_kind kind = infeasibility_kind::bounds;
     std::size_t position = 0; ///< index of the variable or row
@@ -29,8 +29,9 @@ struct infeasibility {
 /// The objective in the model's own direction, including the offset.
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
-/// All violations by `values`, one value per variable; empty for a feasible point. The check doesn't depend on how the
-/// values were found. `feasibility` defines the tolerances. Rows are checked with integers rounded.
+/// All violations by the point `values`, which has one value per variable. Empty if the point is feasible. The check
+/// doesn't depend on how the values were found. `feasibility` defines the tolerances. In rows, integer variables have
+/// their rounded values.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
 

@@ -9,12 +9,13 @@
 namespace optpipe::milp {
 
 /// The definition of feasibility, for the checker, presolve, propagation, relaxations and conflict analysis alike:
-/// - A point may miss a variable's bound or a row's side by its `slack`, and an integer by `integrality`. The checker
-///   rounds the integers first; it has no further conditions. A row of integers with integral coefficients has no
-///   slack.
-/// - A model is infeasible if it has no point even with each bound and side moved by its slack.
+/// - A point may miss a variable's bound or a row's side by the `slack` of that number. An integer variable may be off
+///   by `integrality`. The checker rounds the integers first; it has no further conditions. A row of integers with
+///   integral coefficients has no slack.
+/// - A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
 /// - No part of the search loses a point that violates nothing. Computed numbers may be off by `noise`: a smaller
-///   difference moves no bound and contradicts nothing. A row passes on the noise of the rows that it was made from.
+///   difference moves no bound and contradicts nothing. The noise of a row includes that of the rows from which it was
+///   made.
 struct feasibility {
     optpipe::tolerance granted{};
 
@@ -41,7 +42,7 @@ struct feasibility {
     [[nodiscard]] double rounded_down(double bound) const { return rounded_down(bound, integrality()); }
     [[nodiscard]] bool is_above(double value, double lower) const { return value >= lower - slack(lower); }
     [[nodiscard]] bool is_below(double value, double upper) const { return value <= upper + slack(upper); }
-    /// Whether no value is within both bounds.
+    /// Whether the lower bound exceeds the upper bound by more than the slack.
     [[nodiscard]] bool cross(double lower, double upper) const { return lower > upper + slack(lower); }
 };
 

@@ -20,7 +20,7 @@ enum class domain : unsigned char { continuous, integer };
 enum class sense : unsigned char { minimize, maximize };
 
 /// A model has variables with bounds, rows `lower <= sum of terms <= upper`, and a linear objective. Bounds may be
-/// infinite. If they exclude each other, the model is infeasible. Rows can be added but not removed; bounds, costs,
+/// infinite. If bounds exclude each other, the model is infeasible. Rows can be added but not removed; bounds, costs,
 /// domains and names can be changed.
 class model {
 public:

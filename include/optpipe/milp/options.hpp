@@ -45,12 +45,12 @@ struct solve_options {
     /// may exceed it by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
     /// A solution is optimal if objective and bound differ by no more than one of these gaps; the relative one is from
-    /// 0 to 1. If both are 0, the optimum is proven to the last digits that the tolerance leaves.
+    /// 0 to 1. If both are 0, optimality is proven as exactly as the tolerance allows.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};
 
-    /// At most the number of cores is used.
+    /// Number of threads; at most one per core is used.
     std::size_t threads = 1;
     std::uint64_t seed = 1;
     /// The same seed gives the same result on any number of threads, unless time or a stop request ends the search.

@@ -22,7 +22,8 @@ struct presolve_options {
     /// later.
     bool dual_reductions = true;
     /// Allows reductions that map several points to one, and so lose the values of some columns. Disable them if rows
-    /// are added in terms of the original: without them and the dual ones, `translate` always has an answer.
+    /// in terms of the original are added later: `translate` always has an answer if neither these nor the dual
+    /// reductions are allowed.
     bool many_to_one = true;
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< number of these rounds that may probe, which takes longest
@@ -57,15 +58,16 @@ public:
 
     /// Memory in bytes. An estimate, because undos hold lists of their own.
     [[nodiscard]] std::size_t bytes() const;
-    /// Values of the original's variables for values of the reduced model's, with the same objective.
+    /// Converts values of the reduced model's variables to values of the original's variables, with the same objective.
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const;
 
     /// Values of the reduced model's variables for a point of the original. They are feasible if presolve keeps that
     /// point; most dual reductions cut some points off.
     [[nodiscard]] std::vector<double> project(std::span<const double> original) const;
 
-    /// A row of the original in terms of the reduced model: it holds for the same points, before and after they are
-    /// restored. Empty if no linear row does that, because presolve lost the values of some of its columns.
+    /// A row of the original in terms of the reduced model: a point satisfies it if and only if the restored point
+    /// satisfies the original row. Empty if no linear row does that, because presolve lost the values of some of its
+    /// columns.
     [[nodiscard]] std::optional<constraint> translate(const constraint& original) const;
 
     /// The variable in the reduced model, if it still exists there with the same meaning.
@@ -211,8 +213,8 @@ OPTPIPE_INLINE void presolve_result::build(const presolving::reducible& m, const
 
 namespace presolving {
 
-/// Runs cheap methods until they find nothing, then the more expensive ones. Restarts after each method that found
-/// something.
+/// Runs cheap methods until they find nothing, then the more expensive ones. Once a method has found something, the
+/// cheap methods run again.
 inline verdict reduce(reducer& r, const presolve_options& options) {
     const auto is_over = [&] {
         return options.stop.stop_requested() || std::chrono::steady_clock::now() >= options.deadline;

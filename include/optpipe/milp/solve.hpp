@@ -20,8 +20,8 @@ namespace search {
 
 /// Runs one search from start to end. Defined in search/run.hpp.
 result run(const model& m, const solve_options& options, given_hooks hooks);
-/// Runs in an arena of its own, with `options.threads` threads but at most one per core; on the calling thread if that
-/// is one thread.
+/// Runs in an arena of its own, with `options.threads` threads but at most one per core. With one thread, the search
+/// runs on the calling thread.
 result run_in_own_arena(const model& m, const solve_options& options, given_hooks hooks);
 
 } // namespace search

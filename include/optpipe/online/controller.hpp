@@ -35,12 +35,12 @@ struct online_plan {
 /// The decisions of rank 0 during training: the current costs of operations, when to plan again, and which plan is
 /// worth a switch. It knows neither ranks nor clocks; its caller reports steps and asks for plans.
 ///
-/// It plans from the first step on, at first with the given costs. Unless these were measured, no plan is offered
-/// before they have been compared with measured ones. After `warm_up` and `window` measured steps it plans with the
-/// measured costs. From then on, each measured step, together with those before it, is compared with the costs of the
-/// plan (`drift`). If the difference may be worth a switch, a new window is measured, and a search starts from the plan
-/// in use with the new costs. Transfers that are too rare in the plan for a window are compared over more steps; the
-/// ranks probe transfers that the plan doesn't use (`probe_rounds`).
+/// It plans from the first step on, at first with the given costs. Unless the given costs were measured, no plan is
+/// offered before they have been compared with measured costs. After `warm_up` and `window` measured steps it plans
+/// with the measured costs. From then on, each measured step, together with those before it, is compared with the costs
+/// of the plan (`drift`). If the difference may be worth a switch, a new window is measured, and a search starts from
+/// the plan in use with the new costs. Transfers that are too rare in the plan for a window are compared over more
+/// steps; the ranks probe transfers that the plan doesn't use (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.
@@ -71,13 +71,13 @@ private:
     /// Number of recent steps whose times estimate the duration of a step.
     static constexpr std::size_t most_recent = 20;
     /// Number of steps after a switch before its gain is reported. The first steps are slower, because lanes and caches
-    /// are new; the median of three steps didn't show a gain of a tenth (bench_online).
+    /// are new; the median of three steps didn't show a gain of 10 % (bench_online).
     static constexpr std::size_t gain_steps = 10;
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
     /// Measured costs that differ from the costs used for planning, and also from the measured costs at the time when
-    /// those were chosen.
+    /// those costs were chosen.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
@@ -86,7 +86,8 @@ private:
     /// Adds a probed cost if two consecutive probes are far off in the same direction. The value nearer to the plan is
     /// added, because another transfer may have slowed down the other probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
-    /// Collects samples of transfers that are too rare for a window; transfers that share their link are less useful.
+    /// Collects samples of transfers that are too rare for a window; transfers that shared their link with others are
+    /// left out.
     void add_rare(std::uint64_t step);
     /// Plans with the costs of rare transfers as soon as there are enough samples. A new window would take as long
     /// again.
@@ -201,7 +202,7 @@ OPTPIPE_INLINE void online_controller::add_measured(std::uint64_t step, const sc
     log(online_event::kind_type::drift, sentence_of(found));
     forget_measured();
     takes_costs_ = true;
-    recent_.clear(); // they were with other costs
+    recent_.clear(); // these steps had other costs
 }
 
 OPTPIPE_INLINE void online_controller::add_probe(std::uint64_t step, const operation& offload,
@@ -349,7 +350,7 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
     log(online_event::kind_type::drift, sentence_of(found));
     plan_with(rare_, found);
     forget_measured();
-    recent_.clear(); // they were with other costs
+    recent_.clear(); // these steps had other costs
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {

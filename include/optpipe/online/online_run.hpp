@@ -26,14 +26,14 @@ namespace optpipe {
 /// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. There an `online_controller`
 /// maintains the costs, plans on threads of its own, and publishes plans that are worth a switch. All ranks switch
 /// between the same two steps (`handover`). From time to time, transfers that the plan in use doesn't have are measured
-/// before a step (`probe_rounds`). So a link that was slow, and that the plan avoids, isn't considered slow for ever.
-/// Besides running the step, `step` compares costs on rank 0, and does nothing else on other ranks.
+/// before a step (`probe_rounds`). Otherwise a link that was slow once, and that the plan therefore avoids, would count
+/// as slow for ever. Besides running the step, `step` compares costs on rank 0, and does nothing else on other ranks.
 ///
 /// Contract: that of `handover`. All ranks have the same problem, schedule, setting and options. The executor records
 /// times.
 template <class Executor, class Model, execution::control_channel Channel> class online_run {
 public:
-    /// Starts with `first`, a valid schedule of the problem, in arenas of size `room`; larger ones if `first` needs
+    /// Starts with `first`, a valid schedule of the problem. The arenas have the size `room`, or more if `first` needs
     /// more. The default is `room_for_plans`. Plans that need more memory than there is are refused.
     online_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
                const online_setting& setting, const online_options& options = {},

@@ -17,7 +17,7 @@ struct online_options {
     /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
     background_options planning{};
     /// Whether the initial costs were measured, here or in an earlier run, so that plans for them are offered at once.
-    /// If not, the costs may be a guess, and no plan is offered before they have been compared.
+    /// Costs that weren't measured may be a guess, and no plan is offered before they have been compared.
     bool costs_are_measured = false;
     /// Every n-th step is measured, n ≥ 1. A larger number finds drift later; each measurement sends one text per rank.
     std::size_t measure_every = 2;

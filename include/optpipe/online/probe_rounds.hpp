@@ -42,7 +42,7 @@ public:
 
     /// The transfer to probe before this step, if any.
     [[nodiscard]] std::optional<planned_probe> next(std::uint64_t step, const rank_program& in_use);
-    /// Reports the times of the probe of `next` before this step.
+    /// Reports the times of the probe that `next` returned for this step.
     void took(std::uint64_t step, const operation& what, const transfer_times& now);
     /// Number of steps between two probes; 0 if there are no probes.
     [[nodiscard]] std::size_t steps_between() const { return every_; }

@@ -46,7 +46,7 @@ protected:
     void stop() { observe(false); }
 
 private:
-    /// On the thread that joins or leaves.
+    /// Called on the thread that joins or leaves.
     virtual void joined() = 0;
     virtual void left() = 0;
 

@@ -225,7 +225,8 @@ private:
     }
 
     /// Runs the adaptive strategy once. With a time limit it has all its effort, as if it ran alone: it takes less than
-    /// a second, which its slices would only reach later. Without a time limit the batches reach that effort.
+    /// a second, which its slices would only reach later. Without a time limit it only has the effort of its first
+    /// slice: later batches of the portfolio give it the rest.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -346,8 +347,8 @@ private:
         if (!state_.incumbent() && !state_.abandoned()) refused_ = built ? simulate(p, *built).why() : built.why();
     }
 
-    /// Reduces recomputation and transfers of the incumbent where operations may start later. There is a moment for it
-    /// even if the search ended late, but none after a stop request.
+    /// Reduces recomputation and transfers of the incumbent; operations may start later, but the objective gets no
+    /// worse. This has a little time even if the search ended late, but none after a stop request.
     void reduce_storage() {
         const auto best = state_.incumbent();
         if (!is_plain_ || options_.stop.stop_requested() || storage_time_of(state_.problem(), *best) <= duration{})

@@ -27,14 +27,15 @@ struct builder_trials {
     std::uint64_t seed = 1;
     problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 8, .cells = 48};
     /// The builder must apply to at least this share of the problems. A builder for one placement and split backwards
-    /// applies to about a tenth.
+    /// applies to about a tenth of them.
     double least_share = 0.05;
 };
 
 /// A mistake of a builder, on the smallest problem found that shows the mistake.
 struct builder_failure {
     std::string reason;
-    /// `code_of` prints it as C++, and `problem_to_json` of io/write_json.hpp as a file for the program.
+    /// `code_of` prints the problem as C++, and `problem_to_json` of io/write_json.hpp prints it as a file for the
+    /// program.
     problem smallest;
     /// The builder's order for the problem, as far as there is one.
     std::vector<operation> order{};
@@ -59,7 +60,7 @@ struct builder_failure {
 /// The results of trying a builder.
 struct builder_report {
     std::size_t problems = 0;
-    /// Number of problems for which it gave an order.
+    /// Number of problems for which the builder gave an order.
     std::size_t applied = 0;
     double least_share = 0.0;
     /// One failure of each kind.

@@ -75,8 +75,8 @@ private:
         if (!holds(moved.memory().first(1000), 1)) report("memory", "a host slab doesn't hold what is written there");
     }
 
-    /// Copies in, then out again, on one lane: everything has ended when `finish` returns, and each work is called
-    /// once.
+    /// Copies in, then out again, on one lane. Checks that everything has ended when `finish` returns, and that each
+    /// work is called once.
     void check_lane() {
         auto device = on_.memory().device(how_.bytes);
         auto from = on_.memory().host(how_.bytes);
@@ -154,7 +154,8 @@ private:
         if (!holds(to, 7)) report("copy", "pieces don't go where they belong");
     }
 
-    /// A ring in both directions at once: messages keep their order within a direction, and directions don't mix.
+    /// Sends around a ring in both directions at once. Checks that messages keep their order within a direction, and
+    /// that directions don't mix.
     void check_order_of_messages() {
         constexpr std::size_t messages = 3;
         constexpr std::array kinds{operation_kind::forward, operation_kind::backward};

@@ -129,8 +129,8 @@ private:
                 if (!reports_[r].empty()) reports_[r].pop_front();
             }
     }
-    /// All ranks send to all, themselves included, before any receives; then again with a reader that is ahead of its
-    /// senders.
+    /// All ranks send to all, themselves included, before any rank receives; then again with a reader that is ahead of
+    /// its senders.
     void check_texts() {
         if constexpr (execution::peer_channel<Channel>)
             for (std::size_t round = 0; round < how_.rounds; ++round) {

@@ -184,7 +184,8 @@ private:
         o.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
         return o;
     }
-    /// Draws from the options that a stage has, and up to four more, in random order; stages often have the same ones.
+    /// Draws from the options that a stage has, and up to four more, in random order; stages often have the same
+    /// options.
     void set_storage(optpipe::problem& p) {
         const bool transfers = random_->chance(70);
         for (const optpipe::stage s : p.graph.all_stages()) {
@@ -292,7 +293,7 @@ private:
             p.microbatches.set_factors(all);
     }
 
-    /// What the microbatches of a sequence hold on a rank if all of it is kept to the end.
+    /// The memory that the microbatches of a sequence hold on a rank if all of it is kept to the end.
     static optpipe::memory_size all_of_sequence(const optpipe::problem& p, optpipe::rank r, optpipe::microbatch first) {
         optpipe::memory_size all{};
         for (auto m = std::optional{first}; m; m = p.microbatches.slice_after(*m))

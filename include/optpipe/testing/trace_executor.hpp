@@ -46,8 +46,8 @@ struct trace_costs {
     std::function<virtual_time(rank from, rank to)> message{};
     /// The earliest start of a task; empty: no restriction.
     std::function<virtual_time(const task_label&)> not_before{};
-    /// Selects the order in which lanes that can continue do so. The order that waits enforce, and all times, don't
-    /// depend on it.
+    /// Seed of the order in which lanes run if several can. The order that waits enforce, and all times, don't depend
+    /// on it.
     std::uint64_t seed = 0;
 };
 

@@ -195,15 +195,15 @@ using rank_name = std::array<std::byte, 4>;
     return rank;
 }
 
-/// Sends the bytes once to each rank that names itself. A peer that connects and sends nothing, or something else,
-/// doesn't delay the others.
+/// Sends the bytes once to each rank that names itself. A peer that connects and sends nothing, or something
+/// unexpected, doesn't delay the others.
 class rank_server {
 public:
     rank_server(socket_handle listener, std::span<const std::byte> bytes, int ranks)
         : listener_{std::move(listener)}, bytes_{bytes}, is_served_(static_cast<std::size_t>(ranks), false) {
         is_served_.front() = true; // rank 0 itself
     }
-    /// Serves until the deadline, or until every other rank has been served. Returns their number.
+    /// Serves until the deadline, or until every other rank has been served. Returns the number of ranks served.
     [[nodiscard]] int serve(const patience_left& patience) {
         int served = 0;
         const auto all = static_cast<int>(is_served_.size()) - 1;

@@ -113,10 +113,10 @@ private:
 } // namespace detail
 
 /// One rank's control channel over sockets, which stay open: rank 0 listens at host:port, and all others connect to it.
-/// For executors that can't tell other processes of failures themselves, such as NCCL's (`cuda::options::failures`).
-/// All ranks construct and destroy their `tcp_control` at the same time: the destructor waits for the others, at most
-/// for `patience`. A lost connection counts as a failure of that rank. If several ranks fail at the same time, each may
-/// report its own reason.
+/// It serves executors that can't tell other processes of failures themselves, such as NCCL's
+/// (`cuda::options::failures`). All ranks construct and destroy their `tcp_control` at the same time: the destructor
+/// waits for the others, at most for `patience`. A lost connection counts as a failure of that rank. If several ranks
+/// fail at the same time, each may report its own reason.
 class tcp_control final : public execution::failure_channel,
                           private threads::control_carrier,
                           private threads::wakeable {

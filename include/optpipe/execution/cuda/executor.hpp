@@ -51,8 +51,8 @@ public:
         const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
-    /// Free bytes of the device. Once ranks have joined and the engine has its weights, a plan may use them for stashes
-    /// and messages, shared by all ranks on the device.
+    /// Free bytes of the device. Once ranks have joined and the engine has its weights, a plan may use these bytes for
+    /// stashes and messages, shared by all ranks on the device.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;
@@ -83,7 +83,7 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. To be used by one thread, the one that issues. Lower its programs starting from
+/// One rank on a CUDA device. To be used only by the thread that issues. Lower its programs starting from
 /// `cuda::lowering_defaults`, or `nccl::lowering_defaults`: `lower` itself knows nothing about devices.
 class executor {
 public:
@@ -149,7 +149,7 @@ public:
     /// Captures the commands that `issue()` puts into the lanes, as one graph, which the executor keeps for as long as
     /// it lives. Can't be used with `options::record_times`. Nothing may be running. The lanes, and the memory that
     /// they use, must still exist when the graph is launched. Throws `execution_error` if the step can't be issued. If
-    /// an operation failed, all ranks throw it.
+    /// an operation failed, all ranks throw its error.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
     /// Captures the steps of all these executors together, issued by one thread.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
@@ -203,8 +203,8 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks first. Otherwise the messages that they wait for would disappear, and they would report
-    /// that as the error.
+    /// Tells the other ranks of the failure before their messages disappear. Otherwise they would report the missing
+    /// messages as the error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();
@@ -243,7 +243,7 @@ private:
         if (group_.failed.happened().load()) throw group_.failed.what();
         for (auto* s : lanes()) {
             if (!s->held.empty()) {
-                // Its held-back commands and records are useless now, because nothing can follow them.
+                // The lane's held-back commands and records are useless now, because nothing can follow them.
                 group_.failed.report(self(), to_string(s->held.front().label), "its partner wasn't captured with it");
                 throw group_.failed.what();
             }
@@ -257,7 +257,7 @@ private:
             s->issued.clear();
         by_.forget_messages();
     }
-    /// Waits for all lanes. Gives up this rank's work if some don't end in time.
+    /// Waits for all lanes. Gives up this rank's work if some lanes don't end in time.
     wait_end await_all(const std::vector<detail::lane_state*>& lanes, std::chrono::milliseconds limit) {
         const auto deadline = std::chrono::steady_clock::now() + limit;
         auto all = wait_end::over;
@@ -370,7 +370,7 @@ public:
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
 
-    /// See `executor::capture`: captures the steps of all ranks together, which `issue()` issues.
+    /// See `executor::capture`: captures the steps that `issue()` issues on all ranks, together.
     template <class Issue> step_graph capture(const Issue& issue) {
         std::vector<executor*> all;
         for (const auto& each : executors_)

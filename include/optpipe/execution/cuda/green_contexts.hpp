@@ -18,8 +18,8 @@ namespace optpipe::cuda {
 /// Uses the driver's green contexts (CUDA 12.5 and later). The driver is looked up at run time; nothing links it.
 class green_contexts {
 public:
-    /// `count` parts of at least `least` multiprocessors each (on Hopper multiples of 8, at least 8). Throws if the
-    /// device can't be split like that.
+    /// Makes `count` parts of at least `least` multiprocessors each (on Hopper multiples of 8, at least 8). Throws if
+    /// the device can't be split like that.
     green_contexts(int device, unsigned count, unsigned least) {
         check(cudaInitDevice(device, 0, 0), "cudaInitDevice");
         CUdevResource whole{};

@@ -79,12 +79,11 @@ struct lane_state;
 class carrier {
 public:
     /// Returns whether the exchange is in the stream; if not, the lane is held back, and `carry` is called again for
-    /// it. The caller holds `rank_group::mutex`. The same holds for `forget`, which is called before a lane is
-    /// destroyed.
+    /// it. The caller holds `rank_group::mutex`, also for `forget`, which is called before a lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// Announces a lane of this kind, with room for that number of commands. Throws if its messages can't be carried
-    /// along with those of the other lanes. Called before all other functions, without the mutex.
+    /// Announces a lane of this kind, with room for that number of commands. Throws if the lane's messages can't be
+    /// carried along with those of the other lanes. Called before all other functions, without the mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
@@ -180,8 +179,8 @@ private:
 ///
 /// If several ranks of one process exchange messages without NCCL, a message can be put into the streams only when both
 /// ends have reached it on the host. The issuing thread isn't held up: the commands behind the message are kept, and
-/// put into the stream once the partner has come. The partner's thread does that, except for launches. The rank's own
-/// thread does the launches when it next puts a command into a lane, or finishes.
+/// put into the stream once the partner has come. The partner's thread puts them there, except for launches. The rank's
+/// own thread does the launches when it next puts a command into a lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;

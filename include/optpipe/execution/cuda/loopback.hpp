@@ -15,8 +15,8 @@ namespace optpipe::cuda {
 /// GPU, or GPUs with access to each other.
 class loopback final : public detail::carrier {
 public:
-    /// An exchange ends once each of its messages has ended. The receiver's stream copies; both streams wait for each
-    /// other by events.
+    /// An exchange ends once each of its messages has ended. The receiver's stream performs the copy, and events make
+    /// each of the two streams wait for the other.
     bool carry(detail::lane_state& on, detail::command& what) override {
         if (!on.is_offered) {
             on.is_offered = true;

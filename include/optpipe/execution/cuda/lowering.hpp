@@ -6,7 +6,7 @@
 
 namespace optpipe::cuda {
 
-/// Bytes of host memory pinned by one call at most, unless `options::pinned_part` says otherwise.
+/// Most bytes of host memory that one call pins, unless `options::pinned_part` says otherwise.
 inline constexpr std::size_t pinned_part_bytes = std::size_t{64} << 30U;
 
 /// The options to start from for programs on a GPU. Each part of a stash is contiguous, as kernels expect, and on the

@@ -22,18 +22,18 @@ struct options {
     int device = 0;
     /// The device of each rank of a `cluster`; ranks may share a device. If empty, all ranks are on `device`.
     std::vector<int> devices{};
-    /// Time limit for one rank waiting for another at a message on the host, and for its device at the end of a step.
-    /// Must be longer than a step takes.
+    /// Time limit of a rank's waits: for another rank at a message on the host, and for its device at the end of a
+    /// step. Must be longer than a step takes.
     std::chrono::milliseconds patience{60'000};
-    /// Time limit for the device to end its running work after an error. If it doesn't, memory that it may still use is
-    /// never freed. A longer limit leaks less, and delays the error.
+    /// Time limit for the device to end its running work after an error. If the device doesn't end in time, memory that
+    /// it may still use is never freed. A longer limit leaks less, and delays the error.
     std::chrono::milliseconds drain{60'000};
     /// Streams of an existing engine, or of green contexts. They are borrowed: their owner keeps them until the lanes
     /// are destroyed. If empty, each lane creates its own stream; streams for messages have the highest priority.
     stream_source streams{};
     /// Whether to record times with events around every task. Graphs can't be captured then.
     bool record_times = false;
-    /// Bytes of host memory pinned by one call at most, rounded up to pages: drivers refuse very large ones. In
+    /// Most bytes of host memory that one call pins, rounded up to pages, because drivers refuse to pin very many. In
     /// programs with another `lowering_options::host_part`, data across two parts is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
     /// The channel that is told at once about a failure on this rank. While this rank waits for its device or for NCCL,

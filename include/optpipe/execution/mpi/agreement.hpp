@@ -78,8 +78,8 @@ private:
     [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
-    /// Whether rank 0 gets no more notices. A rank that is done may still answer a verdict. If the answer arrived after
-    /// the end, the next communicator that gets this one's place could receive it.
+    /// Whether rank 0 gets no more notices. A rank that is done may still answer a verdict. If the answer came after
+    /// the end, a later communicator to which MPI gives the same identity could receive it.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 

@@ -20,10 +20,10 @@ namespace optpipe::mpi {
 /// One rank's control channel over MPI. It serves executors that can't tell other processes of failures themselves,
 /// such as NCCL's (`cuda::options::failures`); a `member` has one, too.
 ///
-/// The communicator is borrowed: it is copied, and nothing is sent on it. All its processes construct and destroy their
-/// `control` at the same time: the destructor waits for the others, at most for `patience`. A rank that leaves by an
-/// exception ends the run for all. A process that disappears is noticed at a minimum, or when another process waits for
-/// it.
+/// The communicator stays the caller's: it is duplicated, and nothing is sent on the original. All its processes
+/// construct and destroy their `control` at the same time: the destructor waits for the others, at most for `patience`.
+/// A rank that leaves by an exception ends the run for all. A process that disappears is noticed when the ranks take a
+/// minimum, or when another process waits for it.
 class control final : public execution::failure_channel {
 public:
     explicit control(MPI_Comm among, const options& how = {}) : control{among, how, nullptr} {}

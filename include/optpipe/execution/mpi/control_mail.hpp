@@ -21,8 +21,8 @@
 
 namespace optpipe::mpi {
 
-/// Carries the letters of this rank's control channel. They use the notices' communicator, with another tag. To be used
-/// by the thread that calls MPI. Sends are synchronous: they complete only when received.
+/// Carries the letters of this rank's control channel. The letters use the notices' communicator, with another tag. To
+/// be used by the thread that calls MPI. Sends are synchronous: they complete only when received.
 class control_mail {
 public:
     explicit control_mail(const communicator& by) : by_{by} {}
@@ -30,8 +30,8 @@ public:
     control_mail& operator=(const control_mail&) = delete;
     ~control_mail() { static_cast<void>(coming_.release()); } // from a lost rank: MPI may still write it
 
-    /// Sends the letters in the outbox, and delivers those that have arrived. Returns whether there were any. Throws if
-    /// a letter can't be sent.
+    /// Sends the letters in the outbox, and delivers those that have arrived. Returns whether there were any letters.
+    /// Throws if a letter can't be sent.
     bool carry(threads::control_channel& of, std::mutex& mutex) {
         std::unique_lock lock{mutex};
         const auto outbox = of.take_outbox();

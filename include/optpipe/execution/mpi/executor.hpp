@@ -15,7 +15,7 @@
 namespace optpipe::mpi {
 
 /// One rank that is a process. Its lanes are threads, its buffers are in memory of the CPU, and MPI carries its
-/// messages. To be used by one thread, the one that issues.
+/// messages. To be used only by the thread that issues.
 class executor : private threads::executor {
 public:
     executor(threads::world& of, post_office& by, rank self) : threads::executor{of, self}, by_{by} {}
@@ -44,13 +44,13 @@ private:
 
 static_assert(execution::check_executor<executor>());
 
-/// One rank of a communicator. The communicator is borrowed: it is copied, and nothing is sent on it. All its processes
-/// construct and destroy their `member` at the same time: the destructor waits for the others, at most for `patience`.
-/// A rank that leaves by an exception ends the run for all.
+/// One rank of a communicator. The communicator stays the caller's: it is duplicated, and nothing is sent on the
+/// original. All its processes construct and destroy their `member` at the same time: the destructor waits for the
+/// others, at most for `patience`. A rank that leaves by an exception ends the run for all.
 ///
 /// `finish` throws on all ranks if any rank fails: an exception, a failed allocation, a message that is missing or
 /// wrong, a process that hangs or is gone. The error has the rank, operation and reason that rank 0 heard of first, and
-/// names the ranks that don't answer any more. Only if rank 0 itself is gone, ranks may give different reasons. If a
+/// names the ranks that don't answer any more. Ranks may give different reasons only if rank 0 itself is gone. If a
 /// launcher ends the job as soon as one process dies, no process is left to report: see `--enable-recovery` of Open
 /// MPI.
 class member {
@@ -59,7 +59,8 @@ public:
     /// Tells the session if a rank is lost, so that the session doesn't wait for it.
     explicit member(session& of, const options& how = {}) : control_{of, how} {}
     [[nodiscard]] mpi::executor& executor() { return executor_; }
-    /// A rank's control channel. A failure of a rank, here or in its executor, ends both on all ranks.
+    /// A rank's control channel. A failure of a rank, in the channel or in its executor, ends channel and executor on
+    /// all ranks.
     [[nodiscard]] threads::control_channel& control() { return control_.channel(); }
 
 private:

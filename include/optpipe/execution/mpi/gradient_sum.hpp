@@ -19,11 +19,11 @@
 
 namespace optpipe::mpi {
 
-/// Sums the gradients of the replicas of a pipeline's stages, each in its own process. For `reduce` of a stage model,
-/// which a lane's thread calls; so MPI must be initialised with MPI_THREAD_MULTIPLE.
+/// Sums the gradients of the replicas of a pipeline's stages, each in its own process. It serves `reduce` of a stage
+/// model. A lane's thread calls it, so MPI must be initialised with MPI_THREAD_MULTIPLE.
 ///
-/// All processes construct and destroy their `gradient_sum` at the same time. The communicator is copied, and nothing
-/// is sent on the original.
+/// All processes construct and destroy their `gradient_sum` at the same time. The communicator is duplicated, and
+/// nothing is sent on the original.
 class gradient_sum {
 public:
     /// `patience`: the time limit of each wait for the others; longer than a step takes.
@@ -39,8 +39,8 @@ public:
     [[nodiscard]] int replica() const { return among_.rank(); }
     [[nodiscard]] int replicas() const { return among_.ranks(); }
 
-    /// Leaves the sum of all replicas' gradients with each. Throws `timeout_error` if not all replicas come; then only
-    /// the destructor may be called.
+    /// Replaces the gradients on each replica by the sum over all replicas. Throws `timeout_error` if not all replicas
+    /// come; then only the destructor may be called.
     template <class Real> void operator()(std::span<Real> gradients) {
         static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
         const auto type = std::is_same_v<Real, float> ? MPI_FLOAT : MPI_DOUBLE;

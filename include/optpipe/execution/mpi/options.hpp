@@ -11,9 +11,9 @@
 namespace optpipe::mpi {
 
 struct options {
-    /// Time limit for one rank waiting for another: at a message, at a minimum of the control channel (other ranks wait
-    /// twice as long for rank 0), when a `member` is constructed, and at the end. Must be longer than a step takes. A
-    /// failed run ends on all ranks within three times the limit.
+    /// Time limit of a rank's waits for another rank: at a message, at a minimum of the control channel (other ranks
+    /// wait twice as long for rank 0), when a `member` is constructed, and at the end. Must be longer than a step
+    /// takes. A failed run ends on all ranks within three times the limit.
     std::chrono::milliseconds patience{60'000};
     /// Bytes of this rank's device, for all slabs together, and of its host. If empty, there is no limit.
     std::optional<std::size_t> device_memory{};

@@ -48,7 +48,7 @@ public:
         are_done(); // keeps the list short in a long run
         texts_.push_back(std::move(now));
     }
-    /// Whether no text is under way any more. Removes those that are done.
+    /// Whether no text is under way any more. Removes the texts that are done.
     bool are_done() {
         std::erase_if(texts_, [](const auto& each) {
             int gone = 0;

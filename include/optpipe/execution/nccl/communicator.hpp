@@ -74,7 +74,8 @@ public:
         }
     }
     /// A borrowed communicator, which is never destroyed here. `end` is called instead of `ncclCommAbort`, at most
-    /// once; it must not throw. If it is blocking, `batch::close` may block until a peer comes: see `watchdog`.
+    /// once; it must not throw. If the communicator is blocking, `batch::close` may block until a peer comes: see
+    /// `watchdog`.
     communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl",
                  const execution::failure_channel* failures = nullptr)
         : communicator_{borrowed}, rank_{rank_in(borrowed, name)}, ranks_{size_of(borrowed, name)}, patience_{patience},

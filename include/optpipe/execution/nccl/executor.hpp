@@ -38,13 +38,13 @@ namespace optpipe::nccl {
 /// The number of communicators per direction. NCCL runs the work of one communicator in a single order, even on several
 /// streams.
 enum class communicator_layout : std::uint8_t {
-    per_direction, ///< one: for `message_lanes::per_direction` and `single`
-    /// Two, for messages sent by even and by odd ranks: also for `message_lanes::separate`, where sends mustn't wait
-    /// for receives. Takes twice the memory.
+    per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
+    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. They also serve
+    /// `message_lanes::separate`, where sends mustn't wait for receives. They take twice the memory.
     per_sender,
 };
 
-/// The ids that rank 0 makes and all ranks need. Distribute it with `bootstrap`, or by MPI.
+/// The ids that rank 0 makes and all ranks need. Distribute the bytes with `bootstrap`, or by MPI.
 struct world_id {
     /// The ids of the communicators for activations, then of those for gradients.
     std::array<ncclUniqueId, 4> ids{};
@@ -313,7 +313,7 @@ private:
     communicator_layout layout_ = communicator_layout::per_direction;
     std::deque<communicator> communicators_;
     std::deque<communicator> beside_;
-    /// The exchanges issued since all earlier ones ended, and spare entries.
+    /// The exchanges issued since the last time when none was under way, and spare entries.
     std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
     std::size_t most_under_way_ = 0;
@@ -326,7 +326,8 @@ private:
 /// threads of one process, or processes on one or several machines.
 ///
 /// `options::patience` must be longer than a step takes. With `options::failures`, all ranks learn at once of the first
-/// failure, and throw it. Without it, each rank detects alone that another rank is gone, and its error names itself.
+/// failure, and throw it. Without it, each rank detects alone that another rank is gone, and its error names the rank
+/// itself.
 class member {
 public:
     /// Throws `execution_error` if this rank can't join the others.

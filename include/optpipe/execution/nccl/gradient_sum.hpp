@@ -14,7 +14,7 @@
 namespace optpipe::nccl {
 
 /// Sums the gradients of the replicas of a rank's stages. Each replica has its own device. The sums have a communicator
-/// of their own, apart from the pipeline's. For `reduce` of a stage model.
+/// of their own, apart from the pipeline's. It serves `reduce` of a stage model.
 ///
 /// All replicas construct their `gradient_sum` at the same time, before the first step; the member must outlive the
 /// `gradient_sum`. Their pipelines must run the same programs, so that all of them reduce in one order. If a replica

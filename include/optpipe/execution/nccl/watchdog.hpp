@@ -13,7 +13,7 @@
 
 namespace optpipe::nccl {
 
-/// Calls a function, on its own thread, when a watched call takes too long: for calls that block.
+/// Serves calls that may block: calls a function, on a thread of its own, when a watched call takes too long.
 class watchdog {
 public:
     /// `bark` must not throw.

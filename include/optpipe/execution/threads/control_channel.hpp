@@ -28,7 +28,7 @@ class control_carrier {
 public:
     /// Delivers the letters in the outbox of `from`. Called under the lock of the channel.
     virtual void carry(control_channel& from) = 0;
-    /// The error that all ranks throw after a failure. May wait until it is known.
+    /// The error that all ranks throw after a failure. The call may wait until the error is known.
     virtual execution_error verdict() = 0;
 
 protected:

@@ -71,7 +71,7 @@ private:
     rank_state& of_;
 };
 
-/// One rank of a cluster. To be used by one thread, the one that issues.
+/// One rank of a cluster. To be used only by the thread that issues.
 class executor {
 public:
     using lane_type = lane;
@@ -108,7 +108,8 @@ public:
     explicit cluster(std::size_t ranks, options how = {});
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
-    /// A rank's control channel. A failure of a rank, here or in its executor, ends both on all ranks.
+    /// A rank's control channel. A failure of a rank, in the channel or in its executor, ends channel and executor on
+    /// all ranks.
     [[nodiscard]] control_channel& control(rank r) { return control_[r]; }
 
 private:

@@ -80,7 +80,7 @@ private:
     std::vector<execution::task_times> times_;
     std::atomic<std::uint32_t> put_{0};
     std::atomic<std::uint32_t> taken_{0};
-    /// The time when the next command has all that it waits for, and the time when the last command ended.
+    /// The time when everything is ready that the next command waits for, and the time when the last command ended.
     nanoseconds ready_{};
     nanoseconds over_{};
     std::thread thread_;
@@ -229,7 +229,7 @@ OPTPIPE_INLINE void lane_thread::copy(const lane_command& c) {
     for (const auto& piece : c.pieces)
         bytes += piece.from.size();
     const auto length = all.how.copies ? all.how.copies(of_.self, c.label, bytes) : nanoseconds{};
-    // As on a device, the start depends on when its inputs are ready, not on when this thread notices.
+    // As on a device, the start of a command depends on when its inputs are ready, not on when this thread notices.
     const auto ready = std::max({ready_, over_, c.issued});
     all.clock.sleep_until(ready, all.failed.happened());
     if (falls_silent(c.label) || is_over()) return;

@@ -30,7 +30,7 @@ struct fault_injection {
 
 /// The properties of ranks that are threads. Copies and messages without times are as fast as possible.
 struct options {
-    /// Time limit for one rank waiting for another at a message, and for rank 0 waiting for other ranks at a minimum of
+    /// Time limit of a rank's wait for another rank at a message, and of rank 0's wait for other ranks at a minimum of
     /// the control channel. Other ranks wait twice as long for rank 0.
     nanoseconds patience = std::chrono::seconds{60};
     /// Bytes of each rank's device, for all slabs together, and of its host. If empty, there is no limit.

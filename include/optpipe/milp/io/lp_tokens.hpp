@@ -140,8 +140,7 @@ struct lp_token {
     bool begins_line = false;
 };
 
-/// Splits a text into tokens. The keyword of a section is a keyword only at the start of a line and without a colon
-/// after it.
+/// Splits a text into tokens. The keyword of a section counts only at the start of a line and without a colon after it.
 class lp_tokens {
 public:
     lp_tokens(std::string_view text, const std::string& source) : rest_{text}, source_{&source} {}

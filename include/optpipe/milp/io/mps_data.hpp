@@ -73,8 +73,8 @@ struct mps_column {
 
     /// A convention as old as MPS: a negative upper bound alone removes the lower bound of 0.
     [[nodiscard]] double lower() const { return bounds.upper < 0.0 && !bounds.has_lower ? -infinity : bounds.lower; }
-    /// A column without bounds in the file is between 0 and infinity. An integer is between 0 and 1, a convention as
-    /// old as integer markers.
+    /// A column without bounds in the file is between 0 and infinity. An integer column without bounds is between 0 and
+    /// 1, a convention as old as integer markers.
     [[nodiscard]] double upper() const { return is_integer && !bounds.is_stated() ? 1.0 : bounds.upper; }
 };
 

@@ -67,7 +67,7 @@ private:
     }
     [[noreturn]] void refuse(std::string reason) const { place().refuse(std::move(reason)); }
 
-    /// Refuses the current token. The reason is that it is nonlinear, or else `reason`.
+    /// Refuses the current token. The error says that the token is nonlinear, if it is; otherwise it gives `reason`.
     [[noreturn]] void refuse_token(const std::string& reason) const {
         if (is(kind::arrow)) refuse("indicator constraints can't be solved");
         if (is(kind::bracket) || is(kind::times) || is(kind::other))
@@ -117,7 +117,7 @@ private:
         if (!is_at_end()) refuse_token("the objective has " + shown_token() + " where a sign or a section must be");
     }
 
-    /// Reads signs; -1 if an odd number of them is minus, else 1.
+    /// Reads any number of signs, and returns their product: 1 or -1.
     double read_signs() {
         double sign = 1.0;
         while (is_sign())

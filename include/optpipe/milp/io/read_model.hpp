@@ -27,7 +27,7 @@ namespace optpipe::milp {
 namespace optpipe::milp {
 namespace detail {
 
-/// Whether a path has this ending, possibly before that of gzip, in any case of letters.
+/// Whether a path ends in `ending`, or in `ending` and ".gz". Case doesn't matter.
 [[nodiscard]] inline bool has_ending(std::string_view path, std::string_view ending) {
     const auto ends_in = [&](std::string_view wanted) {
         return path.size() >= wanted.size() && is_same_word(path.substr(path.size() - wanted.size()), wanted);

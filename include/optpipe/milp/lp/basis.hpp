@@ -6,10 +6,10 @@
 
 namespace optpipe::milp {
 
-/// Whether a column, or the activity of a row, is in the basis, at one of its bounds, or, without bounds, at 0.
+/// The status of a column or of a row's activity: in the basis, at one of its bounds, or at 0 if it has none.
 enum class basis_status : unsigned char { basic, at_lower, at_upper, free_at_zero };
 
-/// One status per column and per row. The number of basic ones equals the number of rows.
+/// One status per column and per row. The number of basic statuses equals the number of rows.
 struct basis {
     std::vector<basis_status> columns;
     std::vector<basis_status> rows;

@@ -40,15 +40,16 @@ namespace lp {
     return kept;
 }
 
-/// Whether a bound is lowered by the errors of its computation, or reduced costs that are only rounding count as 0.
+/// How a bound treats rounding errors: either it is lowered by all of them, or reduced costs that are only rounding
+/// count as 0.
 enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 
 } // namespace lp
 
 /// A lower bound on the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
 /// error of its computation on the safe side. One case isn't safe: the reduced cost of a column without a bound counts
-/// as 0 if it is tiny compared with the costs. Excluding that case would need exact arithmetic. `with_costs` false
-/// leaves the costs out.
+/// as 0 if it is tiny compared with the costs. Excluding that case would need exact arithmetic. If `with_costs` is
+/// false, the costs are left out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
                                             bool with_costs = true,
                                             lp::rounding_errors rounding = lp::rounding_errors::lower_the_bound) {

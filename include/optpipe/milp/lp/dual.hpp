@@ -55,7 +55,8 @@ public:
     [[nodiscard]] std::size_t iterations() const { return iterations_; }
     /// Whether the working costs differ from the program's.
     [[nodiscard]] bool costs_changed() const { return costs_changed_; }
-    /// The multipliers of the rows after a ray, signed so that they bound from below.
+    /// The multipliers of the rows that prove infeasibility, after `method_end::ray`. Their signs are those of a lower
+    /// bound.
     [[nodiscard]] std::vector<double> ray() const {
         auto y = rho_.value;
         for (double& v : y)

@@ -40,7 +40,8 @@ public:
         finish_forward(x, history.second(), true);
         history.note_second(x.density());
     }
-    /// Does the same for a result whose values will be read one by one, so that its nonzeros needn't be listed.
+    /// Solves B x = b in place like `forward`, but the result's nonzeros needn't be listed, because its values will be
+    /// read one by one.
     void forward_values(work_vector& x, density_history& history) {
         solve_triangular(lower_columns_, nullptr, lower_order_.begin(), lower_order_.end(), x, reach_, history.first());
         apply_updates(x);

@@ -107,7 +107,7 @@ public:
         columns_.append(column, row, value);
         rows_.append(row, column, 0.0);
     }
-    /// Eliminates the given rows and columns. Those that can't be eliminated get no pivot.
+    /// Eliminates the given rows and columns. Rows and columns that can't be eliminated get no pivot.
     void run(const std::vector<int>& rows, const std::vector<int>& columns) {
         column_counts_.reset(size_, size_);
         row_counts_.reset(size_, size_);

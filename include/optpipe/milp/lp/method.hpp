@@ -16,7 +16,7 @@ enum class method_end : unsigned char {
     trouble,
 };
 
-/// How careful the methods are. Later attempts are more careful, after a result that failed its check.
+/// How careful the methods are. After a result has failed its check, the next attempt is more careful.
 struct method_settings {
     pricing_rule pricing = pricing_rule::steepest_edge;
     double primal_tolerance = 1e-9;

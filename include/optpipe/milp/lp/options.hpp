@@ -10,7 +10,7 @@
 
 namespace optpipe::milp {
 
-/// The rule that chooses which row out of bounds leaves the basis.
+/// The rule that chooses which row leaves the basis among the rows that are out of bounds.
 enum class pricing_rule : unsigned char { steepest_edge, devex, dantzig };
 
 struct simplex_options {
@@ -23,7 +23,7 @@ struct simplex_options {
     double dual_tolerance = 1e-9;
     /// The largest violation of a bound, and of optimality, in a reported result, in terms of the original program.
     double accepted_violation = 1e-7;
-    /// Basis exchanges between two factorizations.
+    /// Number of basis exchanges between two factorizations.
     int updates = 100;
     std::uint64_t seed = 1;
 };

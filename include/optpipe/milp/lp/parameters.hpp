@@ -6,8 +6,9 @@
 
 namespace optpipe::milp::lp {
 
-/// Parameters of the simplex methods. They trade small pivots and old factors for iterations, and lists of nonzeros for
-/// dense loops. Not tuned: chosen near the values in the cited papers. Magnitudes are in scaled terms.
+/// Parameters of the simplex methods. They balance accuracy (large pivots, fresh factors) against the number of
+/// iterations, and lists of nonzeros against dense loops. Not tuned: chosen near the values in the cited papers.
+/// Magnitudes are in scaled terms.
 struct simplex_parameters {
     // Pivots.
 
@@ -18,33 +19,32 @@ struct simplex_parameters {
     double least_pivot_of_few = 1e-9;
     double least_pivot_of_some = 3e-8;
     double least_pivot_of_many = 1e-7;
-    /// The primal method's least pivot with fresh factors, and with updated ones.
+    /// The primal method's least pivot with fresh factors, and with updated factors.
     double least_pivot_of_fresh = 1e-9;
     double least_pivot_of_updated = 1e-8;
-    /// Smaller pivots are trusted only with fresh factors. No pivot is trusted if its values by row and by column
-    /// differ by more than `pivot_agreement` · max(1, pivot).
+    /// Pivots below `trusted_pivot` are trusted only with fresh factors. No pivot is trusted if its values by row and
+    /// by column differ by more than `pivot_agreement` · max(1, pivot).
     double trusted_pivot = 1e-7;
     double pivot_agreement = 1e-7;
-    /// A group of breakpoints needs a pivot of at least this share (0 to 1) of the largest pivot of all groups. Later
-    /// groups with such a pivot are preferred, because they go farther.
+    /// The dual ratio test takes a group of breakpoints only if its best pivot is at least this share (0 to 1) of the
+    /// largest pivot of all groups. The last such group is taken, because it gives the longest step.
     double share_of_largest_pivot = 0.1;
-    /// Factor by which each group of breakpoints reaches farther than the previous one, while all breakpoints flip
-    /// anyway.
+    /// While all breakpoints flip anyway, each group of them reaches farther than the previous one by this factor.
     double coarsening = 4.0;
     /// Number of times that a method may find its factors wrong before it gives up.
     int most_retries = 50;
 
     // Pricing.
 
-    /// A row may leave only if its stored steepest-edge weight is at least this share (0 to 1) of the true one. The
-    /// second number is the least weight that is stored.
+    /// A row may leave only if its stored steepest-edge weight is at least this share (0 to 1) of the true one. Stored
+    /// weights are at least `least_weight`.
     double acceptable_weight = 0.25;
     double least_weight = 1e-4;
-    /// If a Devex weight of the primal method exceeds this, all are reset to 1.
+    /// If a Devex weight of the primal method exceeds this, all weights are reset to 1.
     double largest_weight = 1e7;
 
-    // Degeneracy. A step shorter than `no_step` has no length. If steps of no length outnumber the others by the limit,
-    // costs (dual) or bounds (primal) are perturbed by these shares of their size.
+    // Degeneracy. A step shorter than `no_step` counts as degenerate. If degenerate steps outnumber the others by the
+    // stall limit, costs (in the dual method) or bounds (in the primal) are perturbed by these shares of their size.
 
     double no_step = 1e-12;
     int dual_stall_limit = 20;
@@ -70,12 +70,12 @@ struct simplex_parameters {
     /// the nonzeros will be.
     double sparse_input = 0.05;
     double sparse_result = 0.1;
-    /// Weight (0 to 1) of earlier densities in an expected density; and the factor on the density of an unlisted
-    /// result, so that a later solve lists its result again.
+    /// `density_memory` is the weight (0 to 1) of earlier densities in an expected density. An unlisted result
+    /// multiplies the expected density by `density_doubt`, so that a later solve lists its result again.
     double density_memory = 0.9;
     double density_doubt = 0.9;
-    /// Above the first density, a pivot row is computed by columns; above the second, by a sweep over all rows of the
-    /// inverse.
+    /// The density of the row of the inverse decides how the pivot row is computed: above `by_columns` by columns,
+    /// above `by_sweep` by a sweep over rows, else with a list of nonzeros.
     double by_columns = 0.4;
     double by_sweep = 0.05;
 
@@ -88,13 +88,13 @@ struct simplex_parameters {
     int attempt_with_firm_pivots = 2;
     double firm_threshold = 0.5;
     int attempt_without_scaling = 3;
-    /// Limits per attempt: rounds of the dual and the primal method; and iterations, as a constant plus a number per
-    /// column and row. Only cycling reaches the latter.
+    /// Limits per attempt: rounds of the dual and the primal method, and iterations (a constant plus a number per
+    /// column and row). Only an attempt that cycles reaches the limit of iterations.
     int rounds = 5;
     std::size_t least_iteration_limit = 50'000;
     std::size_t iterations_per_variable = 50;
-    /// Iterations between two checks of the clock; and the relative rise of the objective before the next proof of a
-    /// cutoff is tried.
+    /// `between_looks_at_the_clock` counts the iterations between two checks of the clock. `cutoff_caution` is the
+    /// relative rise of the objective before the next proof of a cutoff is tried.
     std::size_t between_looks_at_the_clock = 16;
     double cutoff_caution = 1e-4;
 

@@ -53,7 +53,7 @@ public:
     [[nodiscard]] std::size_t iterations() const { return iterations_; }
     /// Whether the working bounds differ from the program's.
     [[nodiscard]] bool bounds_changed() const { return bounds_changed_; }
-    /// The direction in which all variables can move forever, after a ray.
+    /// The direction in which all variables can move without end, after `method_end::ray`.
     [[nodiscard]] std::vector<double> ray() const {
         std::vector<double> direction(at(t_.program.variables()), 0.0);
         direction[at(entering_)] = direction_;
@@ -111,7 +111,7 @@ private:
         double room;
         double pivot;
     };
-    /// The room of a row's basic variable until its bound, and the rate at which it moves there.
+    /// The distance of a row's basic variable from the bound to which it moves, and the rate of the move.
     [[nodiscard]] limit limit_of(int row) const {
         const auto j = at(t_.head[at(row)]);
         const double rate = direction_ * column_[row];

@@ -28,8 +28,8 @@ namespace optpipe::milp::lp {
     return s;
 }
 
-/// The tableau of a program, with the scale factors between the two. It takes changes of the program, and returns
-/// points and multipliers in the program's own terms.
+/// The scaled tableau of a program, with its scale factors. It takes changes of the program, and returns points and
+/// multipliers in the program's own terms.
 class scaled_tableau {
 public:
     tableau t;

@@ -20,7 +20,8 @@ struct scale_factors {
 
 namespace detail {
 
-/// 1 / sqrt(least · largest) of a major's entries, scaled by their minors; `otherwise` if it has none.
+/// 1 / sqrt(least · largest) over the entries of one major (a column or row), scaled by the factors of their minors.
+/// The result is `otherwise` if the major has no entries.
 inline double balancing_factor(const compressed& a, int major, const std::vector<double>& minors, double otherwise) {
     double least = std::numeric_limits<double>::infinity();
     double most = 0.0;
@@ -63,7 +64,7 @@ inline bool is_well_scaled(const compressed& a) {
     return s;
 }
 
-/// The factor of a column that is added between rows which keep their factors.
+/// The factor of a new column, while the rows keep their factors.
 [[nodiscard]] inline double scale_of_column(const compressed& columns, int j, const std::vector<double>& rows) {
     return detail::nearest_power_of_two(detail::balancing_factor(columns, j, rows, 1.0));
 }

@@ -21,15 +21,15 @@
 namespace optpipe::milp {
 
 /// A row of the simplex tableau in the program's own terms: column + sum of columns[k] · x(k) + sum of slacks[i] · s(i)
-/// = 0, where s(i) = -(activity of row i). The basic column itself has coefficient 1 in `columns`, other basic ones 0.
-/// `slacks` are also the multipliers that combine the rows to `columns`.
+/// = 0, where s(i) = -(activity of row i). In `columns`, the basic column itself has coefficient 1, and other basic
+/// columns have 0. `slacks` are also the multipliers that combine the rows to `columns`.
 struct tableau_row {
     std::vector<double> columns;
     std::vector<double> slacks;
 };
 
-/// Solves a linear program by the dual simplex method, and again after changes, from the current basis. Copies are
-/// independent: use one per thread.
+/// Solves a linear program by the dual simplex method. After changes of the program, the next solve starts from the
+/// current basis. Copies are independent: use one per thread.
 ///
 /// The results of `solve` have been checked against the program itself, not against its scaled copy.
 class simplex {
@@ -47,10 +47,10 @@ public:
     void add_columns(std::span<const new_column> columns);
     /// New rows follow the existing ones; their slacks are basic.
     void add_rows(std::span<const cut_row> rows);
-    /// Rows after a removed one move up.
+    /// The rows after a removed row move up.
     void remove_rows(std::span<const std::size_t> rows);
 
-    /// If `b` isn't a basis (too few or too many are basic, or it is singular), slacks make it one.
+    /// If `b` isn't a basis (too few or too many variables are basic, or its matrix is singular), slacks repair it.
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const { return scaled_.current_basis(); }
     [[nodiscard]] bool is_basic(std::size_t j) const { return scaled_.t.is_basic(static_cast<int>(j)); }
@@ -64,8 +64,8 @@ public:
     /// A lower bound that is valid for any outcome of the last solve. It is computed from the multipliers, with
     /// rounding on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
-    /// The same, but reduced costs that are only rounding count as 0. Close to the optimum unless other reduced costs
-    /// have the wrong sign, within the tolerance.
+    /// Like `dual_bound`, but reduced costs that are only rounding count as 0. The result is close to the optimum,
+    /// unless other reduced costs have the wrong sign within the tolerance.
     [[nodiscard]] double nearly_dual_bound() const {
         return safe_dual_bound(program_, found_.point.duals, true, lp::rounding_errors::count_as_zero);
     }

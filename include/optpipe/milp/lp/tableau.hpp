@@ -250,7 +250,7 @@ private:
         }
         row.index.resize(kept);
     }
-    /// Does the same for a dense `rho`, for which listing entries on the fly doesn't pay.
+    /// Computes the entries for a dense `rho`, for which listing entries on the fly doesn't pay.
     void sweep_rows(const work_vector& rho, work_vector& row) const {
         const auto& a = program.by_row;
         double* const values = row.value.data();

@@ -10,7 +10,7 @@
 
 namespace optpipe::milp::lp {
 
-/// Recent densities of the results of one kind of solve, after its first triangle and at the end. They decide whether
+/// Recent densities of the vectors of one kind of solve: after its first triangle, and at its end. They decide whether
 /// the next solve is worth a symbolic pass.
 class density_history {
 public:
@@ -85,8 +85,8 @@ inline void eliminate(double* x, double pivot_value, int size, const int* index,
         x[index[k]] -= pivot_value * value[k];
 }
 
-/// Solves with a triangular matrix that has a unit diagonal or the given inverse pivots. Between `first` and `last`,
-/// each row comes before those in its list. Rows with an empty list and a unit diagonal may be left out. If `listed` is
+/// Solves with a triangular matrix that has a unit diagonal or the given inverse pivots. From `first` to `last`, each
+/// row comes before the rows in its list. Rows with an empty list and a unit diagonal may be left out. If `listed` is
 /// false, the result may come without its list of nonzeros.
 template <class Iterator>
 void solve_triangular(const growing_lists& lists, const double* inverse_pivots, Iterator first, Iterator last,

@@ -32,7 +32,7 @@ public:
         index.clear();
         is_listed_ = true;
     }
-    /// The list isn't valid from here until `clear`; only values are.
+    /// From now until `clear`, the values are valid, but the list of indices isn't.
     void leave_unlisted() { is_listed_ = false; }
     [[nodiscard]] bool is_listed() const { return is_listed_; }
     /// The index must not be listed yet.

@@ -103,7 +103,8 @@ private:
         return {variable{literal / 2}, value, value};
     }
 
-    /// The literals that share a clique with the member whose cliques are smallest in total. Sorted, without members.
+    /// The literals that share a clique with one of the members: the member whose cliques are smallest in total. The
+    /// result is sorted, and has no members.
     static std::vector<std::size_t> neighbours(const clique_table& table, const clique_row& clique, std::size_t& work) {
         const auto reach = [&](std::size_t literal) {
             std::size_t sum = 0;

@@ -13,8 +13,8 @@
 namespace optpipe::milp::presolving {
 
 /// Shrinks coefficients of integers in rows with one side. If the row becomes redundant as soon as the integer leaves
-/// one of its bounds, its coefficient is larger than needed. The smaller one admits the same integer points and fewer
-/// others (Savelsbergh 1994).
+/// one of its bounds, the integer's coefficient is larger than needed. A smaller coefficient admits the same integer
+/// points, and fewer other points (Savelsbergh 1994).
 struct coefficient_tightening {
     static constexpr std::string_view name = "coefficient tightening";
 

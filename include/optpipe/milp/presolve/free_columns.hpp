@@ -17,8 +17,8 @@ namespace optpipe::milp::presolving {
 
 /// Eliminates a column whose bounds follow from its rows: such a column is as good as free. An equation that contains
 /// it determines its value, and both are removed unless the other rows get much longer. A column whose bound depends on
-/// an integer stays, as the flow of an arc with a capacity: cuts need such a bound for each column, not for a sum of
-/// columns.
+/// an integer stays, for example the flow of an arc with a capacity: cuts need such a bound for each column, not for a
+/// sum of columns.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";
@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    /// Whether a row other than `r` bounds the column, which isn't an integer, by a multiple of an integer.
+    /// Whether the column isn't an integer, and a row other than `r` bounds it by a multiple of an integer.
     static bool has_variable_bound(const reducible& m, row r, variable x) {
         if (m.is_integer(x)) return false;
         return std::any_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {
@@ -70,7 +70,7 @@ private:
         return best;
     }
 
-    /// Whether the coefficient is large enough, in its row and in its column, to divide by.
+    /// Whether the coefficient is large enough to divide by, compared with the others of its row and of its column.
     static bool is_pivot(const reducible& m, const term& t, double largest_in_row) {
         const auto is_far_larger = [&](const column_entry& e) {
             return std::abs(t.coefficient) < parameters.least_pivot * std::abs(e.coefficient);

@@ -16,8 +16,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// A row of integers whose coefficients have a common divisor only takes multiples of it, so its bounds can be rounded.
-/// An equation is infeasible if no sum of its coefficients gives its side, whatever the columns' far bounds are.
+/// A row of integers only takes multiples of the common divisor of its coefficients, so its bounds can be rounded. An
+/// equation is infeasible if no integer values give its side, even if each column keeps only the bound at which the row
+/// is least.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 
@@ -39,8 +40,7 @@ struct integer_rows {
 private:
     static constexpr auto unreached = std::numeric_limits<std::int64_t>::max();
 
-    /// Whether no integers within one bound each give the sum: each column counts from the bound that makes the row
-    /// least.
+    /// Whether no integer values give the sum. Each column is limited only by the bound at which the row is least.
     static bool is_unreachable(const reducible& m, row r, double sum, double divisor) {
         std::vector<std::int64_t> weights;
         double left = sum / divisor;
@@ -56,9 +56,9 @@ private:
         if (!milp::is_integral(left) || size >= largest_exact_integer || left < 0.0) return false;
         return is_beyond_all_sums(weights, std::llround(left));
     }
-    /// Whether no multiples of the weights add up to the sum. The least sum of each residue modulo the least weight
-    /// decides; it is found round by round (Böcker and Lipták, 2007). All sums from the product of the least and the
-    /// largest weight on exist, because the weights have no common divisor (Brauer, 1942).
+    /// Whether no multiples of the weights add up to the sum. For each residue modulo the least weight, the least sum
+    /// with that residue decides; it is found round by round (Böcker and Lipták, 2007). Every sum from the product of
+    /// the least and the largest weight on can be reached, because the weights have no common divisor (Brauer, 1942).
     static bool is_beyond_all_sums(const std::vector<std::int64_t>& weights, std::int64_t sum) {
         const auto [first, last] = std::minmax_element(weights.begin(), weights.end());
         const auto modulus = *first;

@@ -17,7 +17,7 @@ struct margins {
 
     [[nodiscard]] static double scale(double a) { return milp::feasibility::scale(a); }
     [[nodiscard]] double excess_at(double a) const { return feasible.slack(a); }
-    /// Rounding error of a bound that has just been computed. The estimate must not be larger: an error in a column,
+    /// Rounding error of a bound that has just been computed. The estimate is kept small, because an error in a column,
     /// times a coefficient, becomes an error in its rows.
     [[nodiscard]] static double noise_at(double a) {
         constexpr double operations = 4.0; // rounded operations per bound
@@ -28,8 +28,8 @@ struct margins {
         if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
         return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
-    /// Whether a number is integral up to rounding. The distance must also be within the tolerance of integers. That
-    /// matters for numbers so large that their rounding exceeds this tolerance.
+    /// Whether a number is integral up to rounding. The distance must also be within the integrality tolerance, because
+    /// the rounding of a large number may exceed it.
     [[nodiscard]] bool is_integral(double a) const {
         return std::abs(a - std::round(a)) <= std::min(equality.at(scale(a)), feasible.integrality());
     }

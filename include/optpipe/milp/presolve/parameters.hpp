@@ -22,25 +22,26 @@ struct presolve_parameters {
     double least_change = 1e-6;
     double least_change_behind_binary = 1e-3;
 
-    /// Limits for eliminating columns. The first two are the least ratio (0 to 1) of a pivot to the largest
-    /// coefficient: if its row stays (a singleton), and if its row is added to others. The third is the largest ratio
-    /// of the two coefficients of an equation.
+    /// Limits for eliminating columns. A pivot is at least this share (0 to 1) of the largest coefficient:
+    /// `least_singleton_pivot` if its row stays, and `least_pivot` if its row is added to others. The coefficients of
+    /// an equation of two columns differ at most by the factor `largest_ratio`.
     double least_singleton_pivot = 1e-3;
     double least_pivot = 1e-2;
     double largest_ratio = 1e3;
-    /// Largest ratio of the constant in x = constant + ... to the magnitude of x's bounds: 4 of 16 digits are lost.
+    /// Largest ratio of the constant in x = constant + ... to the magnitude of x's bounds; at this ratio, 4 of 16
+    /// digits are lost.
     double largest_cancellation = 1e4;
-    /// Most terms of a row, most terms of a column, and most new nonzeros for elimination. The relaxation is solved
-    /// many times, and eliminating a column saves less than fill costs.
+    /// Limits for elimination: terms of the row, terms of the column, and new nonzeros. The relaxation is solved many
+    /// times, and eliminating a column saves less than fill costs.
     std::size_t longest_row = 100;
     std::size_t longest_column = 6;
     std::ptrdiff_t most_fill = 4;
-    /// Longest column (in rows) that an equation of two columns eliminates; it makes no row longer.
+    /// Longest column (in rows) that an equation of two columns eliminates; such an elimination makes no row longer.
     std::size_t longest_doubleton_column = 500;
 
-    /// Rows of integers are skipped if a coefficient is a larger multiple of the unit.
+    /// Rows of integers are skipped if a coefficient exceeds this multiple of the unit.
     double largest_multiple = 1e6;
-    /// Most work, in residues times terms, for finding the sums that an equation of integers can have.
+    /// Limit of the work, in residues times terms, for finding the sums that an equation of integers can have.
     std::int64_t residue_work = 1'000'000;
     /// Share (0 to 1) of the row tolerance that may be lost by treating a row as a multiple of another.
     double parallel_share = 1e-3;

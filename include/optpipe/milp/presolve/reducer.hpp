@@ -18,7 +18,8 @@
 namespace optpipe::milp {
 namespace presolving {
 
-/// The only place where reductions are applied. It applies those that still hold, in the order of the proposals.
+/// The only place where reductions are applied. It applies the reductions that still hold, in the order of the
+/// proposals.
 class reducer {
 public:
     reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {
@@ -161,7 +162,7 @@ private:
     }
     verdict apply(const bound_row& b) {
         if (b.lower > b.upper + slack_.excess_at(b.lower) + m_.noise(b.at) + b.noise) return verdict::infeasible;
-        // Sides that cross by less make the row an equation.
+        // Sides that cross by no more than the tolerance make the row an equation.
         const double middle = b.lower + (b.upper - b.lower) / 2.0;
         const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle} : b;
         if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) {

@@ -48,7 +48,7 @@ struct activity_range {
     }
     [[nodiscard]] double lower() const { return open_below == 0 ? least : -infinity; }
     [[nodiscard]] double upper() const { return open_above == 0 ? greatest : infinity; }
-    /// The range of the other terms, if this term is one of the summands.
+    /// The least sum of the other terms. The given term must be one of the summands.
     [[nodiscard]] double lower_without(double coefficient, double lower, double upper) const {
         const double low = coefficient > 0.0 ? lower : upper;
         if (!std::isfinite(low)) return open_below == 1 ? least : -infinity;
@@ -92,7 +92,7 @@ template <class Terms> [[nodiscard]] auto find_term(Terms& terms, variable x) {
 /// rows.
 class reducible {
 public:
-    /// `noise` is the error of each row's sides. If it is empty, the sides are taken as given, with their last digit
+    /// `noise` is the error of each row's sides. If it is empty, the sides count as given numbers whose last digit is
     /// rounded.
     explicit reducible(const model& m, std::span<const double> noise = {})
         : sign_{m.direction() == sense::minimize ? 1.0 : -1.0} {
@@ -220,8 +220,8 @@ public:
         at(r).terms.clear();
         at(r).is_there = false;
     }
-    /// Removes deleted rows from the lists of their columns. All of them are removed at once, because a column may have
-    /// many.
+    /// Removes deleted rows from the lists of their columns. All deleted rows are removed at once, because a column may
+    /// have many.
     void normalize() {
         for (const variable x : stale_) {
             at(x).has_stale = false;

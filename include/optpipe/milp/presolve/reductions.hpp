@@ -16,9 +16,9 @@
 #include <variant>
 #include <vector>
 
-/// The reductions of presolve. Each is data and can be applied. A reduction that removes a column returns an undo,
-/// which computes the column's value from the remaining ones. The undo's `leave` substitutes the column in a row; it
-/// returns false if the column isn't a linear function of the others.
+/// The reductions of presolve. Each reduction is data and can be applied. A reduction that removes a column returns an
+/// undo, which computes the column's value from the remaining ones. The undo's `leave` substitutes the column in a row;
+/// it returns false if the column isn't a linear function of the others.
 namespace optpipe::milp::presolving {
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
@@ -123,7 +123,7 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// Removes x, which has no cost, is continuous, and occurs only in this row, by widening the row's bounds.
+/// Removes a continuous column x that has no cost and occurs only in this row. The row's bounds become wider instead.
 struct absorb_column {
     variable x;
     row at;
@@ -147,7 +147,7 @@ struct absorb_column {
             const double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
             values[x.position()] = std::clamp(value, lower, upper);
         }
-        /// An equation determines x.
+        /// If the row is an equation, it determines x.
         [[nodiscard]] bool leave(open_row& r) const {
             if (row_lower != row_upper) return r.coefficients[x.position()] == 0.0;
             r.solve_for(x, row_lower, others, coefficient);
@@ -200,7 +200,7 @@ struct merge_columns {
         double upper;
         bool is_integer;
 
-        /// Gives the merged column the value of least magnitude that leaves the kept one within its bounds.
+        /// Gives the merged column the value of least magnitude that leaves the kept column within its bounds.
         void operator()(std::span<double> values) const {
             const double sum = values[kept.position()];
             double low = (sum - kept_lower) / factor;
@@ -285,7 +285,7 @@ struct release_column {
 using undo = std::variant<fix_column::undo, substitute_column::undo, absorb_column::undo, merge_columns::undo,
                           release_column::undo>;
 
-/// Tightens the bounds of x, allowing for `noise` in the new ones. Bounds that leave one value fix x.
+/// Tightens the bounds of x, allowing for `noise` in the new bounds. If the bounds leave one value, x is fixed.
 struct bound_column {
     variable x;
     double lower = -infinity;

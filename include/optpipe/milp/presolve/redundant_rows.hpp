@@ -9,8 +9,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Compares rows with the bounds of their columns. A row, or a side of it, that the bounds imply is removed. A row that
-/// the bounds can only just meet fixes all of its columns. A row that they can't meet proves infeasibility.
+/// Compares rows with the bounds of their columns. A row or side that the bounds imply is removed. A row that the
+/// bounds can only just meet fixes all of its columns. A row that they can't meet proves infeasibility.
 struct redundant_rows {
     static constexpr std::string_view name = "redundant rows";
 
@@ -41,7 +41,7 @@ private:
     }
 
     /// Fixes every column at the bound where the row's activity is least (or greatest). If there is some room, or
-    /// rounding may hide some, the column only has to be near that bound.
+    /// rounding may hide room, the column only has to be near that bound.
     static void force(const reducible& m, row r, bool at_least, double room, proposal_list& found) {
         const double noise = m.noise(r) + m.activity(r).noise(m.lower(r), m.upper(r)) + std::max(room, 0.0);
         proposal p{{}, {r}, {}};

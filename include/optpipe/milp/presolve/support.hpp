@@ -25,8 +25,8 @@ private:
     std::uint64_t sum_ = 0;
 };
 
-/// Calls `visit(first, second)` for pairs of the same hash until it returns true. Each second item meets at most
-/// `most_compared` first ones.
+/// Calls `visit(first, second)` for pairs of the same hash until it returns true. Each item is paired with at most
+/// `most_compared` earlier ones.
 template <class Item> class support_groups {
 public:
     template <class Visit> void add(std::uint64_t hash, Item item, Visit visit) {

@@ -51,9 +51,9 @@ struct context {
     std::function<void(const char*)> witness_lost;
     /// Called after each new incumbent.
     std::function<void()> on_incumbent;
-    /// An objective of the problem plus this is an objective of `incumbents`.
+    /// The difference between an objective of `incumbents` and the objective of the problem.
     double shift = 0.0;
-    /// An objective of `incumbents` plus this is the objective that the user sees, up to the sign.
+    /// The difference between the objective that the user sees (apart from its sign) and that of `incumbents`.
     double offset = 0.0;
     /// The worst objective that is still searched for, in terms of `incumbents`.
     double ceiling = infinity;
@@ -76,8 +76,8 @@ struct context {
     /// Whether the cutoff comes from the user's gap, not from the steps of the objective.
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
-    /// Objectives that differ by less are equal: relative to what the user sees, as presolve's constants may be far
-    /// larger, but no less than the rounding error of the problem's own objective.
+    /// Objectives that differ by less are equal. The slack is relative to the objective that the user sees, because
+    /// presolve's constants may be far larger. It is at least the rounding error of the problem's own objective.
     [[nodiscard]] double objective_slack(double objective) const {
         return std::max(instance->tolerances.objective_slack(objective + shift + offset),
                         noise_of_sum(std::abs(objective)));

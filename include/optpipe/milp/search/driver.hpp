@@ -60,7 +60,7 @@ public:
 private:
     /// Searches again after a search that found no point, now with the sides moved by a part of their tolerance. A
     /// model is infeasible only if this search finds no point either. Points must be within the rest of the tolerance.
-    /// The search may use one node more than the first one did. It has no conflict search, as that has no such limit.
+    /// The search may use one node more than the first one did. It runs no conflict search, which has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // share of the tolerance
         constexpr double rest = 0.499;
@@ -80,8 +80,8 @@ private:
         return found;
     }
     /// Searches the given model again without presolve, if the first search couldn't settle presolve's model within the
-    /// tolerances. The search has at most `least_nodes` more nodes than the first one. It has no conflict search, as
-    /// that has no such limit. Empty if it doesn't settle the model either; a better point is kept.
+    /// tolerances. The search has at most `least_nodes` more nodes than the first one. It runs no conflict search,
+    /// which has no node limit. Empty if it doesn't settle the model either; a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
@@ -303,9 +303,9 @@ private:
             if (cross(given_->row_lower(r), given_->row_upper(r))) return true;
         return false;
     }
-    /// Concludes from an unbounded relaxation. The model is then unbounded too if it has any solution (because its
-    /// numbers are rational). The presolved model is searched first. The presolved model may have no solution although
-    /// the given model has one, because some reductions assume that an optimum exists.
+    /// Finds out what an unbounded relaxation means. The model is unbounded, too, if it has any solution, because its
+    /// numbers are rational. A solution is first searched in the presolved model. The presolved model may have none
+    /// although the given model has one, because some reductions assume that an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())
             if (auto found = any_solution(reduction_.model()).incumbent)

@@ -12,9 +12,10 @@ namespace optpipe::milp {
 /// Optional inputs of a search. Each is a concept of its own; a type may meet any of them.
 ///
 /// *Semantics.* Points are in the variables of the model. Hooks may be called from several threads at once, so they are
-/// const. The results of `first_solution` and `solution_near` are checked, so they may be wrong. Those of `cuts_at` and
-/// `objective_bound` are trusted: every cut must hold for at least one optimal solution, the same one for all cuts. A
-/// cut isn't a constraint: a point that satisfies the model is a solution, whether or not `cuts_at` was called for it.
+/// const. The results of `first_solution` and `solution_near` are checked, so they may be wrong. The results of
+/// `cuts_at` and `objective_bound` are trusted: every cut must hold for at least one optimal solution, the same one for
+/// all cuts. A cut isn't a constraint: a point that satisfies the model is a solution, whether or not `cuts_at` was
+/// called for it.
 
 /// `std::vector<double> first_solution() const`: the solution to start from.
 template <class Hooks> concept gives_first_solution = requires(const Hooks& h) {

@@ -30,7 +30,8 @@ namespace detail {
 
 /// Finds continuous columns that are implied integers in some unit, scales them by it and makes their kind `implied`.
 /// Two kinds are found, in this order:
-/// - columns that can move one way without cost until a bound stops them, or a row without other continuous columns;
+/// - columns that can move one way without cost until they are stopped by a bound, or by a row without other continuous
+///   columns;
 /// - columns of connected rows in which continuous columns appear as differences, `c x - c y + (integers) >= b`, at
 ///   most two per row. For fixed integers such rows are a network, whose vertices are integral multiples of a common
 ///   divisor of all other numbers.
@@ -136,8 +137,8 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
-    /// Must run after the rows. Bounds that are nearly integral multiples are rounded to them. That loses only the
-    /// noise: with integral rows, rounding all columns of a point in the same way keeps it feasible.
+    /// Must run after the rows. Bounds that are nearly integral multiples are rounded to them. This rounding loses only
+    /// the noise: with integral rows, rounding all columns of a point in the same way keeps it feasible.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})

@@ -46,7 +46,7 @@ struct root_parameters {
     std::size_t first_visits_in_parallel = 200'000;
     std::size_t first_conflicts_if_short = 500;
     /// Conflicts without progress until the relaxation starts; fewer if the problem is so small that its relaxation
-    /// takes less.
+    /// takes less time than that.
     std::size_t first_stall_limit = 1'500;
     /// Limits of the prover between two checks.
     std::size_t conflicts_per_slice = 500;
@@ -136,7 +136,7 @@ private:
         const bool in_parallel = proves_in_parallel();
         const auto conflicts = reals || in_parallel ? with_.first_conflicts_if_short : with_.first_conflicts;
         const auto most = in_parallel ? with_.first_visits_in_parallel : with_.first_visits;
-        // On one thread the relaxation waits for the prover, for as long as it will take itself.
+        // On one thread, the prover runs at least as long as the relaxation is expected to take.
         const auto fair = in_parallel ? 0 : std::min(most, expected_effort());
         const auto share = reals ? 1 : with_.first_share;
         const auto visits = std::min(most, std::max(with_.least_first_visits, share * expected_effort()));
@@ -171,8 +171,8 @@ private:
         return std::min(sum, context_->incumbent_objective());
     }
 
-    /// Solves a problem without integers by the relaxation alone. The outcome is `open` only if its answer fails the
-    /// check.
+    /// Solves a problem without integers by the relaxation alone. The outcome is `open` only if the relaxation's answer
+    /// fails the check.
     root_outcome solve_alone() { return load_relaxation() ? solve_relaxation() : root_outcome::stopped; }
     root_outcome process_relaxation() {
         const bool probes = context_->options->cuts && context_->instance->has_integers();

@@ -135,8 +135,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
             result.push_back(drop_microbatches(all, from, to, kept));
         return result;
     }
-    // Periods of published schedules and a few multiples, taken from the middle of the steady state, and a third and
-    // two thirds into the step.
+    // Repeats microbatches from the middle, and from one and two thirds of the step. Their number is a period of
+    // published schedules, or a small multiple of one.
     constexpr std::array<std::size_t, 7> periods{1, 2, 3, 4, 6, 8, 12};
     for (const auto period : periods)
         for (const auto at : {(from - std::min(from, period)) / 2, from / 3, 2 * from / 3})

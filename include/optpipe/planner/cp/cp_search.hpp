@@ -33,10 +33,11 @@ struct cp_parameters {
     /// Each round is longer than the previous one by 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
     /// Conflicts for the incumbent per conflict of the searches for bounds, each of which starts anew. A larger value
-    /// leads earlier to proofs from the incumbent's side, and to slightly lower bounds without a proof. On 40 small
-    /// random problems with 5 s of the processor, 2 instead of 1: four better incumbents, one more found, three bounds
-    /// lower by 0.2 to 2 %. On 12 others with 3 s, 8 instead of 2: no bound lower, no proof later; store-v-p2-m4-k100
-    /// was proven after 9.2 and 9.6 instead of 10.4 and 11.5 s.
+    /// leads earlier to proofs from the incumbent's side, and to slightly lower bounds without a proof. Measured on 40
+    /// small random problems with 5 s of processor time each, 2 against 1: four incumbents were better, one more
+    /// problem got an incumbent, and three bounds were lower by 0.2 to 2 %. On 12 other problems with 3 s each, 8
+    /// against 2: no bound was lower and no proof came later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead
+    /// of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
     /// The smallest part of the gap at which a bound is searched is 1 / `most_gap_divisor`. Smaller parts are answered
     /// sooner, but raise the bound by less. Not tuned.
@@ -293,7 +294,7 @@ private:
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
         return search.model->form() == overtaking::allowed && ordered_ && incumbent_searches_[1].active;
     }
-    /// Adds the exact model if the model that proves bounds may allow orders without a schedule.
+    /// Adds the exact model if the model that proves bounds may allow orders that no schedule has.
     void add_exact() {
         if (bounding_->form() == overtaking::allowed || exact_ || has_too_many_links(*problem_, with_)) return;
         exact_.emplace(*problem_, overtaking::allowed);

@@ -98,8 +98,8 @@ private:
         add_used(trail, on, capacity, &one.implied_terms);
         return trail.assign(!one.chosen, facts_);
     }
-    /// Adds facts on chosen terms, except those at `but`, that together exceed the capacity. Uses the oldest facts, and
-    /// no more than necessary.
+    /// Adds the facts that some terms are chosen: enough terms to exceed the capacity together, but none of those
+    /// listed in `but`. Uses the oldest facts, and no more than necessary.
     void add_used(const trail& trail, const knapsack_constraint& on, ticks capacity,
                   const std::vector<std::uint32_t>* but) {
         used_now_.clear();

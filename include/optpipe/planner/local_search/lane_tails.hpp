@@ -63,8 +63,8 @@ private:
         }
     }
     /// Visits operations from the last start to the first. On shared links a transfer may start after operations that
-    /// follow it on its lane, so lanes would wait for each other. At equal starts, operations with duration come first:
-    /// they may wait for those without.
+    /// follow it on its lane, so lanes would wait for each other. Among equal starts, operations with a duration are
+    /// visited first, as they may have waited for those without.
     void find_by_start() {
         by_start_.clear();
         for (id r = 0; r < p_->ranks(); ++r)

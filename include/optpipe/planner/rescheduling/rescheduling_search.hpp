@@ -24,8 +24,8 @@ namespace optpipe {
 /// third of these noises left 0.1 % of that. On 40, half of the length left 0.3 %; twice the length, or half or twice
 /// the waits, made no difference beyond 0.1 %.
 struct rescheduling_parameters {
-    /// The longest part that is rescheduled, as the steady-state time of this number of microbatches per rank. Warm-up
-    /// and cool-down take about one each; a longer part ends worse more often.
+    /// The longest part to reschedule, in microbatches per rank: its duration is at most the time that the steady state
+    /// takes for this number of them. Warm-up and cool-down take about one each; a longer part ends worse more often.
     double most_per_rank = 1.6;
     /// The first sweeps try shares of the longest part, in (0, 1], with all waits (see `rescheduling`), and keep the
     /// best.

@@ -60,10 +60,10 @@ struct builder_parameters {
     /// Share for all stoppable builders in problems with other storage options than `keep` and `offload`: a quarter, so
     /// that most is left for other searches, with any number of options.
     double slice_with_options = 0.25;
-    /// Share of `slice_with_options` for the constructive planner with all storage options, before the others. Its few
-    /// trials tell which options are promising if memory is too small for all other builders. Sixty random models and a
-    /// second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse, 0.1 %. The share
-    /// itself isn't tuned.
+    /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
+    /// builders. Its few trials tell which options are promising if memory is too small for all other builders. Sixty
+    /// random models and a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse,
+    /// 0.1 %. The share itself isn't tuned.
     double slice_of_quick = 0.5;
     /// Passes through the problem that must remain: to offer the best schedule and, if there is none, also to build
     /// one.
@@ -83,7 +83,8 @@ struct builder_parameters {
     /// again with this number of options, those with the best schedules. The planner then has all its effort and its
     /// own slice. Fourteen random models in v placement, 4 to 6 s on one thread: 9 better by up to 3.2 %, 4 worse by up
     /// to 0.6 %, 0.6 % less in the mean. With one stage per rank there was no gain: seventeen models, 0.1 % longer in
-    /// the mean. Left out if nothing may be recomputed: four models, five seeds, 0.7 % longer in the mean.
+    /// the mean. Skipped if nothing may be recomputed: with it, steps were 0.7 % longer on average (four models, five
+    /// seeds).
     std::size_t options_built_further = 3;
     /// Without a deadline: limit of stages times microbatches, summed over the options with which the constructive
     /// planner runs; about 7 µs each.

@@ -110,8 +110,8 @@ private:
         });
     }
 
-    /// Orders the chains from `first` on, those of equal sequences, on each device: a chain that leads to another one
-    /// comes before it, operation by operation.
+    /// Orders chains of equal sequences, those from index `first` on. If an operation of one chain leads to one of
+    /// another chain on the same device, the n-th operation of the first chain comes before the n-th of the second.
     void order_from(std::size_t first) {
         std::vector<char> reached;
         std::vector<std::size_t> open;

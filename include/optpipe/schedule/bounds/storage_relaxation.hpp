@@ -51,14 +51,13 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 /// A problem in which stashes are only kept or offloaded as a whole (`is_described_by_costs`), and whose optimum is at
 /// most that of `p`. Stages of that kind stay as they are. Every valid schedule of `p` becomes a
 /// schedule of it: recomputation is removed, and each gradient, offload and reload is shortened to the least that an
-/// option takes. A gradient and a reload keep their start, an offload its end.
+/// option takes. Shortened gradients and reloads keep their start, shortened offloads their end. The new schedule fits,
+/// as the given one holds at least the memory that the new problem counts:
 ///
-/// - `smallest_rest`: from the start of F to the end of I, at least held − transfer_size is on the device.
-/// - `fastest_transfer`: at least `held` is on the device, except from the end of the offload to the start of the
-///   reload.
-/// - In both, at least weight_stash is held while I runs, and from its end to the end of W. B holds no more than
-///   before.
-/// - The host may hold more than before; then its limit is dropped.
+/// - `smallest_rest`: held − transfer_size on the device, from the start of F to the end of I.
+/// - `fastest_transfer`: `held` on the device, except from the end of the offload to the start of the reload.
+/// - Both: weight_stash while I runs, and from then to the end of W. B holds no more than before.
+/// - On the host the new schedule may hold more; the new problem then has no limit there.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {
     auto q = p;

@@ -26,7 +26,8 @@ namespace optpipe {
 
 namespace detail {
 
-/// Searches for the order of sequences that makes a step shortest, if each enters at a position of a fixed order.
+/// Searches for the order of sequences that makes a step shortest. The n-th sequence takes the n-th place of a fixed
+/// order of operations.
 template <pipeline_graph Graph> class injection_search {
 public:
     injection_search(const basic_problem<Graph>& p, const basic_order<Graph>& positions, stop_check stop,

@@ -9,8 +9,9 @@
 
 namespace optpipe::detail {
 
-/// The slots of the ranks on one link, all as long as the longest transfer. The slots of each rank repeat with one
-/// period: one for an offload, one for a reload. Slots that the engines or the link forbid to overlap don't overlap.
+/// The slots of the ranks on one link, all as long as the longest transfer. In each period a rank has one slot for an
+/// offload and one for a reload; all ranks have the same period. Slots that the engines or the link forbid to overlap
+/// don't overlap.
 struct slot_pattern {
     duration length{};
     std::size_t members = 1;

@@ -93,8 +93,8 @@ public:
     void add(std::uint64_t step, const measured_costs& piece);
     /// Adds peaks; the highest of all count.
     void add_peaks(rank r, const memory_peaks& reached);
-    /// Adds the steps of `other`. Steps with numbers that exist here are taken as pieces of the same steps, on other
-    /// ranks. Keeps its own number of warm-up steps, if it was given.
+    /// Adds the steps of `other`. A step number that both profiles have means one step, measured on different ranks.
+    /// Keeps its own number of warm-up steps, if it was given.
     void merge(const cost_profile& other);
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);

@@ -12,24 +12,24 @@ namespace optpipe {
 /// occupies. `inward` means towards the device.
 [[nodiscard]] constexpr bool is_inward(operation_kind transfer) { return transfer == operation_kind::reload; }
 
-/// The copy engine of a transfer among those of its rank: 0, or 1 for inward transfers if there is one engine per
-/// direction.
+/// Number of a transfer's copy engine among the engines of its rank: 0, or 1 for inward transfers if there is one
+/// engine per direction.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t copy_engine_of(const basic_transfer_rules<Ranks>& rules, bool inward) {
     return rules.engines == 2 && inward ? 1 : 0;
 }
-/// The copy engine of a transfer among those of all ranks: below `2 * ranks`.
+/// Number of a transfer's copy engine among the engines of all ranks, below `2 * ranks`.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t copy_engine_of(const basic_transfer_rules<Ranks>& rules, rank r, bool inward) {
     return 2 * r.position() + copy_engine_of(rules, inward);
 }
 
-/// The channel of a transfer among those of its link: 0, or 1 for inward transfers on a full-duplex link.
+/// Number of a transfer's channel among the channels of its link: 0, or 1 for inward transfers on a full-duplex link.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t host_channel_of(const basic_transfer_rules<Ranks>& rules, bool inward) {
     return rules.duplex == duplex_kind::full && inward ? 1 : 0;
 }
-/// The channel of a transfer among those of all links: below `2 * ranks`.
+/// Number of a transfer's channel among the channels of all links, below `2 * ranks`.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t host_channel_of(const basic_transfer_rules<Ranks>& rules, rank r, bool inward) {
     return 2 * std::size_t{rules.link[r]} + host_channel_of(rules, inward);

@@ -27,15 +27,15 @@ struct conformance_options {
     /// size.
     std::size_t bytes = std::size_t{4} << 20U;
     std::size_t rounds = 5;
-    /// Number of commands that go through another lane while one is held: enough for a missing wait to show.
+    /// Number of commands that go through another lane while one lane is held: enough for a missing wait to show.
     std::size_t chances = 50;
     /// Whether to end with an error in a lane, after which the executor is unusable.
     bool with_error = true;
     /// Whether that error is a `cancel` of rank 0 instead of an exception of its work. One executor can show only one
-    /// of the two, so the suite needs two runs to see both kinds.
+    /// of these errors, so the suite needs two runs to see both.
     bool by_cancel = false;
     /// Whether all ranks get the error of the rank where it started. In some executors, each rank detects by itself
-    /// that another rank is gone. Its error then names its own rank, and the operation that it waited for.
+    /// that another rank is gone. The error of such a rank names the rank itself, and the operation that it waited for.
     bool same_error = true;
     /// Whether work that is called when its turn comes may block: work then holds lanes until the checks release them,
     /// up to two lanes of a rank at a time. Set to false for virtual time, or for fewer threads than that. Work that is
@@ -48,7 +48,7 @@ struct conformance_options {
 
 namespace detail {
 
-/// Sleep of waiting threads, so that others can run.
+/// The time for which waiting threads sleep, so that others can run.
 inline constexpr std::chrono::microseconds a_moment{100};
 
 /// Thrown when a check is stuck, which ends the run.

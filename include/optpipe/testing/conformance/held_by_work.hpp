@@ -17,8 +17,8 @@ namespace optpipe::testing::detail {
 /// Holds a lane: work that doesn't end before the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` tells whether the check itself is waiting. That wait has a limit of its own, so its time doesn't
-    /// count. At other times, a call or the scheduler of a busy machine may hold up the host.
+    /// `host_waits` tells whether the check itself is waiting. The check's wait has a limit of its own, so its time
+    /// doesn't count. At other times, a call or the scheduler of a busy machine may hold up the host.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
@@ -53,7 +53,8 @@ struct remembers_thread {
     void operator()(auto&) const { by->store(std::this_thread::get_id()); }
 };
 
-/// Opens a gate once the host has left `finish` too early, or has had enough time in `finish` to do so.
+/// Opens a gate once the host has returned from `finish` too early (a fault), or has stayed in `finish` long enough to
+/// show that it waits.
 struct opens_gate_late {
     work_gate* gate;
     const std::atomic<bool>* enters;
@@ -294,7 +295,7 @@ private:
         check_that_calls_return();
         if (!in_.await([&] { return gate.is_entered(); })) give_up("lane", "never calls what was launched");
     }
-    /// Gives all lanes that aren't held time to run.
+    /// Waits until all lanes that aren't held have had time to run.
     void let_others_go_on() {
         auto free = in_.lane(lane_kind::copy, in_.how().chances + 1);
         for (std::size_t i = 0; i < in_.how().chances; ++i) {

@@ -13,8 +13,8 @@ namespace optpipe::milp::search {
 
 /// The result of conflict analysis: a clause that holds everywhere, and the level at which it becomes unit.
 struct learned_clause {
-    /// The first literal is the one to be implied; the second is of the level to backtrack to. If it is empty, the
-    /// problem is infeasible.
+    /// The first literal is the one to be implied; the second belongs to the level to backtrack to. If the clause is
+    /// empty, the problem is infeasible.
     std::vector<literal> literals;
     std::uint32_t back_to = 0;
     std::uint32_t levels = 0;

@@ -32,9 +32,10 @@ struct conflict_parameters {
     /// Unit of the random initial activities, which make seeds differ. An activity starts with at most a thousand
     /// units, which count less than one conflict.
     double tie_breaker = 1e-6;
-    /// Decay factor of activities per conflict, as in MiniSat: a lower one follows the last conflicts more closely.
+    /// Decay factor of activities per conflict, as in MiniSat: a lower factor follows the last conflicts more closely.
     double activity_decay = 0.95;
-    /// Conflicts until a restart, times Luby's sequence: fewer leave a bad start earlier, but repeat more.
+    /// Conflicts until a restart, times Luby's sequence. A smaller unit leaves a bad start earlier, but repeats more
+    /// work.
     std::size_t restart_unit = 100;
     /// Rounds of propagation between two checks of the clock.
     std::size_t rounds_between_looks = 64;
@@ -109,8 +110,8 @@ public:
     }
     void end_dispatching() { dispatching_ = false; }
 
-    /// Searches for a point below the cutoff, under an assumption if there is one. After `point`, the bounds are those
-    /// of the point until the next call.
+    /// Searches for a point below the cutoff, under an assumption if there is one. After the outcome `point`, the
+    /// bounds stay those of the point until the next call.
     search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, stop_check stop = {}) {
         restart();
         const auto end = conflicts_ + conflict_budget;

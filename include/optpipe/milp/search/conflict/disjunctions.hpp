@@ -15,7 +15,7 @@ namespace optpipe::milp::search {
 struct disjunction {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    /// Number of levels among its literals when it was learned; fewer are better.
+    /// Number of decision levels among the literals when the clause was learned; fewer are better.
     std::uint32_t levels = 0;
     float activity = 0.0F;
     bool learned = false;
@@ -80,8 +80,8 @@ public:
         increment_ /= factor;
     }
 
-    /// Deletes the less active half of the learned clauses, except those of at most two levels. Changes ids. Only at
-    /// the root, where no reason refers to a clause.
+    /// Deletes the less active half of the learned clauses, except those of at most two levels. Ids change. Must be
+    /// called at the root, where no reason refers to a clause.
     void forget_half() {
         std::vector<std::uint32_t> candidates;
         for (std::uint32_t i = 0; i < items_.size(); ++i)

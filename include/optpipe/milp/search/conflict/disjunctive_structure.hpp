@@ -14,8 +14,8 @@
 
 namespace optpipe::milp::search {
 
-/// The disjunctive structure of a scheduling model: binaries that order two other columns. They are found in big-M rows
-/// `later - earlier + (binaries) >= distance`, which one value of the binary makes redundant.
+/// The disjunctive structure of a scheduling model: binaries that order two other columns. The binaries are found in
+/// big-M rows `later - earlier + (binaries) >= distance`, which one value of the binary makes redundant.
 class disjunctive_structure {
 public:
     explicit disjunctive_structure(const problem& p) : decisions_(p.columns()) {
@@ -69,7 +69,8 @@ private:
             note(pairs[e.column], at_one ? *earlier : *later, at_one ? *later : *earlier);
         }
     }
-    /// Leaves out a binary that orders two pairs, or one pair both ways with the same value.
+    /// Notes the pair that a binary orders. The binary is left out if it orders two pairs, or one pair both ways with
+    /// the same value.
     static void note(pair& known, std::uint32_t first, std::uint32_t second) {
         if (known.use == usage::none)
             known = {first, second, usage::orders};

@@ -14,10 +14,10 @@
 
 namespace optpipe::milp::search {
 
-/// Dispatches jobs: it decides the binaries that order other columns (`disjunctive_structure`). The column with the
-/// least key, among those with open decisions, comes before the others, then the next one. A key is between the
-/// column's current bounds. With the lower bound as key, the job that can start first is selected; with the upper
-/// bound, the most urgent job is (earliest start and due date; Giffler and Thompson, 1960).
+/// Dispatches jobs: it decides the binaries that order other columns (`disjunctive_structure`). Among the columns with
+/// open decisions, the one with the least key is put before the others, then the one with the next key, and so on. A
+/// key is between the column's current bounds. With the lower bound as key, the job with the earliest start comes
+/// first; with the upper bound, the job with the earliest due date (Giffler and Thompson, 1960).
 class dispatcher {
 public:
     explicit dispatcher(const problem& p) : problem_{&p}, orders_{p} {}
@@ -25,7 +25,7 @@ public:
     [[nodiscard]] bool has_start_columns() const { return !orders_.start_columns().empty(); }
     [[nodiscard]] std::size_t bytes() const { return orders_.bytes() + bytes_of(noise_); }
 
-    /// Changes the rule: the first ones are deterministic, later ones add random numbers to the keys.
+    /// Changes the rule. The first rules are deterministic; later rules add random numbers to the keys.
     void change_rule(const domains& d, random_numbers& random) {
         constexpr double shares[] = {0.0, 0.05, 0.2, 0.5, 1.0};
         constexpr double noise_share = 0.03; // share of the widest column

@@ -20,8 +20,8 @@
 
 namespace optpipe::milp::search {
 
-/// A problem with one more integer column, which is at least the objective in integral units. Its lower bound is a
-/// bound on the objective, and an assumption on the objective is a literal.
+/// A problem with one more integer column, which is at least the objective, in integral units. The column's lower bound
+/// is thus a bound on the objective, and a literal on it can be assumed.
 struct problem_with_objective {
     problem instance;
     std::size_t objective = 0;
@@ -58,27 +58,27 @@ private:
 
 /// Division of the effort of `prover`, in visits of rows. Not tuned.
 struct prover_parameters {
-    /// Visits per conflict: a more expensive conflict counts as several without progress.
+    /// Visits that count as one conflict: an expensive conflict thus counts as several conflicts without progress.
     std::size_t visits_per_conflict = 1000;
     /// Conflicts between two checks of what the search has proven.
     std::size_t conflicts_per_run = 500;
     /// Number of dispatching rules for a first point: in the first call, and in total.
     std::size_t first_rules = 2;
     std::size_t most_rules = 100;
-    /// Expected visits of a rule per coefficient. Rules aren't tried if one takes longer than `most_slices` calls.
+    /// Expected visits of a rule per coefficient. Rules aren't tried if one rule takes longer than `most_slices` calls.
     std::size_t visits_per_entry = 12;
     std::size_t most_slices = 16;
     /// Share (0 to 1) of the gap that points must close to count as progress. On random models of 3 to 8 columns with
-    /// large domains the search takes a thirteenth of the time with it; a hundredth costs one of our pipeline models a
-    /// factor of 7, this share none.
+    /// large domains, the search takes a thirteenth of the time that it takes without a least share. On one of our
+    /// pipeline models, a share of 0.01 makes the search 7 times slower; this share doesn't.
     double least_progress = 0.001;
     /// Conflict limit of a run that looks for a first point.
     std::size_t conflicts_for_point = 400;
 };
 
 /// Proves bounds without relaxations: conflict search alternates between looking for better points and proving that
-/// none lies within a step above the lower bound (destructive lower bounds). The step grows while that is easy. Strong
-/// if big-M rows make relaxations weak.
+/// none lies within a step above the lower bound (destructive lower bounds). The step grows while proofs are easy. The
+/// prover is strong where big-M rows make relaxations weak.
 class prover {
 public:
     prover(const context& c, double low, double high, std::uint64_t seed)
@@ -94,7 +94,7 @@ public:
     [[nodiscard]] double bound() const { return bound_; }
     /// Whether no point is left below the cutoff.
     [[nodiscard]] bool done() const { return done_; }
-    /// Conflicts and points since the last progress, or the effort since then in conflicts if that is more.
+    /// Conflicts and points since the last progress; or the effort since then, converted to conflicts, if that is more.
     [[nodiscard]] std::size_t stalled_conflicts() const {
         return std::max(search_.conflicts() - last_success_ + points_since_success_,
                         (effort() - effort_at_success_) / with_.visits_per_conflict);
@@ -128,7 +128,8 @@ public:
             search_.set_phase(j, values[j]);
     }
 
-    /// Works until about `conflicts` and `visits` of rows have passed, the prover is done or stuck, or `leave` is set.
+    /// Works until about `conflicts` conflicts or `visits` visits of rows have passed, the prover is done or stuck, or
+    /// `leave` is set.
     void work(std::size_t conflicts, std::size_t visits, const std::atomic<bool>* leave = nullptr) {
         leave_ = leave;
         if (tried_least_bound_first_ || !search_.has_general_integers()) dispatch(visits);
@@ -152,8 +153,8 @@ private:
     static constexpr prover_parameters with_{};
 
     /// Looks for a first point if there is none yet: dispatching rules decide the binaries that order columns, a few
-    /// rules at first, then one more in each later slice. Their cost doesn't count as stalled. A rule visits every row
-    /// several times, so it may take a few times as long as the slice.
+    /// rules at first, then one more in each later slice. Their effort doesn't count as stalled. A rule visits every
+    /// row several times, so it may take a few times as long as the slice.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();
@@ -240,8 +241,8 @@ private:
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
-    /// Better points are progress once they have closed a share of the gap: the search may creep in tiny steps to an
-    /// optimum that a relaxation finds at once.
+    /// Better points count as progress once they have closed a share of the gap. Otherwise the search could creep in
+    /// tiny steps to an optimum that a relaxation finds at once.
     void take_solution(std::span<const double> values) {
         ++points_since_success_;
         const double gap = cutoff_at_success_ - bound_;

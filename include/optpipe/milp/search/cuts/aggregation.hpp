@@ -123,7 +123,7 @@ private:
             }
         return false;
     }
-    /// The shortest tight row with the column that isn't in the sum yet; null if there is none.
+    /// The shortest tight row that has the column and isn't in the sum yet; null if there is none.
     [[nodiscard]] const occurrence* partner(std::size_t column) const {
         const occurrence* best = nullptr;
         for (const auto& o : rows_of_[column]) {

@@ -41,7 +41,7 @@ public:
     }
 
 private:
-    /// Adds items of a knapsack row: those of which any two are too heavy together.
+    /// Adds the clique of a knapsack row: items of which any two are too heavy together.
     void add_row(const problem& p, std::size_t i, double sign, double limit, std::span<const double> lower,
                  std::span<const double> upper) {
         std::vector<std::pair<double, member>> items;

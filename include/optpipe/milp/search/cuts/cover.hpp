@@ -65,7 +65,8 @@ private:
         }
         return items_.size() > 1 && room_ > problem_.tolerances.feasibility;
     }
-    /// Takes items until they are too heavy together, in the order of their distance from 1 per weight.
+    /// Takes items until they are too heavy together: first the items with the least distance from 1 per unit of
+    /// weight.
     bool cover() {
         std::stable_sort(items_.begin(), items_.end(), [](const item& a, const item& b) {
             return (1.0 - a.value) * b.weight < (1.0 - b.value) * a.weight;

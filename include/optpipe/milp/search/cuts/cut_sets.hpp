@@ -20,9 +20,9 @@ namespace optpipe::milp::search {
 /// Cut-set inequalities of networks that are hidden in the rows (Magnanti, Mirchandani and Vachani, 1995; found as by
 /// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes. A column that isn't
 /// an integer and is in two rows is an arc: from the row with a scaled coefficient below 0 to the row with one above 0.
-/// A column in a single row connects that row with the outside. For each node with a demand, the cut whose arcs are
-/// least open at the point is found first. With that cut open, the next cuts behind it are found (the nested cuts and
-/// the creep flow of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
+/// A column in a single row connects that row with the outside. For each node with a demand, the first cut is the one
+/// whose arcs are least open at the point. Then this cut is opened, and the next cut behind it is found, and so on (the
+/// nested cuts and the creep flow of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)
@@ -165,7 +165,8 @@ private:
         flow_ = 0.0;
     }
     /// Sends flow to the target from the outside and from all nodes that flow may leave, until a cut is full. Returns
-    /// false if its arcs are open enough. Afterwards `queue_` has the nodes from which the target is still reached.
+    /// false if the arcs of the cut are open enough. Afterwards `queue_` has the nodes from which the target is still
+    /// reached.
     bool find_least_cut(std::uint32_t target) {
         while (flow_ < with_.enough_flow) {
             const auto source = search_back(target);

@@ -71,7 +71,7 @@ private:
             found_.push_back(cut_of(b, root, d[b], j, one));
         }
     }
-    /// Only non-integer columns: for integers the rows themselves imply most.
+    /// Bounds are kept only for non-integer columns: most bounds of integers follow from the rows themselves.
     static bool worthwhile(const problem& p, std::size_t y) { return !p.is_integer(y); }
     /// The cut for a bound that is `root` in general and `implied` with the binary at its value: -bound column +
     /// (implied - root) x <= -root.

@@ -9,15 +9,16 @@ namespace optpipe::milp::search {
 /// Limits of the separators, and the choice of cuts. Not tuned. Effort is counted in visits of a term; ten million take
 /// a few hundredths of a second.
 struct cut_parameters {
-    /// Least distance from the point to a cut that is added: nearer cuts change little. A pool deletes a cut after this
-    /// number of rounds with a smaller distance.
+    /// Least distance from the point to a cut that is added, as nearer cuts change little. A pool deletes a cut after
+    /// `most_idle_rounds` rounds with a smaller distance.
     double least_efficacy = 1e-4;
     std::size_t most_idle_rounds = 5;
-    /// Largest cosine of two cuts of one round: a more parallel one adds little.
+    /// Largest cosine of two cuts of one round, as more parallel cuts add little.
     double most_parallel = 0.6;
 
-    /// Avoid cuts that a relaxation would treat as noise. A coefficient smaller than the largest by this factor is
-    /// replaced by its bound; a cut with a larger limit, after scaling coefficients to at most 1, is rejected.
+    /// Avoid cuts that a relaxation would treat as noise. A term whose coefficient is smaller than the largest by the
+    /// factor `widest` is replaced by the bound of its variable. A cut whose right-hand side exceeds `largest_limit` is
+    /// rejected; coefficients are first scaled to at most 1.
     double widest = 1e6;
     double largest_limit = 1e9;
     /// A sum that cancels to less than this share (0 to 1) of its terms has lost the digits that a cut needs.
@@ -29,8 +30,8 @@ struct cut_parameters {
     double least_multiplier = 1e-9;
     std::size_t gomory_effort = 10'000'000;
 
-    /// Aggregation: rows per sum; successive starting rows without a cut; and the effort per round. The next round
-    /// continues where the last one ended.
+    /// Aggregation: the most rows per sum; the most starting rows in succession that give no cut; and the effort per
+    /// round. The next round continues where the last one ended.
     std::size_t most_aggregated_rows = 6;
     std::size_t most_failures = 500;
     std::size_t aggregation_effort = 10'000'000;
@@ -40,8 +41,8 @@ struct cut_parameters {
     /// Cliques: the number of members from which they are grown, the most fractional first.
     std::size_t most_clique_starts = 200;
 
-    /// Variable bounds per column: more are seldom tight at one point. And their largest coefficient: with a larger
-    /// one, a binary within its tolerance of 0 still lets the column move (y ≤ 1e7 x).
+    /// Variable bounds: the number per column, as more are seldom tight at one point; and the largest coefficient. With
+    /// a larger coefficient, a binary that is 0 within its tolerance still lets the column move (y ≤ 1e7 x).
     std::size_t most_bounds_per_column = 20;
     double largest_bound_coefficient = 1e5;
 
@@ -49,10 +50,10 @@ struct cut_parameters {
     std::size_t most_implied_bounds = 50'000;
     double least_violation = 1e-4;
 
-    /// Cut sets: the effort per round in visits of an arc, some hundredths of a second (the next round continues where
-    /// the last one ended); the flow, as a share of the demand, from which on no cut is needed; and an addition to the
-    /// capacity of each arc, which selects the cut with the fewest arcs if the arcs of several cuts are closed. It
-    /// halves the nodes on 31 networks.
+    /// Cut sets. The effort per round is in visits of an arc, and takes some hundredths of a second; the next round
+    /// continues where the last one ended. No cut is needed if the share `enough_flow` of the demand can flow. `creep`
+    /// is added to the capacity of each arc: if the arcs of several cuts are closed, it selects the cut with the fewest
+    /// arcs. This halves the nodes on 31 networks.
     std::size_t cut_set_effort = 2'000'000;
     double enough_flow = 0.999;
     double creep = 0.01;

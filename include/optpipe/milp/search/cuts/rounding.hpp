@@ -27,26 +27,26 @@ struct row_multiplier {
 struct rounding_parameters {
     /// Least distance from the point to a cut; nearer ones are dropped.
     double least_efficacy = 1e-3;
-    /// Coefficients after rounding that are smaller count as 0.
+    /// Smaller coefficients count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients by which the sum is divided, one at a time. The best one is then divided by each of the
-    /// shares, as in the paper.
+    /// Number of coefficients by which the sum is divided, one at a time. The best divisor is then divided by each of
+    /// the shares, as in the paper.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
     /// Number of integers that are also tried from their other bound.
     std::size_t most_flips = 30;
     /// Least distance of the side after division from the integers below and above. If the side is too near the integer
     /// below, the cut is weak; too near the integer above, coefficients are large. Coefficients stay small if the side
-    /// itself is small, like a demand divided by the capacity of an arc. Then the distance `least_rest` is enough,
-    /// which is ten times the tolerance of integers. (Of 31 networks whose arcs hold the total demand, 30 are proven in
-    /// 6 s; without this rule 11.)
+    /// itself is small, like a demand divided by the capacity of an arc. For such a side, a distance of `least_rest`
+    /// from both integers suffices; it is ten times the integrality tolerance. (Of 31 networks whose arcs can carry all
+    /// demand, 30 are solved to optimality within 6 s; without this rule, 11 are.)
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
 
 /// The bound from which a column that isn't an integer is measured. `nearest` is the nearer one at the point.
-/// `relaxing` is the bound whose distance can be left out of the rounded sum. Only integers then stay, as in a cut-set
-/// inequality.
+/// `relaxing` is the bound whose distance can be left out of the rounded sum. Only integers then stay in the cut, as in
+/// a cut-set inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
@@ -114,8 +114,8 @@ private:
         return i < problem_.rows() ? problem_.row_upper[i] : extra_[i - problem_.rows()].upper;
     }
 
-    /// Writes the sum of multiplier · (row - its activity) = 0 in terms of distances, as parts_ = right_. Returns false
-    /// if a bound is infinite.
+    /// Writes the equation Σ multiplier · (row - its activity) = 0 in terms of distances, as parts_ = right_. Returns
+    /// false if a bound is infinite.
     bool measure(std::span<const row_multiplier> rows, std::span<const double> point, double sign) {
         parts_.clear();
         integers_.clear();
@@ -182,7 +182,7 @@ private:
                           .width = end ? infinity : upper_[j] - lower_[j]});
         return true;
     }
-    /// Whether the upper bound is the one to measure from. If both are equally near, it is the one that leaves an
+    /// Whether to measure from the upper bound. If both bounds are equally near, the bound is taken that leaves an
     /// integer or nothing in the cut.
     [[nodiscard]] bool is_from_upper(double coefficient, double below, double above) const {
         const bool relaxes = coefficient < 0.0;
@@ -193,7 +193,8 @@ private:
         right_ += by;
         right_size_ += std::abs(by);
     }
-    /// Replaces the remainder of terms that cancel each other by its least value. Returns false if it has none.
+    /// Replaces the remainder of terms that cancel each other by its least value. Returns false if no least value
+    /// exists.
     bool leave_out(std::size_t j, double coefficient) {
         if (coefficient == 0.0) return true;
         const double bound = coefficient > 0.0 ? lower_[j] : upper_[j];
@@ -271,7 +272,7 @@ private:
         p.value = p.width - p.value;
         p.from_upper = !p.from_upper;
     }
-    /// The approximate efficacy of a rounding, with distances measured in terms of the parts.
+    /// The approximate efficacy of a rounding: distances are measured in the space of the parts.
     double quality_of(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         if (!is_usable(divisor)) return 0.0;

@@ -18,19 +18,20 @@ namespace optpipe::milp::search {
 
 /// When heuristics run, and for how long. Not tuned.
 struct heuristic_parameters {
-    /// Nodes of the worker between two heuristic dives, counted over all of its own dives.
+    /// Nodes that the worker processes between two heuristic dives, however many of its own dives they take.
     std::size_t nodes_per_diving = 200;
     /// Node limit of the search of a neighbourhood, at the root and later.
     std::size_t root_nodes = 200;
     std::size_t tree_nodes = 300;
     /// Number of binaries that local branching may change; Fischetti and Lodi (2003) use 10 to 20.
     std::size_t radius = 10;
-    /// Simplex iterations of a neighbourhood: a number, plus the worker's iterations divided by `share_of_iterations`.
+    /// Simplex iterations of a neighbourhood: `least_iterations`, plus the worker's iterations divided by
+    /// `share_of_iterations`.
     std::size_t least_iterations = 1000;
     std::size_t share_of_iterations = 4;
 };
 
-/// Decides which heuristic runs when, for one worker.
+/// Decides for one worker which heuristic runs when.
 class heuristic_controller {
 public:
     /// Controllers of workers that search together start with different heuristics: `first` is the controller's index.
@@ -77,15 +78,15 @@ private:
         diving{*context_, w, locks_}.run(
             n, rule, incumbent ? std::span<const double>{*incumbent} : std::span<const double>{}, as_many_again(w));
     }
-    /// A limit of simplex iterations: as many as the worker's relaxations have taken, plus a number.
+    /// A limit of simplex iterations: the number that the worker's relaxations have taken, plus `least_iterations`.
     static std::size_t as_many_again(tree_worker& w) { return with_.least_iterations + w.lp().solver().iterations(); }
     void users(tree_worker& w, const node& n) {
         if (!context_->help.solution_near || !relaxed(w, n)) return;
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
         if (auto found = context_->help.solution_near(point)) w.offer_given(std::move(*found));
     }
-    /// Searches a neighbourhood of the incumbent, alternating between two kinds. It costs a share of what the worker's
-    /// relaxations have cost.
+    /// Searches a neighbourhood of the incumbent, alternating between two kinds. The search may take a share of the
+    /// iterations that the worker's relaxations have taken.
     void neighbourhood(tree_worker& w, const node& n, std::size_t nodes) {
         const auto incumbent = w.found().point;
         if (!incumbent || !context_->solve_sub || !relaxed(w, n)) return;

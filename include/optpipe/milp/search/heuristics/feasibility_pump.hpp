@@ -11,8 +11,8 @@
 namespace optpipe::milp::search {
 
 /// The feasibility pump (Fischetti, Glover and Lodi, 2005). It rounds the relaxation's point, then finds the
-/// relaxation's point nearest to the rounded one, and so on; a point that repeats is perturbed randomly. Distances to
-/// integers strictly between two bounds don't count.
+/// relaxation's point nearest to the rounded one, and so on; a point that repeats is perturbed randomly. An integer
+/// that is rounded to a value strictly between its bounds doesn't count in the distance.
 class feasibility_pump {
 public:
     feasibility_pump(const context& c, tree_worker& worker, random_numbers& random)

@@ -16,7 +16,7 @@ namespace optpipe::milp::search {
                                                              std::span<const double> incumbent,
                                                              std::span<const double> point, sub_effort most,
                                                              double cutoff) {
-    // Not tuned. With fewer fixed, the rest is nearly as hard as the whole problem.
+    // Not tuned. With fewer fixed columns, the rest is nearly as hard as the whole problem.
     constexpr std::size_t least_fixed_percent = 40;
     const auto& p = *c.instance;
     auto m = model_of(p, d);

@@ -29,15 +29,16 @@ struct tree_search_parameters {
     /// Workers in deterministic mode, for any number of threads: more workers keep more threads busy, but choose worse
     /// nodes.
     std::size_t workers_of_rounds = 4;
-    /// Nodes per dive. With few, the search follows the best bound; with many, relaxations start from a similar basis.
+    /// Nodes per dive. With few nodes, the search follows the best bound; with many, relaxations start from a similar
+    /// basis.
     std::size_t nodes_per_dive = 60;
     /// Limits of a slice of the prover. The first slice is shorter by the divisor, so that easy trees don't wait for
     /// it.
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;
-    /// Conflicts without progress after which the prover gets half of the tree's effort. Before, it gets as much as the
-    /// tree.
+    /// The prover gets as much effort as the tree, but only half as much after this number of conflicts without
+    /// progress.
     std::size_t stall_limit = 2'000;
     /// Most global bounds that are kept for workers that haven't applied them yet; later ones are dropped.
     std::size_t most_global_bounds = 100'000;

@@ -10,7 +10,7 @@
 
 namespace optpipe::milp::search {
 
-/// Results of one worker that others should know.
+/// Results of one worker that other workers should know.
 struct worker_results {
     /// The worst objective that a new point may have.
     double cutoff = infinity;

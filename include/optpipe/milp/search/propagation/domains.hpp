@@ -64,7 +64,7 @@ public:
     [[nodiscard]] double at_root(bound_index b) const { return root_[b]; }
 
     [[nodiscard]] bool is_true(literal l) const { return values_[l.bound] >= l.value; }
-    /// Only for integral columns.
+    /// Valid only for integral columns.
     [[nodiscard]] bool is_false(literal l) const { return -values_[opposite(l.bound)] < l.value; }
 
     [[nodiscard]] std::uint32_t level() const { return static_cast<std::uint32_t>(level_starts_.size()); }
@@ -120,7 +120,7 @@ public:
         return i;
     }
 
-    /// Deletes the trail of level 0. Only at level 0.
+    /// Deletes the trail of level 0. Must be called at level 0.
     void forget_root_changes() {
         OPTPIPE_EXPECT(level() == 0, "forget_root_changes: not at the root");
         for (const auto& m : trail_)

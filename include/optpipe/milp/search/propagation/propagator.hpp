@@ -17,7 +17,8 @@ namespace optpipe::milp::search {
 
 /// Limits of propagation at a node. Not tuned.
 struct propagation_parameters {
-    /// Visits of rows per propagation: a number, plus a number for each row. They end a propagation whose bounds creep.
+    /// Limit of the visits of rows per propagation: `least_budget`, plus `budget_per_row` for each row. It ends a
+    /// propagation whose bounds creep.
     std::size_t least_budget = 2000;
     std::size_t budget_per_row = 200;
     /// Number of terms that count as one more visit.
@@ -61,7 +62,7 @@ public:
     /// Number of visits of rows; long rows count several times.
     [[nodiscard]] std::size_t row_visits() const { return visits_; }
 
-    /// Adds a row that holds for all points worth searching for. Only at level 0.
+    /// Adds a row that holds for all points worth searching for. Must be called at level 0.
     void add_row(std::span<const entry> entries, double lower, double upper, double noise = 0.0) {
         if (lower > upper + problem_->tolerances.slack(lower) + noise) contradiction_at_root_ = true;
         if (upper < infinity) enqueue_new(rows_.add(entries, upper, *problem_, noise));
@@ -71,7 +72,7 @@ public:
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
-        // The cutoff includes a distance already, so it has hardly any slack.
+        // The cutoff already keeps a distance from the incumbent, so it has hardly any slack.
         rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n);
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
@@ -98,9 +99,9 @@ public:
         }
     }
 
-    /// Tightens a bound, if that is new. Returns false on a conflict. If a row implies a bound of a continuous column
-    /// that crosses the other bound, both are made equal. The row itself then reports a conflict, as it knows its
-    /// tolerance.
+    /// Tightens a bound, unless the literal holds already. Returns false on a conflict. If a row implies a bound of a
+    /// continuous column that crosses the other bound, both are made equal. The row itself then reports a conflict, as
+    /// it knows its tolerance.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;
         const auto j = column_of(l.bound);
@@ -121,12 +122,12 @@ public:
         domains_.raise(l, why);
         return true;
     }
-    /// Implies `l` with the literals that imply it as the reason.
+    /// Implies `l`; the reason is that the literals `because` imply it.
     bool imply(literal l, std::span<const literal> because) {
         if (domains_.is_true(l)) return true;
         return imply(l, keep_list(because));
     }
-    /// Only at level 0.
+    /// Must be called at level 0.
     bool imply_at_root(literal l) { return imply(l, reason{}); }
 
     /// Propagates to the fixed point, or to a limit if continuous bounds converge too slowly. Returns false on a
@@ -342,13 +343,13 @@ private:
         }
         return true;
     }
-    /// Tightens the opposite bound of a term that may rise by `room` above `least · weight`.
+    /// Tightens the opposite bound of a term's column, if the term may rise by at most `room` above `least · weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
         const auto target = risen(t, room, least, problem_->tolerances.rule().grace(rows_[row].slack, t.weight));
         return !target || imply(*target, {reason::source::row, row});
     }
-    /// The literal that follows if a term may rise by `room`; empty if it isn't new or worth it. An integer may lie
-    /// beyond the bound by `grace`.
+    /// The literal that follows if a term may rise by `room`; empty if the literal isn't new, or tightens too little.
+    /// An integer may lie beyond the bound by `grace`.
     [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least, double grace) const {
         const auto target = opposite(t.bound);
         const double value = -(least + room / t.weight);

@@ -33,7 +33,7 @@ struct signed_row {
     bool exact = false;
 };
 
-/// All rows in that form, and the rows that each bound occurs in.
+/// All rows as signed rows, and the rows in which each bound occurs.
 class signed_rows {
 public:
     explicit signed_rows(std::size_t columns) : watchers_(2 * columns) {}
@@ -123,8 +123,8 @@ template <class ValueOf>
     return noise_of_sum(largest);
 }
 
-/// The weakest visible literals that still make the row imply `target` (or, without a target, contradict itself). The
-/// surplus is spent on the literals that came last.
+/// The weakest visible literals with which the row still implies `target` (or, without a target, is contradicted). Any
+/// surplus weakens the literals that came last.
 class row_explanation {
 public:
     row_explanation(const domains& d, const signed_rows& rows, const numbers& n)

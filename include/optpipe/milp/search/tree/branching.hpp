@@ -46,12 +46,13 @@ struct branching_choice {
 
 /// Limits of `reliability_branching`. Not tuned.
 struct branching_parameters {
-    /// Observations that make a pseudocost reliable. Fewer cost less at the top of the tree. The paper takes 8.
+    /// Observations that make a pseudocost reliable. Fewer observations cost less at the top of the tree. The paper
+    /// takes 8.
     std::size_t reliable = 4;
-    /// Most columns that are tried at a node, and most candidates in succession without a better one.
+    /// Most columns that are tried at a node, and most candidates in succession that aren't better than the best one.
     std::size_t most_tried = 40;
     std::size_t lookahead = 9;
-    /// Simplex iterations per child: more estimate the gain more precisely, and cost more.
+    /// Simplex iterations per child: more iterations estimate the gain more precisely, but cost more.
     std::size_t iterations_per_child = 60;
     /// The up child is searched first even if its integer is farther by this distance (in units of the column), because
     /// increasing a column usually has more consequences.

@@ -81,7 +81,8 @@ public:
     [[nodiscard]] double limit() const { return limit_; }
     /// The limit for moving bounds: it includes all errors of the row, except the tolerance.
     [[nodiscard]] double safe_limit() const { return limit_ + noise_ + rounding * magnitude_; }
-    /// The bounds contradict the row only if they violate the limit by more than this and the rounding of this class.
+    /// The bounds contradict the row only if they violate the limit by more than this noise plus the rounding errors of
+    /// this class.
     [[nodiscard]] double noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(sums_, sizes_, terms_); }
     /// Whether the bounds contradict the row by more than its noise and possible rounding.

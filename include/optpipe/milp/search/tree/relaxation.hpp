@@ -62,8 +62,8 @@ public:
     [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
-    /// Reports infeasibility only if it remains with the rows' sides moved by their noise. Otherwise the point belongs
-    /// to slightly wider rows.
+    /// Reports infeasibility only if it remains after the rows' sides are moved by their noise. Otherwise the point
+    /// belongs to slightly wider rows.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;
@@ -86,7 +86,7 @@ public:
     [[nodiscard]] std::size_t effort() const {
         return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
     }
-    /// The effort of a number of iterations, if rows and columns together are `lines`.
+    /// The effort of `iterations` iterations on a program with `lines` rows and columns in all.
     [[nodiscard]] static std::size_t effort_of(std::size_t iterations, std::size_t lines) {
         constexpr std::size_t share = 4;
         return iterations * (1 + lines / share);
@@ -132,7 +132,7 @@ public:
             if (statuses[problem_->rows() + k] == basis_status::basic) loose.push_back(k);
         return loose;
     }
-    /// `positions` are those among the cuts, in ascending order.
+    /// `positions` are indices among the cuts, in ascending order.
     void remove_cuts(std::span<const std::size_t> positions) {
         std::vector<std::size_t> rows;
         for (const auto k : positions)
@@ -151,7 +151,7 @@ private:
         const auto factors = working - std::min(working, bytes_without_factors_);
         return static_cast<std::size_t>(room_per_factors * static_cast<double>(factors));
     }
-    /// The memory limit of the solver so that it grows by at most `left`, including the extra memory.
+    /// The memory limit with which the solver grows by at most `left`, including the extra memory.
     [[nodiscard]] std::size_t most_bytes(std::size_t left) const {
         constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
         const double growth = static_cast<double>(left) / (1.0 + room_per_factors);

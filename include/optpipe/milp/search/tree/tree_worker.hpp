@@ -36,13 +36,14 @@ struct tree_worker_parameters {
     std::size_t most_rounds = 4;
     /// Number of learned clauses at which half of them are deleted.
     std::size_t most_learned = 5000;
-    /// Most literals of a clause that is learned from an infeasible relaxation: longer ones prune less, and cost more.
+    /// Most literals of a clause that is learned from an infeasible relaxation, as longer clauses prune less and cost
+    /// more.
     std::size_t longest_clause = 200;
     /// User cuts: rounds per node, cuts per round, and the number of held cuts at which loose ones are removed.
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// Most nodes in succession at which the user's cuts aren't requested, after a request gave none.
+    /// Largest number of nodes in succession without a request for user cuts, after a request gave none.
     std::size_t longest_pause = 31;
 };
 
@@ -59,7 +60,7 @@ public:
     tree_worker& operator=(const tree_worker&) = delete;
 
     /// Processes nodes from `n` on, depth first: at most `budget`, fewer if they are expensive. The remaining nodes are
-    /// in `open`, the shallowest first. After each node `share` is called with `open`, and may remove some.
+    /// in `open`, the shallowest first. After each node `share` is called with `open`, and may remove nodes from it.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
         const auto last = effort() + with_.effort_per_dive;
         open.clear();
@@ -131,7 +132,7 @@ public:
     enum class verdict : unsigned char { closed, open, interrupted };
 
     /// Solves the relaxation within the current bounds, and tightens them by reduced costs, until nothing changes.
-    /// Raises `bound`. After `open`, `lp().point()` is valid if `has_point`.
+    /// Raises `bound`. After the verdict `open`, `lp().point()` is valid if `has_point`.
     verdict relax(double& bound, bool& has_point) {
         for (std::size_t round = 0; round < with_.most_rounds; ++round) {
             const auto status = solve_once(bound, has_point);
@@ -299,7 +300,7 @@ private:
         has_point = status == lp_status::optimal;
         return verdict::open;
     }
-    /// Whether multipliers prove, by our own arithmetic, that the node has no points left. If so, that is learned.
+    /// Whether multipliers prove, by our own arithmetic, that the node has no points left. If so, a clause is learned.
     bool closes(std::span<const double> multipliers, double share) {
         proof_.build(multipliers, share, results_.cutoff);
         proof_.normalize(engine_.bounds());
