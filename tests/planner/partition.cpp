@@ -4,6 +4,7 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/io/json_layers.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
+#include "optpipe/pipeline/layer_graph.hpp"
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
@@ -21,6 +22,7 @@
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 using namespace optpipe;
@@ -162,6 +164,146 @@ TEST_CASE("random layers: of all partitions the best, proven") {
         CHECK(found->bound.value() == doctest::Approx(least.value()));
     }
     CHECK(compared >= oracle::random_cases(20));
+}
+
+namespace {
+
+/// A layer of random costs; without a backward, or frozen, if `kind` says so.
+layer_costs random_layer(random_numbers& random, gradient_kind kind) {
+    const auto number = [&](std::size_t least, std::size_t most) {
+        return static_cast<double>(random.between(least, most));
+    };
+    layer_costs one;
+    one.costs = {duration{number(1, 20)}, duration{number(1, 20)}, duration{number(1, 20)}, memory_size{number(0, 6)}};
+    one.costs.gradients = kind;
+    if (kind == gradient_kind::none) one.costs.backward_input = {};
+    if (kind != gradient_kind::full) one.costs.backward_weight = {};
+    if (kind != gradient_kind::full) one.costs.weight_stash = {};
+    one.static_memory = memory_size{number(0, 3)};
+    return one;
+}
+/// Layers that form a graph, on ranks of different speed; perhaps with a pin and with two layers in one stage.
+partition_problem random_graph(random_numbers& random) {
+    const auto ranks = random.between(2, 3);
+    auto base = pipeline(ranks, random.between(1, 3), memory_size{static_cast<double>(random.between(12, 40))});
+    base.p2p = hop_times<>{duration{static_cast<double>(random.below(4))}};
+    std::vector<cost_factors> factors(base.graph.microbatches());
+    for (auto& each : factors)
+        each.forward = each.memory = 0.25 * static_cast<double>(random.between(2, 8));
+    if (random.chance(30)) base.microbatches.set_factors(factors);
+    partition_problem p;
+    const auto count = random.between(ranks, 5);
+    const auto without_backward = random.below(3);
+    for (std::size_t l = 0; l < count; ++l)
+        p.layers.push_back(random_layer(random, l + 1 < count && l < without_backward ? gradient_kind::none
+                                                : random.chance(20)                   ? gradient_kind::input
+                                                                                      : gradient_kind::full));
+    p.edges.emplace();
+    for (std::size_t from = 0; from < count; ++from)
+        for (auto to = from + 1; to < count; ++to)
+            if (random.chance(45))
+                p.edges->push_back({from, to, 1.0, memory_size{0.5 * static_cast<double>(random.below(3))}});
+    if (random.chance(40)) p.pins.push_back({random.below(count), rank{random.below(ranks)}});
+    if (random.chance(30)) p.together.push_back({0, random.between(1, count - 1)});
+    for (std::size_t r = 0; r < ranks; ++r)
+        p.rank_speed.push_back(0.5 * static_cast<double>(random.between(1, 4)));
+    p.pipelines = usual_placements(base, count);
+    return p;
+}
+/// Whether the problem allows to give layers these stages.
+bool allows(const partition_problem& p, const any_graph& g, const std::vector<stage>& stage_of) {
+    const auto is_back = [&](const layer_edge& e) { return stage_of[e.to] < stage_of[e.from]; };
+    const auto is_unmet = [&](const layer_pin& pin) {
+        return g.rank_of(stage_of[pin.layer]) != std::get<rank>(pin.where);
+    };
+    const auto is_divided = [&](const auto& list) { return stage_of[list.front()] != stage_of[list.back()]; };
+    for (const stage s : g.all_stages())
+        if (std::find(stage_of.begin(), stage_of.end(), s) == stage_of.end()) return false;
+    for (std::size_t from = 0; from < stage_of.size(); ++from)
+        for (std::size_t to = 0; to < stage_of.size(); ++to)
+            if (p.layers[from].costs.gradients == gradient_kind::none &&
+                p.layers[to].costs.gradients != gradient_kind::none && stage_of[to] < stage_of[from])
+                return false;
+    return std::none_of(p.edges->begin(), p.edges->end(), is_back) &&
+           std::none_of(p.pins.begin(), p.pins.end(), is_unmet) &&
+           std::none_of(p.together.begin(), p.together.end(), is_divided);
+}
+/// The least objective of all partitions on one pipeline, planned each on its own; unlimited if none fits.
+duration least_objective(const partition_problem& p, std::size_t at, std::vector<stage> begin) {
+    const auto& g = p.pipelines[at].graph;
+    auto least = duration::unlimited();
+    if (begin.size() < p.layers.size()) {
+        begin.emplace_back(std::size_t{0});
+        for (const stage s : g.all_stages()) {
+            begin.back() = s;
+            least = std::min(least, least_objective(p, at, begin));
+        }
+        return least;
+    }
+    if (!allows(p, g, begin)) return least;
+    const auto one = with_layers(p, at, begin);
+    if (!validate(one).empty()) return least; // it doesn't fit
+    const auto planned = plan(one, {.time_limit = 60s});
+    return planned ? planned->objective : least;
+}
+
+} // namespace
+
+TEST_CASE("random graphs of layers on ranks of different speed: of all partitions the best, proven") {
+    constexpr std::uint64_t seed = 7;
+    std::size_t compared = 0;
+    for (std::uint64_t i = 0; i < oracle::random_cases(16); ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        random_numbers random{seed * 1'000'003 + i};
+        const auto p = random_graph(random);
+        if (!validate(p).empty()) continue; // pins leave no way
+        const auto found = plan_partition(p, {.time_limit = 60s});
+        auto least = duration::unlimited();
+        for (std::size_t at = 0; at < p.pipelines.size(); ++at)
+            least = std::min(least, least_objective(p, at, {}));
+        REQUIRE(found.has_value() == !least.is_unlimited());
+        if (!found) continue;
+        ++compared;
+        CHECK(allows(p, found->pipeline.graph, found->stage_of));
+        const auto same = with_layers(p, found->chosen, found->stage_of);
+        CHECK(validate(same, found->planned.schedule).empty());
+        CHECK(found->planned.objective.value() == doctest::Approx(least.value()));
+        CHECK(found->bound.value() == doctest::Approx(least.value()));
+    }
+    CHECK(compared >= oracle::random_cases(5));
+}
+
+TEST_CASE("layers of a graph may share a stage though they aren't neighbours in the list") {
+    // Layers 0 and 2 form a branch, layer 1 the other one; neither order of the list divides the work equally.
+    partition_problem p;
+    for (const double work : {1.0, 3.0, 2.0})
+        p.layers.push_back(layer(work));
+    p.edges = {{{0, 2}}};
+    p.pipelines = {pipeline(2, 4, memory_size{100.0})};
+    p.pins = {{0, stage{1}}};
+    const auto found = plan_partition(p);
+    REQUIRE(found);
+    CHECK(found->stage_of == std::vector<stage>{stage{1}, stage{0}, stage{1}});
+    CHECK(found->layers == counts{1, 2});
+    CHECK(found->planned.objective.value() == doctest::Approx(36.0)); // no stage waits for the other
+    CHECK(found->planned.why == plan_end::optimal);
+}
+
+TEST_CASE("a slower rank gets fewer layers, and the bound for all partitions knows its speed") {
+    partition_problem p;
+    p.layers.assign(9, layer(1.0));
+    p.pipelines = {pipeline(2, 8, memory_size{100.0})};
+    p.rank_speed = {1.0, 0.5};
+    const auto found = plan_partition(p, {.time_limit = 5s});
+    REQUIRE(found);
+    CHECK(found->layers == counts{6, 3});
+    CHECK(found->bound >= duration{8 * 9 * 3.0 / 1.5});
+    p.pins = {{8, rank{1}}, {3, rank{1}}};
+    const auto pinned = plan_partition(p, {.time_limit = 5s});
+    REQUIRE(pinned);
+    CHECK(pinned->layers == counts{3, 6}); // layer 3 takes along those behind it
+    CHECK(pinned->bound >= duration{8 * 6 * 3.0 / 0.5});
 }
 
 TEST_CASE("an output layer that takes as long as three layers gets fewer beside it") {
