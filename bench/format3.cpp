@@ -231,7 +231,7 @@ std::string gaps_svg(const std::vector<row>& rows) {
     constexpr double left = 300.0, right = 700.0, top = 50.0, line = 20.0, most = 1.5;
     const auto x = [&](double ratio) { return left + (right - left) * (std::min(ratio, most) - 1.0) / (most - 1.0); };
     const double bottom = top + line * static_cast<double>(rows.size());
-    const auto height = format_number(bottom + 30.0);
+    const auto height = format_number(bottom + 48.0);
     optpipe::detail::svg_canvas canvas;
     canvas.add("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 " + height +
                "\" font-family=\"sans-serif\" font-size=\"12\">\n<style>.axis{stroke:#ddd}.published{fill:#aaa}"
@@ -249,7 +249,7 @@ std::string gaps_svg(const std::vector<row>& rows) {
         canvas.line("axis", x(ratio), top - 10.0, x(ratio), bottom);
         canvas.text("", x(ratio) - 10.0, bottom + 18.0, format_number(ratio));
     }
-    canvas.text("", 8.0, bottom + 18.0, "step, as a multiple of the proven bound; 1.5: or more");
+    canvas.text("", left, bottom + 38.0, "step, as a multiple of the plan's proven bound; 1.5: or more");
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const auto& r = rows[i];
         const double y = top + line * static_cast<double>(i) + 5.0;
