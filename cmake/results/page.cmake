@@ -87,8 +87,26 @@ the last table below has plans for these models. A problem can express stage 1 o
 the gathers of stages 2 and 3 only as a part of the time of operations."
 models)
 
-answer("Sequences of varying length?"
-"They can't be planned yet: a stage takes the same time for every microbatch.")
+answer("Sequences of varying length, slices, models that aren't chains?"
+"A problem can have microbatches that differ, sequences that are cut into slices, frozen stages, several losses, skip
+connections, and a vocabulary split over the ranks. `tests/data/format3` has such problems. `published` is the shortest published
+order that fits the memory, where there is one. `best known` is the best schedule of others' searches: a grid of list
+schedulers, a local search, and CP-SAT on small problems.
+
+![Steps as multiples of the bound](format3.svg)
+
+A frozen vision encoder and a language model:
+
+![A plan with a frozen vision encoder](format3_vision.svg)
+
+Two sequences, each in two slices of equal length:
+
+![A plan of slices](format3_slices.svg)
+
+In the last table, half of a sequence's forward is attention. Slices of equal length then gain nothing with Seq1F1B, as the last
+slices of a sequence take longer than the first. Slices of equal time (`equal_time_slices`) are shorter, the later they come.
+Plans have the memory that Seq1F1B holds with slices of equal length."
+format3)
 
 answer("What is new over Zero Bubble's ILP?"
 "The model adds transfers with links and duplex, memory on the host, storage options per microbatch, unequal limits and

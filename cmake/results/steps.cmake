@@ -17,6 +17,7 @@ step(planner 4 10 bench_planner --time {s} --threads 2)
 # Each strategy beside the builders, and all but each; the second does deterministic work, whatever else the machine does.
 step(each-alone 15 3 bench_planner --each-alone --time {s} --threads 2)
 step(without-each 40 0 bench_planner --without-each --random 24 --threads 1)
+step(format3 5 10 bench_format3 --time {s} --threads 2 --svg bench/results)
 step(planner-long 10 30 bench_planner --time {s} --threads 2 --svg bench/results/gap.svg)
 step(large 6 30 bench_planner --large --time {s} --threads 2)
 step(linear 2 0 bench_milp tests/data/milp/lp)

@@ -90,7 +90,7 @@ TEST_CASE("compare lists each method with its best storage option") {
     CHECK(contains(result.out, "recompute rate"));
     CHECK(contains(result.out, "1f1b:storage="));
     const auto table = json::parse(place.read("table.json"));
-    CHECK(table["methods"].size() == 19);
+    CHECK(table["methods"].size() == 20);
     for (const auto& row : table["methods"])
         if (row.contains("objective")) {
             CHECK(row["objective"].get<double>() >= table["bound"].get<double>() * (1.0 - 1e-6));

@@ -91,6 +91,21 @@ TEST_CASE("a share of attention for each stage: times are equal on the stage wit
     CHECK_FALSE(list.fits(3, 2));
 }
 
+TEST_CASE("slices of whole tokens") {
+    CHECK(equal_time_lengths(4096, 0.0, 4) == std::vector<std::size_t>(4, 1024));
+    CHECK(equal_time_lengths(1000, 0.5, 2) == std::vector<std::size_t>{618, 382});
+    CHECK(equal_time_lengths(1000, 0.5, 2, 100) == std::vector<std::size_t>{600, 400});
+    CHECK(equal_time_lengths(400, 1.0, 4, 100) == std::vector<std::size_t>(4, 100)); // at least one multiple each
+    CHECK(equal_time_lengths(2000, 0.5, 2, 1, 1000) == std::vector<std::size_t>{1303, 697}); // x² / 2 + x / 2 = 3 / 2
+    const auto list = slices_of(std::vector<std::vector<std::size_t>>{{600, 400}, {1000}}, 0.5);
+    check_factors(list.factors(stage{0}, microbatch{0}), 0.3 + 0.18, (0.3 + 0.36) / 1.5, 0.6);
+    check_factors(list.factors(stage{0}, microbatch{1}), 0.2 + 0.32, (0.2 + 0.64) / 1.5, 0.4);
+    CHECK(list.factors(stage{0}, microbatch{2}) == usual_factors);
+    CHECK(list.slice_after(microbatch{0}) == microbatch{1});
+    CHECK_FALSE(list.is_slice(microbatch{2}));
+    CHECK(slices_of(std::vector<std::vector<int>>{{2, 2}, {2, 2}}, 0.5) == slices(std::vector{4, 4}, 0.5, 2));
+}
+
 TEST_CASE("packed documents: lengths add up, and so do their squares") {
     const std::vector<std::vector<int>> documents{{4096}, {1024, 3072}, {2048, 1024, 1024}};
     const auto list = packed_documents(documents, 0.5);

@@ -104,6 +104,33 @@ template <class Lengths> [[nodiscard]] constexpr double length_or_mean(double le
     return sum / static_cast<double>(count);
 }
 
+/// Collects the slices of sequences. Ends are relative to the sequence that the stages' costs are for.
+template <std::size_t Stages, std::size_t Microbatches> class slice_collector {
+public:
+    constexpr void begin_sequence() {
+        ++sequences_;
+        end_ = 0.0;
+    }
+    /// Adds the slice from the end of the one before.
+    constexpr void add_until(double end) {
+        works_.push_back({end - end_, end * end - end_ * end_});
+        sequence_.push_back(sequences_);
+        end_ = end;
+    }
+    template <class Share>
+    [[nodiscard]] constexpr microbatch_list<Stages, Microbatches> microbatches(const Share& attention_share) const {
+        auto result = with_token_factors<Stages, Microbatches>(works_, attention_share);
+        result.set_sequences(sequence_);
+        return result;
+    }
+
+private:
+    bounded_vector<token_work, Microbatches> works_{};
+    bounded_vector<std::uint32_t, Microbatches> sequence_{};
+    std::uint32_t sequences_ = 0;
+    double end_ = 0.0;
+};
+
 /// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence; both are relative to
 /// the sequence that the stages' costs are for.
 template <std::size_t Stages, std::size_t Microbatches, class Lengths, class Share, class EndOf>
@@ -111,23 +138,33 @@ template <std::size_t Stages, std::size_t Microbatches, class Lengths, class Sha
                                                                             const Share& attention_share, std::size_t k,
                                                                             double costed_length, const EndOf& end_of) {
     OPTPIPE_EXPECT(k > 0, "slices: a sequence has at least one slice");
-    bounded_vector<token_work, Microbatches> works;
-    bounded_vector<std::uint32_t, Microbatches> sequence;
-    std::uint32_t number = 0;
+    slice_collector<Stages, Microbatches> slices;
     for (const auto each : tokens) {
-        const double length = static_cast<double>(each) / costed_length;
-        double begin = 0.0;
-        for (std::size_t i = 0; i < k; ++i) {
-            const double end = end_of(length, i);
-            works.push_back({end - begin, end * end - begin * begin});
-            sequence.push_back(number);
-            begin = end;
-        }
-        ++number;
+        slices.begin_sequence();
+        for (std::size_t i = 0; i < k; ++i)
+            slices.add_until(end_of(static_cast<double>(each) / costed_length, i));
     }
-    auto result = with_token_factors<Stages, Microbatches>(works, attention_share);
-    result.set_sequences(sequence);
-    return result;
+    return slices.microbatches(attention_share);
+}
+
+/// The sum of each list.
+template <std::size_t Count, class Lists>
+[[nodiscard]] constexpr bounded_vector<double, Count> sums_of(const Lists& lists) {
+    bounded_vector<double, Count> sums;
+    for (const auto& list : lists) {
+        double sum = 0.0;
+        for (const auto each : list)
+            sum += static_cast<double>(each);
+        sums.push_back(sum);
+    }
+    return sums;
+}
+
+/// The end of slice i of k that take the same time.
+[[nodiscard]] constexpr double equal_time_end(double length, double attention_share, std::size_t i, std::size_t k) {
+    const double all = (1.0 - attention_share) * length + attention_share * length * length;
+    const double part = static_cast<double>(i + 1) / static_cast<double>(k);
+    return i + 1 == k ? length : end_of_time(all * part, attention_share);
 }
 
 } // namespace detail
@@ -156,13 +193,50 @@ slices(const Lengths& tokens, const Share& attention_share, std::size_t k, doubl
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
 equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size_t k, double costed_length = 0.0) {
-    const double a = detail::most_attention(attention_share);
-    const auto end_of = [&](double length, std::size_t i) {
-        const double all = (1.0 - a) * length + a * length * length;
-        return i + 1 == k ? length : end_of_time(all * static_cast<double>(i + 1) / static_cast<double>(k), a);
-    };
+    const double most = detail::most_attention(attention_share);
+    const auto end_of = [&](double length, std::size_t i) { return detail::equal_time_end(length, most, i, k); };
     return detail::cut_sequences<Stages, Microbatches>(tokens, attention_share, k,
                                                        detail::length_or_mean(costed_length, tokens), end_of);
+}
+
+/// The lengths in tokens of slices of about the same time of one sequence: those of `equal_time_slices`, with each end
+/// rounded to a multiple of `multiple`. At most one slice for each multiple.
+[[nodiscard]] inline std::vector<std::size_t> equal_time_lengths(std::size_t tokens, double attention_share,
+                                                                 std::size_t k, std::size_t multiple = 1,
+                                                                 double costed_length = 0.0) {
+    OPTPIPE_EXPECT(k > 0 && multiple > 0 && k * multiple <= tokens, "slices: more slices than tokens for them");
+    const double unit = costed_length > 0.0 ? costed_length : static_cast<double>(tokens);
+    std::vector<std::size_t> lengths;
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < k; ++i) {
+        const double at = unit * detail::equal_time_end(static_cast<double>(tokens) / unit, attention_share, i, k);
+        const auto rounded = static_cast<std::size_t>(at / static_cast<double>(multiple) + 0.5) * multiple;
+        const auto latest = tokens - (k - 1 - i) * multiple;
+        const auto end = i + 1 == k ? tokens : std::min(std::max(rounded, begin + multiple), latest);
+        lengths.push_back(end - begin);
+        begin = end;
+    }
+    return lengths;
+}
+
+/// The microbatches of a step whose sequences are cut into slices of any lengths: `lengths[i]` lists those of sequence
+/// i, in tokens. By default, the stages' costs are for a sequence of the mean length; otherwise as `slices`.
+///
+///     p.microbatches = slices_of(std::vector(16, equal_time_lengths(4096, 0.5, 8, 64)), 0.5);
+template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lists, class Share>
+[[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
+slices_of(const Lists& lengths, const Share& attention_share, double costed_length = 0.0) {
+    const double unit = detail::length_or_mean(costed_length, detail::sums_of<Microbatches>(lengths));
+    detail::slice_collector<Stages, Microbatches> slices;
+    for (const auto& sequence : lengths) {
+        slices.begin_sequence();
+        double end = 0.0;
+        for (const auto each : sequence) {
+            end += static_cast<double>(each);
+            slices.add_until(end / unit);
+        }
+    }
+    return slices.microbatches(attention_share);
 }
 
 /// The microbatches of a step into which documents are packed, where a token attends to its own document alone:
@@ -175,14 +249,7 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Documents, class Share>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
 packed_documents(const Documents& documents, const Share& attention_share, double costed_length = 0.0) {
-    bounded_vector<double, Microbatches> totals;
-    for (const auto& list : documents) {
-        double total = 0.0;
-        for (const auto each : list)
-            total += static_cast<double>(each);
-        totals.push_back(total);
-    }
-    const double unit = detail::length_or_mean(costed_length, totals);
+    const double unit = detail::length_or_mean(costed_length, detail::sums_of<Microbatches>(documents));
     bounded_vector<token_work, Microbatches> works;
     for (const auto& list : documents) {
         token_work work;
