@@ -79,7 +79,7 @@ void add_problems(CLI::App& command, program::problem_file& o, std::vector<std::
 }
 
 CLI::Option* add_plan_file(CLI::App& command, std::string& path) {
-    return command.add_option("PLAN", path, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    return command.add_option("PLAN", path, "Schedule file (optpipe.schedule/1 to /3)")->required();
 }
 
 void add_gap(CLI::App& command, double& gap) {
@@ -111,7 +111,7 @@ void add_search(CLI::App& command, const std::string& no_limit, program::search_
 /// `schedule` is the option for the output file of the schedule.
 void add_files(CLI::App& command, const std::string& schedule, program::plan_files& o) {
     command.add_option(schedule, o.schedule,
-                       "Write the schedule (optpipe.schedule/1, or /2 with storage options or forwards alone)");
+                       "Write the schedule (optpipe.schedule/1, /2 with storage options or forwards alone, or /3 with pairs)");
     command.add_option("--svg", o.svg, "Write a picture of it");
     command.add_option("--html", o.html,
                        "Write a page of it: timeline, memory, search, and the best published schedule beside it");
@@ -133,7 +133,7 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
     command->add_flag("--deterministic", o.deterministic,
                       "With a time limit: a search whose outcome doesn't depend on the number of threads");
     command->add_option("--start", o.start,
-                        "Begin with this schedule (optpipe.schedule/1 or /2), which may be timed for other costs");
+                        "Begin with this schedule (optpipe.schedule/1 to /3), which may be timed for other costs");
     command
         ->add_option("--noise", o.noise,
                      "Plan for durations that vary by this share of themselves (standard deviation), as 0.1 or 10%")
@@ -187,8 +187,8 @@ void add_diff(CLI::App& app, program::diff_options& o, std::function<int()>& cho
     auto* command = app.add_subcommand(
         "diff", "Say what two plans do differently: measures, storage, peaks, and the first difference in order");
     add_problem(*command, o.problem);
-    command->add_option("A", o.a, "Schedule file (optpipe.schedule/1 or /2)")->required();
-    command->add_option("B", o.b, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    command->add_option("A", o.a, "Schedule file (optpipe.schedule/1 to /3)")->required();
+    command->add_option("B", o.b, "Schedule file (optpipe.schedule/1 to /3)")->required();
     command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
     command->callback([&] { chosen = [&] { return program::diff(o); }; });
 }
@@ -278,7 +278,7 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
         ->check(not_negative);
     command->add_flag("--progress", o.progress, "Say on standard error how long each step took");
     auto* out = command->add_option("--out", o.out,
-                                    "Write what was measured (optpipe.schedule/1 or /2); of five steps each, as "
+                                    "Write what was measured (optpipe.schedule/1 to /3); of five steps each, as "
                                     "step-1.json to step-5.json for step.json");
     command->add_option("--svg", o.svg,
                         "Write a picture of plan and measurement; with --online of step times and switches");
@@ -340,7 +340,7 @@ void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& cho
     allow_plan_first(*command, o, *plan);
     command->add_option(
         "--measured", o.measured,
-        "What was measured of it (optpipe.schedule/1 or /2): draw both, and print them and how they differ");
+        "What was measured of it (optpipe.schedule/1 to /3): draw both, and print them and how they differ");
     command->add_option("--svg", o.svg, "Write a picture (SVG)");
     command->add_option("--html", o.html, "Where a page goes, to look at in a browser: always of all ranks and times");
     command->add_option("--trace", o.trace, "Where a Chrome trace goes, for Perfetto");
@@ -407,7 +407,7 @@ void add_import_csv(CLI::App& app, program::import_csv_options& o, std::function
     auto* command = app.add_subcommand("import-csv", "Time a schedule of PyTorch's on a problem, to compare it");
     add_problem(*command, o.problem);
     command->add_option("CSV", o.csv, "Schedule file of PyTorch, compute_only or compute_comms")->required();
-    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)")
+    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, /2 with storage options, or /3 with pairs)")
         ->required();
     command->callback([&] { chosen = [&] { return program::import_csv(o); }; });
 }
@@ -486,7 +486,7 @@ void add_import_solution(CLI::App& app, program::import_solution_options& o, std
         ->add_option("SOLUTION", o.solution,
                      "Solution file of HiGHS, CBC, GLPK (glpsol --write), SCIP, or optpipe solve --out")
         ->required();
-    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)")
+    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, /2 with storage options, or /3 with pairs)")
         ->required();
     command->callback([&] { chosen = [&] { return program::import_solution(o); }; });
 }

@@ -27,6 +27,7 @@ namespace optpipe {
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/report.hpp"
 
@@ -134,8 +135,13 @@ private:
             name_lane(r, lane::reload, "reload");
         }
         for (const auto* list : {&lists.compute, &lists.offloads, &lists.reloads})
-            for (const auto& timed : *list)
-                slice(r, timed);
+            for (std::size_t i = 0; i < list->size(); ++i) {
+                const auto& timed = (*list)[i];
+                if (timed.op.is_paired && i + 1 < list->size() && is_second_part((*list)[i + 1].op))
+                    pair_slice(r, timed, (*list)[i + 1].op);
+                else if (!is_second_part(timed.op))
+                    slice(r, timed);
+            }
         counter(r, "device memory", lists.device_memory);
         counter(r, "host memory", lists.host_memory);
     }
@@ -154,6 +160,15 @@ private:
               "\", " + where(r, lane_of(op.kind)) + ", " + at(timed.start) + ", \"dur\": " + length +
               ", \"args\": {\"stage\": " + std::to_string(op.stage.value()) + ", \"microbatch\": " +
               std::to_string(op.microbatch.value()) + ", \"kind\": \"" + std::string{spelling(op.kind)} + "\"}");
+    }
+
+    /// One slice for both parts of a pair.
+    void pair_slice(rank r, const timed_operation& timed, const operation& second) {
+        const auto length = exact_number((timed.end - timed.start).value() * microseconds_);
+        event("\"ph\": \"X\", \"name\": \"PP:" + to_string(operation_pair{timed.op, second}) + "\", \"cat\": \"" +
+              std::string{pair_suffix} + "\", " + where(r, lane::compute) + ", " + at(timed.start) +
+              ", \"dur\": " + length + ", \"args\": {\"forward\": \"" + to_string(timed.op) + "\", \"backward\": \"" +
+              to_string(second) + "\", \"kind\": \"" + std::string{pair_suffix} + "\"}");
     }
 
     void counter(rank r, const std::string& name, const std::vector<memory_point>& curve) {

@@ -30,6 +30,14 @@ const spell = (op) => op.s + kinds[op.k] + op.m;
 
 // The data: operations come as flat lists of stage, kind, microbatch, start, end and storage option.
 const cell = (s, k, m) => (k * data.stageRank.length + s) * data.microbatches + m;
+// A forward and a backward at the same time are a pair: the upper and the lower half of a box.
+function join(first, second) {
+  const together = first && first.k === F && (second.k === I || second.k === B) && first.start === second.start &&
+    first.end === second.end && first.end > first.start;
+  if (!together) return;
+  [first.half, first.partner] = [0, second];
+  [second.half, second.partner] = [1, first];
+}
 function unpack(schedule) {
   schedule.by = new Map();
   schedule.lanes = schedule.ranks.map((flat, rank) => {
@@ -37,7 +45,9 @@ function unpack(schedule) {
     for (let i = 0; i < flat.length; i += 6) {
       const [s, k, m, start, end, o] = flat.slice(i, i + 6);
       const op = { s, k, m, start, end, o, rank };
-      (op.k === OFFLOAD || op.k === RELOAD ? lanes.copies : lanes.compute).push(op);
+      const lane = op.k === OFFLOAD || op.k === RELOAD ? lanes.copies : lanes.compute;
+      join(lane[lane.length - 1], op);
+      lane.push(op);
       schedule.by.set(cell(op.s, op.k, op.m), op);
     }
     return lanes;
@@ -85,7 +95,7 @@ function inputs(schedule, op) {
                  [RECOMPUTE]: [own(F), own(RELOAD)], [I]: [own(F), own(RELOAD), own(RECOMPUTE)] };
   from[B] = from[I];
   const lane = schedule.lanes[op.rank].compute;
-  const before = lane[lane.indexOf(op) - 1];
+  const before = lane[lane.indexOf(op.half === 1 ? op.partner : op) - 1];
   const found = inputsOfOthers(schedule, op);
   const add = (other, more) => {
     if (other && !found.some((each) => each.op === other)) found.push({ op: other, ready: other.end, ...more });
@@ -114,6 +124,7 @@ function tipText(schedule, op) {
   const lines = [`${spell(op)}: ${names[op.k]}`,
                  `rank ${op.rank}, stage ${op.s}, ${microbatchText(op.m)}`,
                  `${number(op.start)} to ${time(op.end)}, takes ${time(op.end - op.start)}`, ...effectText(op)];
+  if (op.partner) lines.push(`in a pair with ${spell(op.partner)}`);
   if (data.options[op.s].length > 1) lines.push(`storage: ${optionOf(schedule, op.s, op.m)}`);
   const waits = inputs(schedule, op);
   const slack = 1e-6 * end;
@@ -195,7 +206,10 @@ function firstAfter(list, t) {
   while (low < high) { const mid = (low + high) >> 1; if (list[mid].end <= t) low = mid + 1; else high = mid; }
   return low;
 }
-const box = (op, place) => ({ x: x(op.start), y: place.y, w: Math.max(0.6, x(op.end) - x(op.start)), h: place.h });
+function box(op, place) {
+  const h = op.partner ? place.h / 2 : place.h;
+  return { x: x(op.start), y: place.y + (op.half === 1 ? h : 0), w: Math.max(0.6, x(op.end) - x(op.start)), h };
+}
 
 // How strongly an operation is drawn: its microbatch is chosen, or another slice of the same sequence, or neither.
 function emphasis(op, least) {
@@ -212,7 +226,7 @@ function drawOperation(c, op, place) {
   const full = spell(op) + (slice(op.m) ? ` · ${brief}` : "");
   const fits = (text, least = 0) => b.w > Math.max(least, 4 + 6.2 * text.length);
   const text = fits(full, 46) ? full : brief;
-  if (b.h > 20 && fits(text)) {
+  if (place.h > 20 && fits(text)) {
     c.fillStyle = colours["on-" + kinds[op.k]];
     c.fillText(text, b.x + b.w / 2, b.y + b.h / 2 + 0.5);
   }
@@ -333,7 +347,8 @@ function drawMap() {
     for (const op of compute) {
       c.globalAlpha = emphasis(op, 0.15);
       c.fillStyle = colours[kinds[op.k]];
-      c.fillRect(at(op.start), 3 + r * each, Math.max(0.5, at(op.end) - at(op.start)), Math.max(0.8, each - 0.6));
+      const b = box(op, { y: 3 + r * each, h: Math.max(0.8, each - 0.6) });
+      c.fillRect(at(op.start), b.y, Math.max(0.5, at(op.end) - at(op.start)), b.h);
     }
   });
   c.globalAlpha = 0.6; c.fillStyle = colours.panel;
@@ -388,7 +403,10 @@ function hit(px, py) {
     for (const [place, list] of [[lane.compute, lane.schedule.lanes[row.rank].compute],
                                  [lane.copies, lane.schedule.lanes[row.rank].copies]]) {
       if (!place || py < place.y || py >= place.y + place.h) continue;
-      const op = list.find((each) => { const b = box(each, place); return px >= b.x && px < b.x + b.w; });
+      const op = list.find((each) => {
+        const b = box(each, place);
+        return px >= b.x && px < b.x + b.w && py >= b.y && py < b.y + b.h;
+      });
       if (op) return { row, op, schedule: lane.schedule };
     }
   return { row };

@@ -298,6 +298,9 @@ OPTPIPE_INLINE outcome<megatron_settings> to_megatron(const problem& p, const sc
     OPTPIPE_EXPECT(options.prediction_layers.empty() || options.prediction_layers.size() == options.layers.size(),
                    "Megatron: layers of multi-token prediction must be given for each stage, beside the others");
     if (const auto beyond = detail::beyond_chain(p, "Megatron")) return *beyond;
+    if (!p.overlaps.empty())
+        return refusal{refusal_reason::does_not_apply,
+                       "settings of Megatron for pairs of a forward and a backward aren't written"};
     if (p.microbatches.has_slices())
         return refusal{refusal_reason::does_not_apply,
                        "Megatron doesn't cut sequences into slices that pass the pipeline one by one"};

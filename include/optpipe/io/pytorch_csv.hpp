@@ -33,19 +33,20 @@ struct pytorch_options {
 
 /// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: a rank
 /// without a stage; offloading and recomputation, unless they are to be left out; and a schedule that isn't executable.
-/// Refuses edges, groups and frozen stages, too. Microbatches may differ, and be slices of sequences: a row runs them
-/// in their order, and the user's stage keeps what a slice leaves for the next.
+/// Refuses edges, groups and frozen stages, too, and pairs with an I, as PyTorch's runtime runs pairs with a full
+/// backward only. Pairs are written in `compute_only`, and refused in `compute_comms`. Microbatches may differ, and be
+/// slices of sequences: a row runs them in their order, and the user's stage keeps what a slice leaves for the next.
 ///
 /// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds them to `compute_only`; in `compute_comms` they are added
 /// if `unsharded_stages` isn't 0.
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
-/// The order of a schedule file's computations on a problem, for `simulate`; the two actions of an overlap follow each
-/// other. All activations are kept on the device. Throws `input_error` if the file doesn't fit the problem (other
-/// ranks, stages elsewhere, other microbatches), or if messages of `compute_comms` are wrong (`message_violations`).
-/// Refused if its rows wait for each other even when no send waits for its receive, and for problems that `to_pytorch`
-/// refuses.
+/// The order of a schedule file's computations on a problem, for `simulate`; the two actions of an overlap are a pair
+/// if the problem has that pair, and otherwise follow each other. All activations are kept on the device. Throws
+/// `input_error` if the file doesn't fit the problem (other ranks, stages elsewhere, other microbatches), or if
+/// messages of `compute_comms` are wrong (`message_violations`). Refused if its rows wait for each other even when no
+/// send waits for its receive, and for problems that `to_pytorch` refuses.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -60,6 +61,7 @@ struct pytorch_options {
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 
 #include <algorithm>
@@ -112,6 +114,14 @@ namespace detail {
         if (!has_stage[r])
             return refusal{refusal_reason::does_not_apply,
                            {"rank ", r.value(), " has no stage; in PyTorch each has one"}};
+    for (const auto& timed : s.operations)
+        if (timed.op.is_paired && timed.op.kind == operation_kind::backward_input)
+            return refusal{
+                refusal_reason::does_not_apply,
+                {spelling(timed.op), " is in a pair; PyTorch's runtime runs pairs with a full backward only"}};
+    if (options.format == pytorch_format::compute_comms && has_pairs(s.operations))
+        return refusal{refusal_reason::does_not_apply,
+                       "the schedule has pairs, which are written without messages only: PyTorch adds these"};
     if (!options.without_storage && uses_storage(p, s))
         return refusal{refusal_reason::does_not_apply,
                        "the schedule offloads or recomputes, which PyTorch's schedules can't express"};
@@ -254,6 +264,19 @@ private:
     std::vector<std::vector<pytorch_action>> rows_{};
 };
 
+/// Makes pairs of the overlaps in a file that are pairs of the problem. Contract: the lanes have its computations.
+inline void mark_pairs(const problem& p, const pytorch_schedule& file, compute_lanes& lanes) {
+    for (const rank r : lanes.indices()) {
+        std::size_t at = 0;
+        for (const auto& cell : file.rows[r.position()]) {
+            if (!cell || !is_compute(cell->kind)) continue;
+            const bool is_overlap = cell->kind == pytorch_action_kind::overlap;
+            if (is_overlap && cell->overlapped.size() == 2) mark_pair(p.overlaps, lanes[r][at], lanes[r][at + 1]);
+            at += is_overlap ? cell->overlapped.size() : 1;
+        }
+    }
+}
+
 } // namespace detail
 
 OPTPIPE_INLINE outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
@@ -276,8 +299,13 @@ OPTPIPE_INLINE outcome<pytorch_schedule> to_pytorch(const problem& p, const sche
     pytorch_schedule result;
     for (const auto& own : operations_by_rank(*timed)) {
         auto& row = result.rows.emplace_back();
-        for (const auto& each : own)
-            row.emplace_back(pytorch_action{each.op.stage, detail::pytorch_kind(each.op.kind), each.op.microbatch, {}});
+        for (const auto& each : own) {
+            pytorch_action action{each.op.stage, detail::pytorch_kind(each.op.kind), each.op.microbatch, {}};
+            if (is_second_part(each.op))
+                row.back() = pytorch_action{{}, pytorch_action_kind::overlap, {}, {*row.back(), std::move(action)}};
+            else
+                row.emplace_back(std::move(action));
+        }
     }
     return result;
 }
@@ -312,6 +340,7 @@ OPTPIPE_INLINE outcome<order> order_of(const problem& p, const pytorch_schedule&
             op.storage = static_cast<storage_index>(kept - options.begin());
             lanes[rank{r}].push_back(op);
         });
+    if (found.empty()) detail::mark_pairs(p, file, lanes);
     if (found.empty() && is_compute_comms(file)) found = message_violations(p.graph, file);
     if (!found.empty()) throw input_error{source_name, std::move(found)};
     auto computed = interleave(p.graph, lanes);

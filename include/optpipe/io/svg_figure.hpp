@@ -11,6 +11,7 @@
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/report.hpp"
 
 #include <algorithm>
@@ -124,6 +125,7 @@ private:
         all.push_back("bubble rate " + fixed_number(100.0 * m.bubble_rate, 1) + " %");
         if (m.offloads > 0) all.push_back(std::to_string(m.offloads) + (m.offloads == 1 ? " offload" : " offloads"));
         if (m.recomputes > 0) all.push_back(std::to_string(m.recomputes) + " recomputed");
+        if (m.pairs > 0) all.push_back(std::to_string(m.pairs) + (m.pairs == 1 ? " pair" : " pairs"));
         return all;
     }
     [[nodiscard]] std::string objective_name() const {
@@ -156,6 +158,7 @@ private:
             if (memory_.shows_limit()) line.line("limit", "memory limit");
         }
         if (plan_report_) line.line("planned", "planned; narrow rows: the plan");
+        if (report_->measures.pairs > 0) line.remark("(two halves: a pair)");
         if (shades_ > 1) line.remark("(light to dark: the stages of a rank, in order)");
     }
 
@@ -209,8 +212,23 @@ private:
 
     void compute_row(const rank_timeline& lists, double y, double height, const std::string& whose = "") {
         canvas_.rectangle("bubble", layout_.left, y, layout_.width_of(timeline_.end - timeline_.begin), height);
-        for (const auto& b : boxes_of(lists.compute, layout_))
+        std::vector<timed_operation> alone;
+        std::vector<timed_operation> forwards;
+        std::vector<timed_operation> backwards;
+        for (const auto& timed : lists.compute)
+            (!timed.op.is_paired ? alone : is_second_part(timed.op) ? backwards : forwards).push_back(timed);
+        for (const auto& b : boxes_of(alone, layout_))
             box(b, y, height, whose);
+        for (const auto& b : boxes_of(forwards, layout_))
+            box(b, y, height / 2, whose);
+        for (const auto& b : boxes_of(backwards, layout_))
+            box(b, y + height / 2, height / 2, whose);
+    }
+    /// The part of a lane that an operation takes: the upper half for the forward of a pair, the lower half for its
+    /// backward.
+    static std::pair<double, double> place_of(const operation& op, double y, double height) {
+        if (!op.is_paired) return {y, height};
+        return {is_second_part(op) ? y + height / 2 : y, height / 2};
     }
     void transfer_row(const rank_timeline& lists, double y, double height, const std::string& whose = "") {
         canvas_.rectangle("host", layout_.left, y, layout_.width_of(timeline_.end - timeline_.begin), height);
@@ -239,8 +257,10 @@ private:
         canvas_.text("rank", layout_.left - 8, y + height / 2 + 4, "rank " + std::to_string(r.value()));
         if (plan_report_) compute_row(plan_.ranks[r], plan_y(y, height), plan_height(height), "planned ");
         compute_row(timeline_.ranks[r], y, height);
-        for (const auto& timed : timeline_.ranks[r].compute)
-            box_label(timed, y, height, labels_.manner);
+        for (const auto& timed : timeline_.ranks[r].compute) {
+            const auto [top, high] = place_of(timed.op, y, height);
+            if (labels_.size <= high) box_label(timed, top, high, labels_.manner);
+        }
     }
 
     void transfer_lane(rank r) {
