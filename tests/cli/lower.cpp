@@ -125,6 +125,27 @@ TEST_CASE("messages have the lanes and the memory that were asked for") {
     }
 }
 
+TEST_CASE("programs of graphs name the buffers that operations share") {
+    const workplace place;
+    const auto document = lowered(place, data("format3/vocab-small-p3-m3.json"), {"--message-bytes", "64"});
+    std::multiset<std::string> planned;
+    const auto plan = json::parse(place.read("plan.json"));
+    for (const auto& entry : plan["operations"])
+        planned.insert(entry["op"].get<std::string>());
+    std::multiset<std::string> ended;
+    for (const auto& order : run_programs(document["programs"]))
+        ended.insert(order.begin(), order.end());
+    CHECK(ended == planned);
+    std::set<std::string> values;
+    for (const auto& p : document["programs"])
+        for (const auto& each : p["instructions"])
+            for (const auto& link : each.value("links", json::array())) {
+                values.insert(link["value"].get<std::string>());
+                CHECK(link["buffer"].get<std::size_t>() < p["buffers"].size());
+            }
+    CHECK(values == std::set<std::string>{"boundary", "partial"});
+}
+
 TEST_CASE("forwards alone are lowered, too") {
     const workplace place;
     const auto document = lowered(place, data("two-ranks.json"), {}, {"--forward-only"});

@@ -28,7 +28,7 @@ TEST_CASE("threads keep to the concepts") {
 TEST_CASE("so do slow links") {
     threads::options how{.patience = 20s};
     how.copies = threads::limited_copies(4e9, 2e9);
-    how.messages = [](rank, rank, std::size_t) { return threads::nanoseconds{200us}; };
+    how.messages = [](rank, const optpipe::task_label&, std::size_t) { return threads::nanoseconds{200us}; };
     how.transfer = optpipe::transfer_rules<>{2};
     how.transfer.share_link(rank{0}, rank{1});
     how.transfer.duplex = optpipe::duplex_kind::half;

@@ -2,6 +2,9 @@
 // differ.
 #include "optpipe/program/check.hpp"
 #include "optpipe/program/lower.hpp"
+#include "optpipe/program/planned_message.hpp"
+#include "optpipe/schedule/construct/forward_only.hpp"
+#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/testing/random_problem.hpp"
@@ -93,6 +96,27 @@ TEST_CASE("programs of random graphs pass the check, nearly always in exactly th
     CHECK(100 * larger <= ranks);
 }
 
+TEST_CASE("programs of forwards alone pass the check, in exactly the memory of keys, values and edges") {
+    std::size_t lowered = 0;
+    for_random_graphs(100, [&](const problem& p, const schedule&, std::uint64_t seed) {
+        const auto alone = forward_problem(p);
+        const auto s = simulate(alone, detail::one_sequence_at_a_time(alone));
+        if (!s) return; // keys and values of a whole sequence need not fit
+        lowering_options how{.bytes_per_unit = bytes_per_unit, .alignment = 1, .message_bytes = 24};
+        how.lanes = static_cast<message_lanes>(seed % 3);
+        how.forward_only = true;
+        const auto programs = lower(p, *s, how);
+        REQUIRE(programs);
+        CHECK(first_of(check_programs(*programs)) == "");
+        const auto planned = measure(alone, *s);
+        for (const auto& each : *programs)
+            CHECK(each.device_bytes ==
+                  static_cast<std::size_t>(std::lround(bytes_per_unit * planned.peak_memory[each.self].value())));
+        ++lowered;
+    });
+    CHECK(lowered > oracle::random_cases(50));
+}
+
 TEST_CASE("an activation is sent once to each rank, and what an edge holds by itself") {
     const auto lowered = [](memory_size held) {
         const auto p = fan_out(held);
@@ -107,6 +131,24 @@ TEST_CASE("an activation is sent once to each rank, and what an edge holds by it
     CHECK(messages_of(held[rank{0}]).size() == 4);
     CHECK(held[rank{0}].device_bytes == shared[rank{0}].device_bytes + 8);
     CHECK(held[rank{1}].device_bytes >= shared[rank{1}].device_bytes);
+}
+
+TEST_CASE("a message takes the time of its edge, and a result for a group its delay") {
+    const stage_costs c{duration{2}, duration{2}, duration{1}, memory_size{1}};
+    const edges::any feeds{3, {{stage{0}, stage{1}, 2.0}, {stage{0}, stage{2}}}};
+    problem p{any_graph{3, 1, to_any_graph(graph<3, 1>{}).placement(), feeds}, per_stage<stage_costs>(3, c)};
+    p.p2p = hop_times<>{duration{0.5}};
+    p.groups.add(std::vector{stage{1}, stage{2}}, duration{0.25}, 3);
+    p.microbatches.set_factors(std::vector<cost_factors>{{.message = 3.0}});
+    const auto time_of = [&](const operation& op, value_kind value, stage consumer) {
+        return planned_message_time(p, {task_label::task_kind::send, op, {}, value, consumer}).value();
+    };
+    const microbatch m{0};
+    CHECK(time_of(forward(stage{0}, m), value_kind::boundary, adjacent_stage) == 3.0);
+    CHECK(time_of(forward(stage{0}, m), value_kind::boundary, stage{2}) == 1.5);
+    CHECK(time_of(backward_input(stage{1}, m), value_kind::boundary, adjacent_stage) == 3.0);
+    CHECK(time_of(backward(stage{2}, m), value_kind::boundary, stage{0}) == 1.5);
+    CHECK(time_of(forward(stage{1}, m), value_kind::partial, adjacent_stage) == 0.25);
 }
 
 TEST_CASE("the check refuses links that lead elsewhere") {

@@ -55,6 +55,7 @@ void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::
 
 #if OPTPIPE_DEFINES(execution)
 #include "optpipe/core/container.hpp"
+#include "optpipe/program/planned_message.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -84,18 +85,10 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
         }
 }
 
-/// The planned duration of a message over the time between its ranks; 0 if the time between them doesn't matter.
+/// The planned duration of a message over the time between its ranks; 0 if it goes along no edge.
 inline double planned_factor(const problem& p, const exchange_part& part) {
-    if (part.value != value_kind::boundary) return 0.0;
-    const stage s = part.message.stage;
-    const bool is_forward = direction_of(part.message) == message_direction::forward;
-    const stage other = part.consumer != neighbour ? part.consumer : is_forward ? s.next() : s.previous();
-    const stage from = std::min(s, other);
-    double size = 0.0;
-    p.graph.for_each_edge_out_of(from, [&](const edge& e) {
-        if (e.to == std::max(s, other)) size = e.size;
-    });
-    return size * p.microbatches.factors(from, part.message.microbatch).message;
+    const auto e = edge_of(p, label_of(part));
+    return e ? e->size * p.microbatches.factors(e->from, part.message.microbatch).message : 0.0;
 }
 
 } // namespace detail

@@ -102,7 +102,7 @@ inline std::string json_message(const exchange_part& part) {
     std::string text = "{ " + quoted_field("side", sends ? "send" : "receive");
     text += ", " + quoted_field("of", to_string(part.message)) + ", " + number_field("peer", part.peer.position());
     if (part.value != value_kind::boundary) text += ", " + quoted_field("value", spelling(part.value));
-    if (part.consumer != neighbour) text += ", " + number_field("for", part.consumer.position());
+    if (part.consumer != adjacent_stage) text += ", " + number_field("for", part.consumer.position());
     if (part.buffer != no_buffer) text += ", " + number_field("buffer", part.buffer.position());
     return text + " }";
 }

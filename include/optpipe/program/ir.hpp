@@ -161,7 +161,7 @@ struct buffer_link {
 };
 
 /// In the name of a message: it is for the next stage, or with a gradient, for the stage before.
-inline constexpr stage neighbour{std::numeric_limits<std::uint32_t>::max()};
+inline constexpr stage adjacent_stage{std::numeric_limits<std::uint32_t>::max()};
 
 /// One end of a message. A message is named after the operation that produces it.
 struct exchange_part {
@@ -171,8 +171,8 @@ struct exchange_part {
     operation message{};
     buffer_id buffer = no_buffer;
     value_kind value = value_kind::boundary;
-    /// The first stage on the receiving rank that uses the message, unless it is the `neighbour`.
-    stage consumer = neighbour;
+    /// The first stage on the receiving rank that uses the message, unless it is the `adjacent_stage`.
+    stage consumer = adjacent_stage;
 };
 
 /// One instruction of a lane. It starts once all markers that it waits for are recorded.
@@ -250,7 +250,7 @@ struct task_label {
     rank peer{};
     /// For a message: what it carries, and for which stage (`exchange_part`).
     value_kind value = value_kind::boundary;
-    stage consumer = neighbour;
+    stage consumer = adjacent_stage;
     friend constexpr bool operator==(const task_label&, const task_label&) = default;
 };
 
@@ -262,7 +262,7 @@ struct task_label {
 /// The name of a message's content: the operation that produces it, and the stage that it is for.
 [[nodiscard]] inline std::string content_of(const task_label& message) {
     auto text = (message.value == value_kind::partial ? "the partial result of " : "") + to_string(message.op);
-    if (message.consumer != neighbour) text += " for stage " + std::to_string(message.consumer.value());
+    if (message.consumer != adjacent_stage) text += " for stage " + std::to_string(message.consumer.value());
     return text;
 }
 

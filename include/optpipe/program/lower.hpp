@@ -64,11 +64,11 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 }
 
 /// Writes programs, and again with denser packings of the arenas if they are too large at first. Values in device
-/// memory are never split: if that makes an arena larger than the plan's peak although stashes may be split, none are
-/// split in a second attempt, which packs better. Empty if the precedences have a cycle.
+/// memory are never split. If that makes an arena larger than the plan's peak although stashes may be split, a second
+/// attempt splits none, and a third packs them densely. Empty if the precedences have a cycle.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
-    const bool is_exact = options.placement == part_placement::exact;
+    const bool may_split = options.placement == part_placement::exact;
     std::optional<outcome<per_rank<rank_program>>> best;
     arena_packings packings;
     for (;;) {
@@ -77,15 +77,16 @@ inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& 
             return not_executable("a stash that is offloaded is larger than a part of host memory", 0);
         if (!work.write()) return std::nullopt;
         const auto over = work.over_limit();
-        const bool is_first = !best;
-        const bool is_tight = !is_exact || !work.has_planned_copies() || work.is_within_peak();
-        if (!over && (is_tight || is_first || !*best)) best = work.programs();
-        if (over && is_first) best = *over;
+        const bool is_for_peak = may_split && work.has_planned_copies();
+        const bool is_tight = !is_for_peak || work.is_within_peak();
+        if (over && !best) best = *over;
+        if (!over && (is_tight || !best || !*best)) best = work.programs();
         if ((!over && is_tight) || !packings.empty()) return best;
-        const bool may_split = options.placement == part_placement::exact && work.has_planned_copies();
-        options.placement = may_split ? part_placement::contiguous : options.placement;
-        if (may_split) continue;
-        packings = work.packed(is_exact);
+        if (is_for_peak && options.placement == part_placement::exact) {
+            options.placement = part_placement::contiguous;
+            continue;
+        }
+        packings = work.packed(is_for_peak);
         if (packings.empty()) return best;
     }
 }

@@ -93,8 +93,8 @@ TEST_CASE_FIXTURE(fixture, "a message that is lost") {
 
 TEST_CASE_FIXTURE(fixture, "a link that takes too long") {
     threads::options how{.patience = patience};
-    how.messages = [](rank from, rank to, std::size_t) -> threads::nanoseconds {
-        return from == rank{1} && to == rank{2} ? 1h : 0ns;
+    how.messages = [](rank from, const optpipe::task_label& sent, std::size_t) -> threads::nanoseconds {
+        return from == rank{1} && sent.peer == rank{2} ? 1h : 0ns;
     };
     // The wait for a message that is an hour away ends with the failure: this test has ten minutes.
     all_say(errors_with(how), {"hasn't come for it within 300 ms"});
@@ -110,8 +110,8 @@ TEST_CASE_FIXTURE(fixture, "a link to the host that takes too long") {
 
 TEST_CASE_FIXTURE(fixture, "an exception of whoever tells how long messages and copies take") {
     threads::options how{.patience = 20s};
-    how.messages = [](rank, rank to, std::size_t) -> threads::nanoseconds {
-        if (to == rank{2}) throw std::runtime_error{"no such link"};
+    how.messages = [](rank, const optpipe::task_label& sent, std::size_t) -> threads::nanoseconds {
+        if (sent.peer == rank{2}) throw std::runtime_error{"no such link"};
         return 0ns;
     };
     all_say(errors_with(how), {"rank ", " of ", ": no such link"});

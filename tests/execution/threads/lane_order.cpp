@@ -13,7 +13,9 @@ using namespace std::chrono_literals;
 
 TEST_CASE("what is behind a long message on its lane is over no sooner than that") {
     threads::options how{.record_times = true};
-    how.messages = [](rank from, rank, std::size_t) { return threads::nanoseconds{from == rank{1} ? 20ms : 0ms}; };
+    how.messages = [](rank from, const optpipe::task_label&, std::size_t) {
+        return threads::nanoseconds{from == rank{1} ? 20ms : 0ms};
+    };
     threads::cluster ranks{3, how};
     std::vector<execution::task_times> times;
     threads::on_all_ranks(ranks, [&](threads::executor& here) {

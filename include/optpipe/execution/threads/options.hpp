@@ -17,8 +17,9 @@ using nanoseconds = std::chrono::nanoseconds;
 
 /// How long a transfer between a rank's device and its host occupies the link.
 using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t bytes)>;
-/// The time from when both ends of a message are ready until its data has arrived.
-using message_time = std::function<nanoseconds(rank from, rank to, std::size_t bytes)>;
+/// The time from when both ends of a message are ready until its data has arrived. The label is that of the send: its
+/// `peer` is the receiving rank.
+using message_time = std::function<nanoseconds(rank from, const task_label& sent, std::size_t bytes)>;
 
 /// Failures caused on purpose, for tests of their handling. Storage options of the operations are ignored.
 struct fault_injection {
@@ -54,6 +55,7 @@ struct options {
 } // namespace optpipe::threads
 
 #if OPTPIPE_DEFINES(execution)
+#include "optpipe/program/planned_message.hpp"
 
 #include <cstdint>
 #include <limits>
@@ -65,7 +67,8 @@ OPTPIPE_INLINE copy_time planned_copies(const problem& p, clock_time unit) {
 }
 
 OPTPIPE_INLINE message_time planned_messages(const problem& p, clock_time unit) {
-    return [p2p = p.p2p, unit](rank from, rank to, std::size_t) { return on_clock(p2p(from, to), unit); };
+    return
+        [p, unit](rank, const task_label& sent, std::size_t) { return on_clock(planned_message_time(p, sent), unit); };
 }
 
 OPTPIPE_INLINE copy_time limited_copies(double out_per_second, double in_per_second) {

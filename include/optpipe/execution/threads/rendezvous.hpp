@@ -76,7 +76,7 @@ public:
     };
 
     /// Carries the message if the other end is ready.
-    mistake meet(const message_offer& mine, rank from, rank to, const options& how);
+    mistake meet(const message_offer& mine, rank from, const options& how);
     /// Withdraws all offers of this gate's lane. When it returns, their data isn't used any more.
     void withdraw(const exchange_gate& whose);
 
@@ -136,7 +136,7 @@ OPTPIPE_INLINE void exchange_gate::wake() noexcept {
     changed_.notify_one();
 }
 
-OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offer& mine, rank from, rank to,
+OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offer& mine, rank from,
                                                               const options& how) {
     const std::scoped_lock lock{mutex_};
     const bool sends = mine.sends;
@@ -159,7 +159,7 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
         return {received.label,
                 std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) + " were to come"};
     // May throw, so it comes before any change.
-    const auto took = how.messages ? how.messages(from, to, sent.bytes) : nanoseconds{};
+    const auto took = how.messages ? how.messages(from, sent.label, sent.bytes) : nanoseconds{};
     offers_.erase(offers_.begin());
     if (sent.bytes > 0) std::memcpy(received.to, sent.from, sent.bytes);
     const auto over = std::max(sent.ready, received.ready) + took;
@@ -183,7 +183,7 @@ OPTPIPE_INLINE message_board::message_board(std::size_t ranks, const options& ho
 
 OPTPIPE_INLINE void message_board::offer(rank self, const message_offer& mine) {
     const auto [from, to] = ends(self, mine);
-    const auto wrong = channel(from, to, mine).meet(mine, from, to, how_);
+    const auto wrong = channel(from, to, mine).meet(mine, from, how_);
     if (!wrong.reason.empty()) failed_.report(to, to_string(wrong.where), wrong.reason);
 }
 

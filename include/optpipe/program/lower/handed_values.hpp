@@ -81,21 +81,21 @@ public:
     using find_operation = std::function<const timed_operation*(const operation&)>;
 
     handed_values(const problem& p, std::span<const timed_operation> operations, find_operation find)
-        : p_{p}, find_{std::move(find)}, number_{p.graph}, links_(number_.size()) {
+        : p_{p}, find_{std::move(find)}, number_{p.graph} {
         for (const auto& timed : operations) {
             hand_on(timed);
             if (p.microbatches.is_slice(timed.op.microbatch)) keep_for_slices(timed);
         }
-        for (auto& own : links_)
-            std::sort(own.begin(), own.end(), [](const value_link& a, const value_link& b) {
-                return std::tie(a.way, a.value, a.other, a.slice) < std::tie(b.way, b.value, b.other, b.slice);
-            });
+        sort_links();
     }
 
     [[nodiscard]] const std::vector<value_copy>& copies() const { return copies_; }
     [[nodiscard]] const std::vector<planned_message>& messages() const { return messages_; }
     /// The links of an operation: inputs first, each kind by stage and slice.
-    [[nodiscard]] const std::vector<value_link>& links_of(const operation& op) const { return links_[number_(op)]; }
+    [[nodiscard]] std::span<const value_link> links_of(const operation& op) const {
+        const auto* const first = &first_link_[number_(op)];
+        return std::span{links_}.subspan(first[0], first[1] - first[0]);
+    }
     /// Gives all times their instants.
     template <class Instant> void number_instants(const Instant& instant) {
         for (auto& copy : copies_)
@@ -127,8 +127,8 @@ private:
     void hand_on(const timed_operation& timed) {
         const auto& op = timed.op;
         if (op.kind != operation_kind::forward && !is_gradient(op.kind)) return;
-        std::array<std::vector<use>, 2> here;
-        std::array<std::vector<use>, 2> elsewhere;
+        for (auto& users : shared_)
+            users.clear();
         for_each_consumer(p_, op, [&](const operation& after, duration delay) {
             const bool is_partial = op.kind == operation_kind::forward && after.kind != operation_kind::forward;
             const auto* by = find_(after);
@@ -137,17 +137,15 @@ private:
                                          : held_between(std::min(op.stage, after.stage),
                                                         std::max(op.stage, after.stage), op.microbatch);
             const use u{by, delay, held, is_partial ? value_kind::partial : value_kind::boundary};
-            if (held > memory_size{} || is_gradient(op.kind)) return hand_to(timed, {u});
-            auto& shared = is_on(p_.rank_of(op.stage), u) ? here : elsewhere;
-            shared[is_partial ? 1 : 0].push_back(u);
+            if (held > memory_size{} || is_gradient(op.kind)) return hand_to(timed, std::span{&u, 1});
+            const std::size_t place = is_on(p_.rank_of(op.stage), u) ? 0 : 1;
+            shared_[(is_partial ? 2U : 0U) + place].push_back(u);
         });
-        for (std::size_t kind = 0; kind < here.size(); ++kind) {
-            hand_to(timed, here[kind]);
-            hand_to(timed, elsewhere[kind]);
-        }
+        for (const auto& users : shared_)
+            hand_to(timed, users);
     }
     /// Adds one copy on the rank of the operation, for users that are all on this rank, or all on others.
-    void hand_to(const timed_operation& from, const std::vector<use>& users) {
+    void hand_to(const timed_operation& from, std::span<const use> users) {
         if (users.empty()) return;
         const rank home = p_.rank_of(from.op.stage);
         const auto made = add_copy(from.op, users, home);
@@ -164,7 +162,7 @@ private:
         }
         copies_[made].uses = reached.size();
     }
-    void send(const timed_operation& from, std::size_t made, const std::vector<use>& users, rank to) {
+    void send(const timed_operation& from, std::size_t made, std::span<const use> users, rank to) {
         std::vector<use> there;
         for (const use& u : users)
             if (is_on(to, u)) there.push_back(u);
@@ -183,7 +181,7 @@ private:
                   [&](const operation& a, const operation& b) { return starts_before(*find_(a), *find_(b)); });
         messages_.push_back(std::move(message));
     }
-    std::size_t add_copy(const operation& made_by, const std::vector<use>& users, rank at) {
+    std::size_t add_copy(const operation& made_by, std::span<const use> users, rank at) {
         value_copy copy{users.front().value, made_by, users.front().by->op.stage, at, users.front().held};
         for (const use& u : users) {
             copy.last_end = std::max(copy.last_end, u.by->end);
@@ -192,12 +190,32 @@ private:
         copies_.push_back(copy);
         return copies_.size() - 1;
     }
-    void use_copy(std::size_t copy, const operation& made_by, const std::vector<use>& users) {
+    void use_copy(std::size_t copy, const operation& made_by, std::span<const use> users) {
         copies_[copy].uses = users.size();
         for (const use& u : users)
             link(u.by->op, {link_way::input, u.value, made_by.stage, {}, copy});
     }
-    void link(const operation& op, const value_link& l) { links_[number_(op)].push_back(l); }
+    void link(const operation& op, const value_link& l) { linked_.emplace_back(number_(op), l); }
+    /// Moves the links to their operations, and sorts those of each.
+    void sort_links() {
+        first_link_.resize(number_.size() + 1);
+        for (const auto& [op, l] : linked_)
+            ++first_link_[op + 1];
+        for (std::size_t op = 0; op < number_.size(); ++op)
+            first_link_[op + 1] += first_link_[op];
+        links_.resize(linked_.size());
+        auto next = first_link_;
+        for (const auto& [op, l] : linked_)
+            links_[next[op]++] = l;
+        linked_.clear();
+        for (std::size_t op = 0; op < number_.size(); ++op) {
+            const auto own = std::span{links_}.subspan(first_link_[op], first_link_[op + 1] - first_link_[op]);
+            std::sort(own.begin(), own.end(), is_before);
+        }
+    }
+    static bool is_before(const value_link& a, const value_link& b) {
+        return std::tie(a.way, a.value, a.other, a.slice) < std::tie(b.way, b.value, b.other, b.slice);
+    }
 
     /// Adds the keys and values of a slice, which its F makes, and their gradient, which the gradient of the sequence's
     /// last slice makes.
@@ -242,7 +260,14 @@ private:
     operation_numbering<any_graph> number_;
     std::vector<value_copy> copies_;
     std::vector<planned_message> messages_;
-    std::vector<std::vector<value_link>> links_;
+    /// The users of one operation's values: of its activation on its rank, and on others; then of its result for the
+    /// group likewise.
+    std::array<std::vector<use>, 4> shared_{};
+    /// Links by the number of their operation, until they are sorted.
+    std::vector<std::pair<std::size_t, value_link>> linked_;
+    std::vector<value_link> links_;
+    /// By operation: the first of its links; one more at the end.
+    std::vector<std::size_t> first_link_;
 };
 
 } // namespace optpipe::detail

@@ -455,7 +455,7 @@ private:
         const auto first = copies()[message.received].consumer;
         const auto s = message.produced_by.stage;
         const bool is_forward = direction_of(message.produced_by) == message_direction::forward;
-        return (is_forward ? first == s.next() : first.next() == s) ? neighbour : first;
+        return (is_forward ? first == s.next() : first.next() == s) ? adjacent_stage : first;
     }
 
     struct sooner {
