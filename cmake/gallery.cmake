@@ -51,7 +51,7 @@ optpipe_exhibit(1f1b linear one_forward_one_backward "1F1B"
 optpipe_exhibit(zb-h1 linear zero_bubble_h1 "Zero Bubble H1"
                 "Take it in place of 1F1B wherever backwards can be split: ranks idle less, and the first rank needs no more memory.")
 optpipe_exhibit(zb-h2 linear zero_bubble_h2 "Zero Bubble H2"
-                "Take it if nearly twice the stashes of 1F1B fit, and the span counts, as the optimizer's step needs no barrier.")
+                "Take it if nearly twice the stashes of 1F1B fit and the optimizer's step needs no barrier, so that the span counts.")
 optpipe_exhibit(zb-auto linear zero_bubble_auto "Zero Bubble, automatic"
                 "Take it for measured costs, also unequal ones, and any limit: it fills the gap between H1 and H2, and goes beyond them.")
 optpipe_exhibit(interleaved loop interleaved "interleaved 1F1B"

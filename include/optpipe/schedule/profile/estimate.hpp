@@ -19,7 +19,7 @@ struct estimate {
     duration median{};
     /// 1.4826 times the median absolute deviation: the standard deviation, if the samples are normally distributed.
     duration spread{};
-    /// The median of further samples lies between these with probability `confidence`.
+    /// The true median lies between these with probability `confidence`.
     duration low{};
     duration high{};
     /// The confidence of the narrowest interval that reaches the requested one. It is lower with too few samples: fewer
