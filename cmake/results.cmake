@@ -66,7 +66,7 @@ set(targets "")
 foreach(name IN LISTS ONLY)
     is_kept(there ${name})
     if(NOT name STREQUAL "page" AND NOT there)
-        string(REGEX MATCHALL "bench_[a-z_]+" benchmarks "${command_of_${name}}")
+        string(REGEX MATCHALL "bench_[a-z0-9_]+" benchmarks "${command_of_${name}}")
         list(APPEND targets ${benchmarks})
         if(NOT benchmarks) # scripts run the program
             list(APPEND targets optpipe_cli)

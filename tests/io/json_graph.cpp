@@ -131,15 +131,16 @@ TEST_CASE("what is not said is the chain of equal microbatches") {
 }
 
 TEST_CASE("files of format 3 are what they were after writing and reading") {
-    std::size_t files = 0;
+    std::size_t files = 0, plain = 0;
     for (const auto& entry : std::filesystem::directory_iterator{OPTPIPE_SOURCE_DIR "/tests/data/format3"}) {
         CAPTURE(entry.path().string());
         const auto p = read_problem(entry.path().string());
-        CHECK_FALSE(is_plain(p));
         check_round_trip(p);
         ++files;
+        plain += is_plain(p) ? 1U : 0U;
     }
-    CHECK(files == 10);
+    CHECK(files > 20);
+    CHECK(plain == 1); // with the vocabulary on the last rank, beside one that splits it
 }
 
 TEST_CASE("keys and values alone don't make a problem another format") {

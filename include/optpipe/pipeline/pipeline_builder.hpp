@@ -49,10 +49,10 @@ public:
 
     /// Adds a stage to rank `on`. Contract: stages in `fed_by` have been added before, each is named once.
     stage add(rank on, const stage_costs& costs, inputs fed_by = {}) {
-        return add(on, costs, described_storage(costs), fed_by);
+        return add(on, costs, fed_by, described_storage(costs));
     }
     /// Adds a stage with these storage options; transfer times of the costs are ignored.
-    stage add(rank on, const stage_costs& costs, storage_list<false> options, inputs fed_by = {}) {
+    stage add(rank on, const stage_costs& costs, inputs fed_by, storage_list<false> options) {
         const stage added{stages_.size()};
         for (const stage_input& each : fed_by) {
             OPTPIPE_EXPECT(each.from < added, "pipeline_builder: a stage is fed by one that isn't there yet");
@@ -129,7 +129,7 @@ private:
     stage add_stage_of(const Model& model, stage of_chain, const std::vector<rank>& ranks, inputs fed_by) {
         const auto costs = model.costs(of_chain, ranks.size());
         if constexpr (has_storage<Model>)
-            return add(ranks[of_chain.position()], costs, model.storage(of_chain, ranks.size()), fed_by);
+            return add(ranks[of_chain.position()], costs, fed_by, model.storage(of_chain, ranks.size()));
         else
             return add(ranks[of_chain.position()], costs, fed_by);
     }

@@ -64,9 +64,9 @@ problem sliced_in_two(std::size_t ranks, std::size_t k, double forward, memory_s
                                           {"full", 0.2_gb, {}, duration{forward}, {}, {}},
                                           {"full-ahead", 0.2_gb, duration{forward}, {}, {}, {}}};
         if (r == 0)
-            model.add(rank{r}, costs, options);
+            model.add(rank{r}, costs, {}, options);
         else
-            model.add(rank{r}, costs, options, {stage{r - 1}});
+            model.add(rank{r}, costs, {stage{r - 1}}, options);
     }
     auto p = model.build(2 * k);
     p.microbatches = slices(std::vector(2, 1.0), 0.0, k);
