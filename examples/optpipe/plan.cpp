@@ -9,6 +9,7 @@
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
+#include <optpipe/schedule/construct/carry_over.hpp>
 #include <optpipe/schedule/construct/forward_only.hpp>
 #include <optpipe/schedule/construct/forward_plan.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
@@ -142,9 +143,9 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
 
 #if defined(OPTPIPE_HAS_MILP)
 
-/// The order in a file, with its times in this problem.
+/// The schedule in a file, as one of this problem.
 optpipe::schedule read_start(const optpipe::problem& p, const std::string& path) {
-    auto timed = optpipe::retime(p, read_schedule_for(p, path).schedule);
+    auto timed = optpipe::carry_over(p, read_schedule_for(p, path).schedule);
     if (!timed) throw optpipe::error{name_of(path) + ": " + optpipe::reason_text(p, timed.why())};
     return *std::move(timed);
 }

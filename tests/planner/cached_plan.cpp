@@ -172,6 +172,41 @@ TEST_CASE("other microbatches, costs and limits start from cached plans") {
     }
 }
 
+TEST_CASE("graphs and draws: the same one is found again, and others start from its plan") {
+    std::size_t near = 0;
+    const auto cases = oracle::random_cases(60);
+    for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+        CAPTURE(seed);
+        const temporary_folder folder;
+        const plan_options options{.seed = seed, .cache = folder.path().string()};
+        random_numbers random{seed};
+        const auto p = testing::make_random_problem(
+                           random, {.ranks = 3, .stages = 6, .microbatches = 5, .cells = 15, .graph_percent = 100})
+                           .problem;
+        if (is_plain(p)) continue;
+        const auto first = plan(p, options, {quick_adaptive{}});
+        REQUIRE(first);
+        const auto again = plan(p, options, {quick_adaptive{}});
+        REQUIRE(again);
+        CHECK(again->cached == cache_use::exact);
+        CHECK(again->objective <= first->objective);
+        if (!p.microbatches.has_factors() || p.microbatches.is_by_stage()) continue;
+        auto next = p;
+        std::vector<cost_factors> factors;
+        for (const microbatch m : p.graph.all_microbatches()) {
+            factors.push_back(p.microbatches.factors(stage{0}, m));
+            factors.back().forward = 1.5 * factors.back().forward;
+        }
+        next.microbatches.set_factors(factors);
+        const auto warm = plan(next, options, {quick_adaptive{}});
+        REQUIRE(warm);
+        near += warm->cached == cache_use::near ? 1 : 0;
+        CHECK(warm->bound <= warm->objective);
+        CHECK(oracle::judge(next, warm->schedule).text() == "");
+    }
+    if (cases >= 60) CHECK(near > 10);
+}
+
 TEST_CASE("a damaged cache is reported, and the plan is made all the same") {
     const temporary_folder folder;
     const auto p = unit_problem(3, 6, 2.0);

@@ -124,6 +124,29 @@ TEST_CASE("a bad start is refused with the reason") {
     CHECK(refusal_of(p, good).empty());
 }
 
+TEST_CASE("a plan of another draw of the microbatches is a start, even if its order doesn't fit as it is") {
+    auto p = unit_problem(4, 8);
+    const auto draw = [&](std::vector<double> lengths) {
+        std::vector<cost_factors> factors;
+        for (const double length : lengths)
+            factors.push_back({length, length, length, length, length});
+        p.microbatches.set_factors(factors);
+    };
+    draw({0.5, 1.0, 0.5, 0.75, 0.5, 0.5, 2.0, 1.5});
+    const auto start = *build_schedule(p, one_forward_one_backward);
+    const auto value = objective_of(p, start);
+    for (const rank r : p.graph.all_ranks())
+        p.memory_limit[r] = measure(p, start).peak_memory[r];
+    draw({2.0, 1.5, 0.5, 1.0, 0.5, 0.75, 0.5, 0.5});
+    REQUIRE_FALSE(retime(p, start));
+    const auto made = plan(p, only_start(start), {});
+    REQUIRE(made);
+    CHECK(made->method == "start");
+    CHECK(is_valid(p, made->schedule));
+    // The same lengths as before in another order: the plan follows them.
+    CHECK(made->objective.value() == doctest::Approx(value.value()));
+}
+
 TEST_CASE("progress carries the schedule that it reports") {
     const auto p = unit_problem(3, 6);
     plan_options options;

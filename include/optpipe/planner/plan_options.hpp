@@ -42,8 +42,9 @@ struct plan_options {
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
     /// A schedule to begin from, such as the one in use after costs have changed; the plan is never worse than this
-    /// schedule. Its order is used, not its times (`retime`), and positions in lists of storage options, not names.
-    /// `plan` throws `input_error` if the problem can't execute it within its memory; call `retime` first to find out.
+    /// schedule. Its order is used, not its times, and positions in lists of storage options, not names. If microbatches
+    /// differ, it may be of another draw (`carry_over`). `plan` throws `input_error` if the problem can't execute it
+    /// within its memory; call `carry_over` first to find out.
     std::optional<schedule> start{};
     /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
     /// steps that confirm it, the percentile of the plan is never worse than that of the start (without a start, of the

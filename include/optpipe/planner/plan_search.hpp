@@ -6,6 +6,7 @@
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/parallel/arena.hpp"
+#include "optpipe/parallel/workers.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/require_plain.hpp"
@@ -15,6 +16,7 @@
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"
 #include "optpipe/planner/local_search/multi_start.hpp"
+#include "optpipe/planner/order_search/order_search.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/plan_options.hpp"
 #include "optpipe/planner/plan_result.hpp"
@@ -25,11 +27,13 @@
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 #include "optpipe/planner/robust_search.hpp"
 #include "optpipe/planner/strategies/adaptive_strategy.hpp"
+#include "optpipe/planner/strategies/order_strategy.hpp"
 #include "optpipe/planner/strategies/published_builders.hpp"
 #include "optpipe/planner/strategies/standard_strategies.hpp"
 #include "optpipe/planner/strategies/uniform_storage_strategy.hpp"
 #include "optpipe/planner/time_for_cheaper_storage.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/construct/carry_over.hpp"
 #include "optpipe/schedule/construct/cheaper_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -116,7 +120,7 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
     if (!found.empty()) throw input_error{"plan options", std::move(found)};
 }
 
-/// The start with the times that it has in this problem.
+/// The start as a schedule of this problem.
 inline std::optional<schedule> start_of(const problem& p, const plan_options& options) {
     if (!options.start) return std::nullopt;
     const auto& of = options.start->graph;
@@ -125,7 +129,7 @@ inline std::optional<schedule> start_of(const problem& p, const plan_options& op
                           {{"start", "is of another pipeline: with " + std::to_string(of.ranks()) + " ranks, " +
                                          std::to_string(of.stages()) + " stages and " +
                                          std::to_string(of.microbatches()) + " microbatches"}}};
-    auto timed = retime(p, *options.start);
+    auto timed = carry_over(p, *options.start);
     if (!timed) throw input_error{"plan options", {{"start", describe(timed.why())}}};
     return *std::move(timed);
 }
@@ -211,8 +215,9 @@ private:
             run_published_builders(state_, options_.without, threads_, log_, {find_any, [&] { run_adaptive_once(); }});
         builders_ = std::move(built.results);
         find_any();
-        run_adaptive_once();
+        if (is_first || is_plain_) run_adaptive_once();
         if (is_first && is_plain_) search_from(std::move(built.best));
+        if (!is_first && !is_plain_) search_orders_of_start();
         if (state_.done()) return;
         const auto left = strategies_left();
         if (!options_.time_limit)
@@ -260,6 +265,28 @@ private:
         });
         log_.add(local_search_strategy::name, watch.seconds());
     }
+    /// Searches for a moment on all threads from the start on, so that a short limit goes into that alone: a plan of
+    /// another draw of the microbatches is close to a good one. Then the strategies share the time.
+    void search_orders_of_start() {
+        if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
+            return;
+        const stopwatch watch;
+        constexpr order_search_parameters with;
+        auto limits = state_.limits();
+        limits.deadline = std::min(limits.deadline, deadline_after(std::chrono::steady_clock::now(), with.moment));
+        const auto work = [&](std::size_t thread) {
+            search_state view{state_, limits, std::string{order_strategy::name}};
+            state_.try_strategy(order_strategy::name, [&] {
+                order_search(view,
+                             {.seed = options_.seed + thread,
+                              .first_temperature = with.temperature_of_start,
+                              .until_deadline = true},
+                             order_strategy::name);
+            });
+        };
+        parallel::workers{threads_, work}.run(threads_);
+        log_.add(order_strategy::name, watch.seconds());
+    }
     /// Adds strategies on the problems with one storage option for all microbatches. They share their results as they
     /// find them, so a deterministic search leaves them out.
     void add_uniform_storage() {
@@ -268,8 +295,7 @@ private:
         for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
             strategies_.push_back(std::move(strategy));
     }
-    /// The cache knows plain problems only.
-    [[nodiscard]] bool uses_cache() const { return is_plain_ && !options_.cache.empty(); }
+    [[nodiscard]] bool uses_cache() const { return !options_.cache.empty(); }
     void start_from_cache() {
         const stopwatch watch;
         const auto& p = state_.problem();
@@ -296,8 +322,7 @@ private:
         constexpr std::size_t enough = 3; // the first start in the middle of the step; the others differ little
         std::size_t executable = 0;
         const auto& p = state_.problem();
-        const auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));
-        for (const auto& adapted : adapted_orders(known, entry.of.microbatches, p)) {
+        for (const auto& adapted : adapted_orders(entry, p)) {
             if (executable > 0 && state_.done()) break;
             order candidate{p.graph, {}};
             candidate.operations.assign(adapted.begin(), adapted.end());

@@ -1,6 +1,7 @@
 #include "optpipe/planner/cache/adapt.hpp"
 
 #include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/planner/cache/plan_cache.hpp"
 #include "optpipe/planner/modulo/unroll.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
@@ -95,6 +96,42 @@ TEST_CASE("every problem gets a valid order of another's, for more and for fewer
             }
             CHECK(valid > 0);
             if (to <= from) CHECK(valid == adapted_orders(known, from, other).size());
+        }
+    }
+}
+
+TEST_CASE("a plan of a draw becomes one of another draw, also of more and fewer microbatches") {
+    const auto draw = [](random_numbers& random, std::size_t count) {
+        auto p = unit_problem(4, count);
+        p.memory_limit = per_rank<memory_size>(4, memory_size{6.0});
+        std::vector<cost_factors> factors;
+        for (std::size_t m = 0; m < count; ++m) {
+            const double length = 0.5 + random.share();
+            factors.push_back({length, length, length, length, length});
+        }
+        p.microbatches.set_factors(factors);
+        return p;
+    };
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(30); ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto p = draw(random, 12);
+        const auto known = build_schedule(p, one_forward_one_backward);
+        REQUIRE(known);
+        const auto entry = make_cache_entry(p, *known, objective_of(p, *known), duration{}, 1.0, "test");
+        for (const std::size_t count : {5U, 11U, 12U, 13U, 30U}) {
+            CAPTURE(count);
+            const auto other = draw(random, count);
+            const auto simple = build_schedule(other, one_forward_one_backward);
+            REQUIRE(simple);
+            auto best = duration::unlimited();
+            for (const auto& adapted : adapted_orders(entry, other)) {
+                const auto found = timed(other, adapted);
+                if (!found) continue;
+                CHECK(oracle::judge(other, *found).text() == "");
+                best = std::min(best, objective_of(other, *found));
+            }
+            CHECK(best <= 2.0 * objective_of(other, *simple)); // one microbatch at a time takes far longer
         }
     }
 }

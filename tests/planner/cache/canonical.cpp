@@ -25,7 +25,32 @@ constexpr std::size_t most_nodes = 20'000;
 
 problem some_problem(std::uint64_t seed) {
     random_numbers random{seed};
-    return testing::make_random_problem(random, {.storage_percent = 50}).problem;
+    return testing::make_random_problem(random, {.storage_percent = 50, .graph_percent = 50}).problem;
+}
+
+/// The graph with other memory held by its edges.
+any_graph with_held(const any_graph& g, double factor) {
+    if (g.is_chain()) return g;
+    std::vector<edge> all;
+    for (const stage s : g.all_stages())
+        g.for_each_edge_out_of(s, [&](edge e) {
+            e.held = factor * e.held;
+            all.push_back(e);
+        });
+    return {g.ranks(), g.microbatches(), g.placement(), edges::any{g.stages(), std::move(all)}};
+}
+stage_groups<> with_delays(const problem& p, double factor) {
+    stage_groups<> groups;
+    for (const stage s : p.graph.all_stages()) {
+        std::vector<stage> members;
+        duration delay{};
+        p.groups.for_each_member(s, [&](stage member, duration of) {
+            members.push_back(member);
+            delay = factor * of;
+        });
+        if (!members.empty() && members.front() == s) groups.add(members, delay, p.graph.stages());
+    }
+    return groups;
 }
 
 /// The same problem with other units.
@@ -36,6 +61,7 @@ problem scaled(problem p, double time, double memory) {
         c.backward_weight = time * c.backward_weight;
         c.activation = memory * c.activation;
         c.weight_stash = memory * c.weight_stash;
+        c.kv = memory * c.kv;
         if (c.transfer) c.transfer = transfer_times{time * c.transfer->offload, time * c.transfer->reload};
     });
     for (const stage s : p.graph.all_stages())
@@ -47,6 +73,8 @@ problem scaled(problem p, double time, double memory) {
             o.backward_extra = time * o.backward_extra;
             if (o.transfer) o.transfer = transfer_times{time * o.transfer->offload, time * o.transfer->reload};
         }
+    p.graph = with_held(p.graph, memory);
+    p.groups = with_delays(p, time);
     bounded_vector<duration, dynamic> hops;
     for (const rank a : p.graph.all_ranks())
         for (const rank b : p.graph.all_ranks())
@@ -66,8 +94,15 @@ problem mirrored(const problem& p) {
     per_stage<rank> map(p.graph.stages());
     for (const stage s : p.graph.all_stages())
         map[s] = other(p.rank_of(s));
-    problem result{any_graph{ranks, p.graph.microbatches(), placement::map<>{std::move(map)}}, p.costs};
+    std::vector<edge> edges;
+    for (const stage s : p.graph.all_stages())
+        p.graph.for_each_edge_out_of(s, [&](const edge& e) { edges.push_back(e); });
+    problem result{any_graph{ranks, p.graph.microbatches(), placement::map<>{std::move(map)},
+                             edges::any{p.graph.stages(), std::move(edges)}},
+                   p.costs};
     result.storage = p.storage;
+    result.microbatches = p.microbatches;
+    result.groups = p.groups;
     bounded_vector<duration, dynamic> hops;
     for (const rank a : p.graph.all_ranks())
         for (const rank b : p.graph.all_ranks())
@@ -159,6 +194,113 @@ TEST_CASE("what counts makes another problem") {
     }
     const problem longer{to_any_graph(graph<dynamic, dynamic>{2, 5}), per_stage<stage_costs>(2, c)};
     CHECK_FALSE(is_same(canonical_form(longer), canonical_form(p)));
+}
+
+namespace {
+
+constexpr stage source{0}, middle{1}, sink{2};
+
+void set_edges(problem& p, std::vector<edge> all) {
+    p.graph = {3, 4, p.graph.placement(), edges::any{3, std::move(all)}};
+}
+
+} // namespace
+
+TEST_CASE("what counts in graphs and draws makes another problem") {
+    using change = std::pair<const char*, void (*)(problem&)>;
+    const change changes[] = {
+        {"another edge",
+         [](problem& p) {
+             set_edges(p, {{source, sink}, {middle, sink}, {source, middle}});
+         }},
+        {"size",
+         [](problem& p) {
+             set_edges(p, {{source, sink, 2.0}, {middle, sink}});
+         }},
+        {"held",
+         [](problem& p) {
+             set_edges(p, {{source, sink, 1.0, memory_size{0.5}}, {middle, sink}});
+         }},
+        {"chain",
+         [](problem& p) {
+             set_edges(p, {{source, middle}, {middle, sink}});
+         }},
+        {"frozen", [](problem& p) { p.costs[source].gradients = gradient_kind::none; }},
+        {"without weights", [](problem& p) { p.costs[source].gradients = gradient_kind::input; }},
+        {"other frozen stage", [](problem& p) { p.costs[middle].gradients = gradient_kind::none; }},
+        {"group",
+         [](problem& p) {
+             p.groups.add(std::vector{source, middle}, duration{}, 3);
+         }},
+        {"delay",
+         [](problem& p) {
+             p.groups.add(std::vector{source, middle}, duration{1.0}, 3);
+         }},
+        {"other group",
+         [](problem& p) {
+             p.groups.add(std::vector{middle, sink}, duration{}, 3);
+         }},
+        {"slices",
+         [](problem& p) {
+             p.microbatches.set_sequences(std::vector{0, 0, 1, 2});
+         }},
+        {"other slices",
+         [](problem& p) {
+             p.microbatches.set_sequences(std::vector{0, 1, 1, 2});
+         }},
+        {"keys and values",
+         [](problem& p) {
+             p.microbatches.set_sequences(std::vector{0, 0, 1, 2});
+             p.costs[middle].kv = memory_size{0.25};
+         }},
+        {"forward",
+         [](problem& p) {
+             p.microbatches.set_factors(std::vector<cost_factors>{{2.0}, {}, {}, {}});
+         }},
+        {"message",
+         [](problem& p) {
+             p.microbatches.set_factors(std::vector<cost_factors>{{.message = 2.0}, {}, {}, {}});
+         }},
+        {"memory",
+         [](problem& p) {
+             p.microbatches.set_factors(std::vector<cost_factors>{{.memory = 2.0}, {}, {}, {}});
+         }},
+        {"memory of one stage",
+         [](problem& p) {
+             std::vector<cost_factors> all(12);
+             all[4].memory = 2.0;
+             p.microbatches.set_factors_by_stage(all, 4);
+         }},
+    };
+    const stage_costs cost{duration{1.0}, duration{1.0}, duration{1.0}, memory_size{2.0}, memory_size{1.0}};
+    problem p{to_any_graph(graph<dynamic, dynamic>{3, 4}), per_stage<stage_costs>(3, cost)};
+    p.p2p = hop_times<>{duration{0.5}};
+    set_edges(p, {{source, sink}, {middle, sink}});
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{6.0};
+    std::set<std::string> names{fingerprint_of(canonical_form(p))};
+    for (const auto& each : changes) {
+        auto changed = p;
+        each.second(changed);
+        INFO(each.first);
+        CHECK_FALSE(is_same(canonical_form(changed), canonical_form(p)));
+        CHECK(names.insert(fingerprint_of(canonical_form(changed))).second);
+    }
+}
+
+TEST_CASE("draws of one problem have one shape, and the work of each microbatch is known") {
+    const stage_costs cost{duration{1.0}, duration{2.0}, duration{1.0}, memory_size{2.0}, memory_size{1.0}};
+    problem p{to_any_graph(graph<dynamic, dynamic>{2, 2}), per_stage<stage_costs>(2, cost)};
+    auto other = p;
+    p.microbatches.set_factors(std::vector<cost_factors>{{0.5, 0.5, 0.5, 0.5, 0.5}, {2.0, 1.0, 1.0, 1.0, 1.0}});
+    other.microbatches.set_factors(std::vector<cost_factors>{{}, {}, {3.0, 3.0, 3.0, 3.0, 3.0}});
+    other.graph = {2, 3, other.graph.placement()};
+    const auto form = canonical_form(p);
+    CHECK(same_shape(form, canonical_form(other)));
+    CHECK_FALSE(is_same(form, canonical_form(other)));
+    CHECK(form.factors.size() == 10); // one row for both stages
+    CHECK(canonical_work(form) == std::vector<double>{0.5, 1.25});
+    CHECK(canonical_work(canonical_form(other)) == std::vector<double>{1.0, 1.0, 3.0});
 }
 
 TEST_CASE("what counts in storage options makes another problem") {
@@ -349,6 +491,43 @@ TEST_CASE("with storage options, a carried bound is one: against exhaustive sear
     }
     CHECK(carried >= oracle::random_cases(400));
     CHECK(tight >= oracle::random_cases(250));
+}
+
+TEST_CASE("with graphs and draws, a carried bound is one: against exhaustive search") {
+    std::size_t carried = 0;
+    std::size_t tight = 0;
+    const auto cases = oracle::random_cases(600);
+    for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto made = testing::make_random_problem(
+            random, {.ranks = 2, .stages = 3, .microbatches = 3, .cells = 6, .graph_percent = 100});
+        const auto& known = made.problem;
+        auto asked = known;
+        constexpr double step = 4.0; // whatever the factors, on half of the grid
+        if (random.chance(50))
+            asked.costs[stage{0}].forward = asked.costs[stage{0}].forward + duration{step * made.grid};
+        if (random.chance(70)) {
+            std::vector<cost_factors> factors;
+            for (const microbatch m : known.graph.all_microbatches())
+                factors.push_back(known.microbatches.factors(stage{0}, m));
+            auto& one = factors[random.below(factors.size())];
+            double* const any[] = {&one.forward, &one.backward_input, &one.backward_weight, &one.message, &one.memory};
+            *any[random.below(5)] *= random.chance(50) ? 2.0 : 0.5;
+            if (!known.microbatches.is_by_stage()) asked.microbatches.set_factors(factors);
+        }
+        if (!validate(asked).empty()) continue;
+        const auto before = oracle::exhaustive_optimum(known, made.grid, most_nodes);
+        const auto after = oracle::exhaustive_optimum(asked, made.grid / 2.0, most_nodes);
+        if (!before.objective || !before.proven || !after.objective || !after.proven) continue;
+        const double bound = implied_bound(known, *before.objective, asked);
+        CHECK(bound <= *after.objective * (1.0 + 1e-9));
+        carried += bound > 0.0 ? 1 : 0;
+        tight += bound > 0.95 * *after.objective ? 1 : 0;
+    }
+    if (cases < 600) return;
+    CHECK(carried > 50);
+    CHECK(tight > 20);
 }
 
 TEST_CASE("a bound is carried to shorter lists and to options that cost more, and to no others") {

@@ -3,6 +3,7 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
+#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/random_schedule.hpp"
@@ -12,6 +13,8 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <string_view>
+#include <vector>
 
 using namespace optpipe;
 
@@ -19,7 +22,7 @@ namespace {
 
 cache_entry random_entry(std::uint64_t seed) {
     random_numbers random{seed};
-    const auto given = oracle::make_random_problem(random, {.storage_percent = 50});
+    const auto given = oracle::make_random_problem(random, {.storage_percent = 50, .graph_percent = 50});
     const auto& p = given.problem;
     const auto timed = oracle::random_schedule(random, given);
     const auto objective = objective_of(p, timed);
@@ -78,7 +81,7 @@ TEST_CASE("an entry as text") {
     const auto timed = simulate(p, one_at_a_time(p));
     REQUIRE(timed);
     const auto entry = make_cache_entry(p, *timed, duration{3.0}, duration{3.0}, 1.0, "test");
-    const auto* const text = "optpipe.plan/2\n"
+    const auto* const text = "optpipe.plan/3\n"
                              "shape 1 on 0, split, makespan\n"
                              "stages 1\n"
                              "microbatches 1\n"
@@ -87,6 +90,9 @@ TEST_CASE("an entry as text") {
                              "limits inf\n"
                              "host_limits inf\n"
                              "storage 1 1 0 0 0 inf inf\n"
+                             "slices\n"
+                             "factor_rows\n"
+                             "factors\n"
                              "memory_scale 1\n"
                              "objective 1\n"
                              "bound 1\n"
@@ -100,7 +106,7 @@ TEST_CASE("an entry as text") {
 }
 
 TEST_CASE("storage options that no problem has are refused") {
-    const std::string text = "optpipe.plan/2\n"
+    const std::string text = "optpipe.plan/3\n"
                              "shape 1 on 0, split, makespan\n"
                              "stages 1\n"
                              "microbatches 1\n"
@@ -109,6 +115,9 @@ TEST_CASE("storage options that no problem has are refused") {
                              "limits inf\n"
                              "host_limits inf\n"
                              "storage 2 0.5 0 0.25 0 inf inf 1 1 0 0 2 2\n"
+                             "slices\n"
+                             "factor_rows\n"
+                             "factors\n"
                              "memory_scale 1\n"
                              "objective 1\n"
                              "bound 1\n"
@@ -138,8 +147,35 @@ TEST_CASE("storage options that no problem has are refused") {
     CHECK_FALSE(changed("0.25 0 inf inf", "0.25 0 inf 1"));
     CHECK_FALSE(changed("0.25 0 inf inf", "0.25 inf inf inf"));
     CHECK_FALSE(changed("1 1 0 0 2 2", "1 1 0 0 2 2 0"));
-    CHECK_FALSE(changed("optpipe.plan/2", "optpipe.plan/1"));
-    CHECK_FALSE(changed("optpipe.plan/2", "optpipe.plan/3"));
+    CHECK_FALSE(changed("optpipe.plan/3", "optpipe.plan/2"));
+    CHECK_FALSE(changed("optpipe.plan/3", "optpipe.plan/4"));
+}
+
+TEST_CASE("draws that no problem has are refused") {
+    const stage_costs unit{duration{1.0}, duration{1.0}, duration{1.0}, memory_size{1.0}, memory_size{0.5}};
+    problem p{to_any_graph(graph<dynamic, dynamic>{2, 3}), per_stage<stage_costs>(2, unit)};
+    p.microbatches.set_sequences(std::vector{0, 0, 1});
+    std::vector<cost_factors> factors(6);
+    factors[1].forward = 2.0;
+    p.microbatches.set_factors_by_stage(factors, 3);
+    const auto timed = simulate(p, detail::one_sequence_at_a_time(p));
+    REQUIRE(timed);
+    const auto text = to_text(make_cache_entry(p, *timed, duration{30.0}, duration{}, 1.0, "test"));
+    const auto changed = [&](std::string_view from, std::string_view to) {
+        auto other = text;
+        const auto at = other.find(from);
+        REQUIRE(at != std::string::npos);
+        return parse_cache_entry(with_right_checksums(other.replace(at, from.size(), to)));
+    };
+    REQUIRE(changed("", ""));
+    for (const auto* slices :
+         {"slices 2 2\n", "slices 3 0\n", "slices 2\n", "slices 2 -1\n", "slices 99999999999999 4\n"})
+        CHECK_FALSE(changed("slices 2 1\n", slices));
+    for (const auto* rows :
+         {"factor_rows 0\n", "factor_rows 0 2\n", "factor_rows 0 0\n", "factor_rows\n", "factor_rows 0 x\n"})
+        CHECK_FALSE(changed("factor_rows 0 1\n", rows));
+    for (const auto* numbers : {"factors 1 0", "factors 1 inf", "factors 1", "factors 1 2 1"})
+        CHECK_FALSE(changed("factors 1 2", numbers));
 }
 
 TEST_CASE("every truncation is noticed") {
@@ -182,7 +218,8 @@ TEST_CASE("forged entries are refused or make sense, and nothing crashes") {
         ++accepted;
         CHECK(read->bound <= read->objective);
         CHECK(std::isfinite(read->objective));
-        CHECK(read->of.stashes.size() == 2 * read->of.stages);
+        CHECK(read->of.stashes.size() >= 2 * read->of.stages);
+        CHECK((read->of.factors.empty() || read->of.factor_rows.size() == read->of.stages));
         CHECK(read->of.storage.size() == read->of.stages);
         for (const auto& op : read->operations) {
             CHECK((op.stage.position() < read->of.stages && op.microbatch.position() < read->of.microbatches));

@@ -3,8 +3,11 @@
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
+#include "optpipe/planner/cache/entry.hpp"
+#include "optpipe/schedule/construct/carry_over.hpp"
 #include "optpipe/schedule/construct/follow_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
+#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
@@ -146,7 +149,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
             }
     // Executable in any case: the new microbatches follow all others, one at a time.
     auto appended = all;
-    for (const auto& op : one_at_a_time(p).operations)
+    const auto one_by_one = is_plain(p) ? one_at_a_time(p) : one_sequence_at_a_time(p);
+    for (const auto& op : one_by_one.operations)
         if (op.microbatch.position() >= from) appended.push_back(op);
     result.push_back(std::move(appended));
     return result;
@@ -161,6 +165,65 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
     auto result = detail::orders_of_length(all, from, p);
     for (auto& adapted : result)
         adapted = follow_storage(p, std::move(adapted));
+    return result;
+}
+
+namespace detail {
+
+/// The order with microbatch i as the i-th that enters, and its work. Contract: every microbatch has a forward.
+inline drawn_order numbered_by_entrance(drawn_order of) {
+    constexpr auto unknown = static_cast<std::size_t>(-1);
+    std::vector<std::size_t> place(of.work.size(), unknown);
+    std::vector<double> work;
+    for (const auto& op : of.operations) {
+        auto& own = place[op.microbatch.position()];
+        if (op.kind != operation_kind::forward || own != unknown) continue;
+        own = work.size();
+        work.push_back(of.work[op.microbatch.position()]);
+    }
+    for (auto& op : of.operations)
+        op.microbatch = microbatch{place[op.microbatch.position()]};
+    of.work = std::move(work);
+    return of;
+}
+
+/// Orders with `p`'s number of microbatches, none of which is a slice, as large and small ones follow in `of`.
+inline std::vector<drawn_order> draws_of_length(const drawn_order& of, const problem& p) {
+    const auto from = of.work.size();
+    const auto to = p.graph.microbatches();
+    const auto numbered = numbered_by_entrance(of);
+    std::vector<double> work;
+    for (std::size_t i = 0; i < to; ++i)
+        work.push_back(numbered.work[i * from / to]);
+    std::vector<drawn_order> result;
+    for (auto& adapted : orders_of_length(numbered.operations, from, p))
+        result.push_back({std::move(adapted), work, std::vector<std::size_t>(to, 1)});
+    return result;
+}
+
+inline bool has_every_forward(const drawn_order& of) {
+    std::vector<unsigned char> is_there(of.work.size(), 0);
+    for (const auto& op : of.operations)
+        if (op.kind == operation_kind::forward) is_there[op.microbatch.position()] = 1;
+    return std::all_of(is_there.begin(), is_there.end(), [](auto there) { return there != 0; });
+}
+
+} // namespace detail
+
+/// Orders of `p` that are made from an entry of a problem of the same shape, the most promising first. Some may not be
+/// executable.
+[[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const cache_entry& entry, const problem& p) {
+    auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));
+    if (!entry.of.has_draw()) return adapted_orders(known, entry.of.microbatches, p);
+    drawn_order of{std::move(known), canonical_work(entry.of), entry.of.slices};
+    if (of.slices.empty()) of.slices.assign(entry.of.microbatches, 1);
+    std::vector<drawn_order> draws{of};
+    const bool has_other_length = entry.of.slices.empty() && entry.of.microbatches != p.graph.microbatches();
+    if (has_other_length && detail::has_every_forward(of)) draws = detail::draws_of_length(of, p);
+    std::vector<operation_sequence> result;
+    for (const auto& draw : draws)
+        if (auto carried = carry_over(p, draw))
+            result.emplace_back(carried->operations.begin(), carried->operations.end());
     return result;
 }
 

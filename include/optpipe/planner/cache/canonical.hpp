@@ -43,10 +43,11 @@ struct canonical_problem {
     std::string shape{};
     std::size_t stages = 0;
     std::size_t microbatches = 0;
-    /// In units of the work of one microbatch: forward, and backward for input and weight of each stage, and the hops
-    /// to the next stage and back.
+    /// In units of the work of one microbatch without factors: forward, and backward for input and weight of each
+    /// stage; then the messages of each edge and back; then the delay of each group.
     std::vector<double> times{};
-    /// In units of the largest stash: activation and weight stash of each stage.
+    /// In units of the largest stash: activation and weight stash of each stage; then `kv` of each stage if there are
+    /// slices, and `held` of each edge if the stages aren't a chain.
     std::vector<double> stashes{};
     /// Limits in the same units, per rank; infinite if a limit is more than all microbatches need.
     std::vector<double> limits{};
@@ -55,9 +56,22 @@ struct canonical_problem {
     double memory_scale = 0.0;
     /// By stage, in ascending order.
     std::vector<canonical_options> storage{};
+    /// The draw of microbatches: the number of slices of each sequence, empty if none has several; and for each stage
+    /// its row of `factors`, empty if all are 1.
+    std::vector<std::size_t> slices{};
+    std::vector<std::size_t> factor_rows{};
+    /// A table for each of forward, backward for input and weight, message and memory, with a number per microbatch in
+    /// each row.
+    std::vector<double> factors{};
+
+    /// Whether microbatches differ, or are slices.
+    [[nodiscard]] bool has_draw() const { return !slices.empty() || !factors.empty(); }
 
     friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
 };
+/// The tables of `canonical_problem::factors`; those of times come first.
+inline constexpr std::size_t factor_tables = 5;
+inline constexpr std::size_t factor_tables_of_times = 4;
 
 /// The units of a problem's canonical form.
 struct canonical_units {
@@ -69,6 +83,8 @@ struct canonical_units {
 [[nodiscard]] canonical_units canonical_units_of(const problem& p);
 /// The storage options in canonical units, in the order of the problem.
 [[nodiscard]] std::vector<canonical_options> canonical_storage(const problem& p);
+/// The computation on each microbatch, in canonical units.
+[[nodiscard]] std::vector<double> canonical_work(const canonical_problem& form);
 
 /// A short name of `form`. Equal forms have the same name; forms that differ only by rounding almost always do, too.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
@@ -79,6 +95,7 @@ struct canonical_units {
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/planner/cache/fingerprint.hpp"
 
 #include <algorithm>
@@ -101,9 +118,12 @@ public:
         }
         units_.time = duration{};
         units_.memory = memory_size{};
-        for (const auto& c : p.costs) {
+        for (const stage s : p.graph.all_stages()) {
+            const auto& c = p.costs[s];
             units_.time += c.work();
             units_.memory = std::max({units_.memory, c.activation, c.weight_stash});
+            if (p.microbatches.has_slices()) units_.memory = std::max(units_.memory, c.kv);
+            p.graph.for_each_edge_out_of(s, [&](const edge& e) { units_.memory = std::max(units_.memory, e.held); });
         }
         for (const stage s : p.graph.all_stages())
             can_offload_ = can_offload_ || most_offloaded(s).has_value();
@@ -118,8 +138,9 @@ public:
         form.stages = p_.graph.stages();
         form.microbatches = p_.graph.microbatches();
         form.memory_scale = p_.memory_scale() / units_.memory;
-        for (const stage s : p_.graph.all_stages())
-            add_stage(form, s);
+        add_stages(form);
+        add_connections(form);
+        add_draw(form);
         for (const rank r : ranks_) {
             form.limits.push_back(limit(p_.memory_limit[r], r, false));
             form.host_limits.push_back(limit(p_.host_memory_limit[r], r, true));
@@ -147,6 +168,7 @@ private:
             text += " " + std::to_string(number_of_[p_.rank_of(s)]);
         text += !p_.split_backward ? ", whole" : p_.full_backward ? ", split" : ", split only";
         text += p_.objective == objective_kind::span ? ", span" : ", makespan";
+        text += graph_text();
         if (!can_offload_) return text;
         text += ", offload";
         text += p_.transfer.engines == 2 ? ", 2 engines" : ", 1 engine";
@@ -160,6 +182,44 @@ private:
         }
         return text;
     }
+    /// ", backward none input full, edges 0-2 1-2, group 1 2"; empty for a chain that is trained.
+    [[nodiscard]] std::string graph_text() const {
+        std::string text;
+        const auto is_trained = [](const stage_costs& c) { return c.gradients == gradient_kind::full; };
+        if (!std::all_of(p_.costs.begin(), p_.costs.end(), is_trained)) {
+            text += ", backward";
+            for (const auto& c : p_.costs)
+                text += is_trained(c) ? " full" : c.gradients == gradient_kind::input ? " input" : " none";
+        }
+        if (!p_.graph.is_chain()) {
+            text += ", edges";
+            for_each_edge([&](const edge& e) {
+                text += ' ' + std::to_string(e.from.value()) + '-' + std::to_string(e.to.value());
+            });
+        }
+        for_each_group([&](const std::vector<stage>& members, duration) {
+            text += ", group";
+            for (const stage s : members)
+                text += ' ' + std::to_string(s.value());
+        });
+        return text;
+    }
+    template <class Visit> void for_each_edge(const Visit& visit) const {
+        for (const stage s : p_.graph.all_stages())
+            p_.graph.for_each_edge_out_of(s, visit);
+    }
+    /// Groups in the order of their first stages.
+    template <class Visit> void for_each_group(const Visit& visit) const {
+        for (const stage s : p_.graph.all_stages()) {
+            std::vector<stage> members;
+            duration delay{};
+            p_.groups.for_each_member(s, [&](stage member, duration of) {
+                members.push_back(member);
+                delay = of;
+            });
+            if (!members.empty() && members.front() == s) visit(members, delay);
+        }
+    }
     [[nodiscard]] canonical_option canonical(const storage_option& option) const {
         canonical_option result{option.held / units_.memory, option.transfer_size / units_.memory,
                                 option.recompute / units_.time, option.backward_extra / units_.time};
@@ -169,26 +229,78 @@ private:
         }
         return result;
     }
-    void add_stage(canonical_problem& form, stage s) const {
-        const auto& c = p_.costs[s];
-        for (const auto time : {c.forward, c.backward_input, c.backward_weight})
-            form.times.push_back(time / units_.time);
-        if (!p_.is_last(s)) {
-            form.times.push_back(p_.hop(s, s.next()) / units_.time);
-            form.times.push_back(p_.hop(s.next(), s) / units_.time);
+    void add_stages(canonical_problem& form) const {
+        for (const auto& c : p_.costs) {
+            for (const auto time : {c.forward, c.backward_input, c.backward_weight})
+                form.times.push_back(time / units_.time);
+            form.stashes.push_back(c.activation / units_.memory);
+            form.stashes.push_back(c.weight_stash / units_.memory);
         }
-        form.stashes.push_back(c.activation / units_.memory);
-        form.stashes.push_back(c.weight_stash / units_.memory);
+        if (!p_.microbatches.has_slices()) return;
+        for (const auto& c : p_.costs)
+            form.stashes.push_back(c.kv / units_.memory);
     }
+    void add_connections(canonical_problem& form) const {
+        for_each_edge([&](const edge& e) {
+            form.times.push_back(e.size * p_.hop(e.from, e.to) / units_.time);
+            form.times.push_back(e.size * p_.hop(e.to, e.from) / units_.time);
+            if (!p_.graph.is_chain()) form.stashes.push_back(e.held / units_.memory);
+        });
+        for_each_group([&](const std::vector<stage>&, duration delay) { form.times.push_back(delay / units_.time); });
+    }
+    void add_draw(canonical_problem& form) const {
+        if (p_.microbatches.has_slices())
+            for (const auto& slices : sequences_of(p_))
+                form.slices.push_back(slices.size());
+        if (!p_.microbatches.has_factors()) return;
+        std::vector<stage> rows;
+        for (const stage s : p_.graph.all_stages()) {
+            const auto is_same = [&](stage other) { return have_equal_factors(s, other); };
+            const auto row = std::find_if(rows.begin(), rows.end(), is_same);
+            form.factor_rows.push_back(static_cast<std::size_t>(row - rows.begin()));
+            if (row == rows.end()) rows.push_back(s);
+        }
+        for (const auto factor : {&cost_factors::forward, &cost_factors::backward_input, &cost_factors::backward_weight,
+                                  &cost_factors::message, &cost_factors::memory})
+            for (const stage s : rows)
+                for (const microbatch m : p_.graph.all_microbatches())
+                    form.factors.push_back(p_.microbatches.factors(s, m).*factor);
+    }
+    [[nodiscard]] bool have_equal_factors(stage a, stage b) const {
+        bool equal = true;
+        for (const microbatch m : p_.graph.all_microbatches())
+            equal = equal && p_.microbatches.factors(a, m) == p_.microbatches.factors(b, m);
+        return equal;
+    }
+    /// Infinite if everything that could be held at once fits.
     [[nodiscard]] double limit(memory_size given, rank r, bool host) const {
         memory_size most{};
+        memory_size beside{};
         for (const stage s : p_.graph.all_stages()) {
             const auto& c = p_.costs[s];
+            const auto count = memory_factors(s);
+            if (!host)
+                p_.graph.for_each_edge_out_of(s, [&](const edge& e) {
+                    if (p_.rank_of(s) == r || p_.rank_of(e.to) == r) beside += count * e.held;
+                });
             if (p_.rank_of(s) != r) continue;
-            most += host ? most_offloaded(s).value_or(memory_size{}) : std::max(c.activation, c.weight_stash);
+            const auto one = host ? most_offloaded(s).value_or(memory_size{}) : std::max(c.activation, c.weight_stash);
+            constexpr double with_gradients = 2.0;
+            if (!host && p_.microbatches.has_slices()) beside += with_gradients * count * c.kv;
+            if (p_.microbatches.has_factors())
+                beside += count * one;
+            else
+                most += one;
         }
-        const bool is_ample = given >= static_cast<double>(p_.graph.microbatches()) * most;
+        const bool is_ample = given >= static_cast<double>(p_.graph.microbatches()) * most + beside;
         return is_ample ? std::numeric_limits<double>::infinity() : given / units_.memory;
+    }
+    /// The sum of the factors on memory of all microbatches.
+    [[nodiscard]] double memory_factors(stage s) const {
+        double sum = 0.0;
+        for (const microbatch m : p_.graph.all_microbatches())
+            sum += p_.microbatches.factors(s, m).memory;
+        return sum;
     }
     /// The largest size of a stash of the stage that a storage option offloads; nothing if none does.
     [[nodiscard]] std::optional<memory_size> most_offloaded(stage s) const {
@@ -223,14 +335,32 @@ OPTPIPE_INLINE std::vector<canonical_options> canonical_storage(const problem& p
     return detail::canonical_maker{p}.storage();
 }
 
+OPTPIPE_INLINE std::vector<double> canonical_work(const canonical_problem& form) {
+    std::vector<double> work(form.microbatches, 0.0);
+    constexpr std::size_t times = 3; // of a stage: the tables of these are the first
+    const auto table = form.factors.size() / factor_tables;
+    for (std::size_t s = 0; s < form.stages; ++s)
+        for (std::size_t k = 0; k < times; ++k)
+            for (std::size_t m = 0; m < form.microbatches; ++m) {
+                const auto at = form.factors.empty() ? 0 : k * table + form.factor_rows[s] * form.microbatches + m;
+                work[m] += form.times[times * s + k] * (form.factors.empty() ? 1.0 : form.factors[at]);
+            }
+    return work;
+}
+
 OPTPIPE_INLINE std::string fingerprint_of(const canonical_problem& form) {
     detail::fingerprint print;
     print.add(form.shape);
     print.add(form.microbatches);
-    for (const auto* list : {&form.times, &form.stashes, &form.limits, &form.host_limits}) {
+    for (const auto* list : {&form.times, &form.stashes, &form.limits, &form.host_limits, &form.factors}) {
         print.add(list->size());
         for (const double value : *list)
             print.add(detail::bucket_of(value));
+    }
+    for (const auto* list : {&form.slices, &form.factor_rows}) {
+        print.add(list->size());
+        for (const auto number : *list)
+            print.add(number);
     }
     for (const auto& options : form.storage) {
         print.add(options.size());

@@ -62,11 +62,27 @@ inline double replacing_factor(const std::vector<canonical_options>& known,
 
 } // namespace detail
 
-/// Whether the two differ only in numbers and in storage options.
+namespace detail {
+
+inline std::span<const double> factors_of_times(const canonical_problem& of) {
+    return std::span{of.factors}.first(of.factors.size() / factor_tables * factor_tables_of_times);
+}
+inline std::span<const double> factors_of_memory(const canonical_problem& of) {
+    return std::span{of.factors}.last(of.factors.size() / factor_tables);
+}
+/// Whether the draws differ only in numbers, microbatch by microbatch.
+inline bool are_draws_alike(const canonical_problem& a, const canonical_problem& b) {
+    return a.slices == b.slices && a.factors.size() == b.factors.size();
+}
+
+} // namespace detail
+
+/// Whether the two differ only in numbers, in storage options, and in the draw of microbatches.
 [[nodiscard]] inline bool same_shape(const canonical_problem& a, const canonical_problem& b) {
     return a.shape == b.shape && a.stages == b.stages && a.times.size() == b.times.size() &&
            a.stashes.size() == b.stashes.size() && a.limits.size() == b.limits.size() &&
-           a.storage.size() == b.storage.size();
+           a.storage.size() == b.storage.size() && a.slices.empty() == b.slices.empty() &&
+           a.factor_rows == b.factor_rows;
 }
 
 /// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
@@ -84,16 +100,22 @@ inline double replacing_factor(const std::vector<canonical_options>& known,
 /// dependent operations don't start too early, lanes run one operation at a time, and memory is freed no later. Options
 /// that only `known` has don't matter: they could only make its schedules shorter. An option that only `asked` has, and
 /// that none of `known` can replace, implies no bound.
+///
+/// If microbatches differ, each of `asked` stands for the one of `known` with the same number, and there must be as
+/// many: its factors on memory must not be smaller, and the least ratio of the other factors lowers the bound.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;
+    if (!detail::are_draws_alike(known, asked)) return 0.0;
     const bool tighter = detail::at_least(asked.stashes, known.stashes) &&
                          detail::at_least(known.limits, asked.limits) &&
                          detail::at_least(known.host_limits, asked.host_limits) &&
-                         detail::at_least(known.memory_scale, asked.memory_scale);
+                         detail::at_least(known.memory_scale, asked.memory_scale) &&
+                         detail::at_least(detail::factors_of_memory(asked), detail::factors_of_memory(known));
     if (!tighter) return 0.0;
     const double factor = std::min(detail::common_factor(asked.times, known.times),
-                                   detail::replacing_factor(known.storage, asked.storage));
+                                   detail::replacing_factor(known.storage, asked.storage)) *
+                          detail::common_factor(detail::factors_of_times(asked), detail::factors_of_times(known));
     return (1.0 - 2.0 * detail::unit_rounding) * factor * bound;
 }
 
@@ -108,8 +130,9 @@ inline double replacing_factor(const std::vector<canonical_options>& known,
                               return equal(o.numbers(), other.numbers());
                           });
     };
-    return same_shape(a, b) && a.microbatches == b.microbatches && equal(a.times, b.times) &&
-           equal(a.stashes, b.stashes) && equal(a.limits, b.limits) && equal(a.host_limits, b.host_limits) &&
+    return same_shape(a, b) && a.microbatches == b.microbatches && detail::are_draws_alike(a, b) &&
+           equal(a.factors, b.factors) && equal(a.times, b.times) && equal(a.stashes, b.stashes) &&
+           equal(a.limits, b.limits) && equal(a.host_limits, b.host_limits) &&
            std::equal(a.storage.begin(), a.storage.end(), b.storage.begin(), b.storage.end(), equal_options);
 }
 

@@ -56,6 +56,7 @@ private:
 #include "optpipe/planner/cache/files.hpp"
 #include "optpipe/planner/cache/fingerprint.hpp"
 #include "optpipe/planner/cache/text.hpp"
+#include "optpipe/schedule/time/report.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -84,7 +85,7 @@ public:
             const auto head = read_head(path);
             if (!head || !same_shape(head->of, asked)) continue;
             hits.bound = std::max(hits.bound, carried_bound(head->of, head->bound, asked));
-            candidates.push_back({distance(head->of, asked), path});
+            candidates.push_back({distance(head->of, asked) + loss(*head), path});
         }
         std::sort(candidates.begin(), candidates.end(), [](const candidate& a, const candidate& b) {
             return a.distance != b.distance ? a.distance < b.distance : a.path < b.path;
@@ -167,12 +168,26 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
+    /// What the plan of a draw lacks to its bound: every step has another draw, so a good plan of a remote one may be
+    /// worth more than a plan of a near one, made in a hurry.
+    static double loss(const cache_entry& head) {
+        return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
+    }
     /// The distance between two problems of one shape, as a sum of logarithms.
     static double distance(const canonical_problem& a, const canonical_problem& b) {
         const double microbatches = std::log(static_cast<double>(a.microbatches) / static_cast<double>(b.microbatches));
         return std::abs(microbatches) + mean_distance(a.times, b.times) + mean_distance(a.stashes, b.stashes) +
                mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
-               storage_distance(a.storage, b.storage);
+               storage_distance(a.storage, b.storage) + draw_distance(a, b);
+    }
+    /// The distance between the microbatches of the same rank by work.
+    static double draw_distance(const canonical_problem& a, const canonical_problem& b) {
+        if (!a.has_draw() || a.microbatches != b.microbatches) return 0.0;
+        auto x = canonical_work(a);
+        auto y = canonical_work(b);
+        std::sort(x.begin(), x.end());
+        std::sort(y.begin(), y.end());
+        return mean_distance(x, y);
     }
     /// The mean distance from each option of `b` to the most similar option of `a`.
     static double storage_distance(const std::vector<canonical_options>& a, const std::vector<canonical_options>& b) {

@@ -23,7 +23,7 @@ namespace optpipe {
 
 /// The format of entries: a line with the version, one line per field, and a line with a checksum of the block; then a
 /// second block with the operations and their checksum. The first block is enough to tell whether an entry is useful.
-inline constexpr std::string_view cache_format = "optpipe.plan/2";
+inline constexpr std::string_view cache_format = "optpipe.plan/3";
 
 namespace detail {
 
@@ -36,6 +36,14 @@ inline std::string cache_numbers(std::string_view name, const std::vector<double
     std::string line{name};
     for (const double value : values)
         line += ' ' + cache_number(value);
+    return line + '\n';
+}
+
+/// The line of a list of counts.
+inline std::string cache_counts(std::string_view name, const std::vector<std::size_t>& values) {
+    std::string line{name};
+    for (const auto value : values)
+        line += ' ' + std::to_string(value);
     return line + '\n';
 }
 
@@ -134,6 +142,12 @@ public:
             values.push_back(number(next_word(words)));
         return values;
     }
+    std::vector<std::size_t> counts(std::string_view name) {
+        std::vector<std::size_t> values;
+        for (auto words = field(name); !words.empty() && !failed_;)
+            values.push_back(count(next_word(words)));
+        return values;
+    }
     static std::string_view next_word(std::string_view& words) {
         const auto space = words.find(' ');
         const auto word = words.substr(0, space);
@@ -166,6 +180,19 @@ inline bool makes_sense(const canonical_option& o) {
     return std::isfinite(o.held + o.transfer_size + o.recompute + o.backward_extra) &&
            std::isfinite(o.offload) == std::isfinite(o.reload);
 }
+/// Whether the draw of microbatches fits the numbers of stages and microbatches.
+inline bool draw_makes_sense(const canonical_problem& of) {
+    std::size_t slices = 0;
+    for (const auto count : of.slices)
+        slices += std::min(count, of.microbatches + 1);
+    const bool has_none = std::find(of.slices.begin(), of.slices.end(), std::size_t{0}) != of.slices.end();
+    if (!of.slices.empty() && (has_none || slices != of.microbatches)) return false;
+    if (of.factor_rows.empty()) return of.factors.empty();
+    const auto rows = *std::max_element(of.factor_rows.begin(), of.factor_rows.end()) + 1;
+    return of.factor_rows.size() == of.stages && rows <= of.stages &&
+           of.factors.size() == factor_tables * rows * of.microbatches &&
+           std::all_of(of.factors.begin(), of.factors.end(), [](double f) { return f > 0.0 && std::isfinite(f); });
+}
 /// A shape that contradicts the rest of the entry can only come from a forged file; its plan then fails `validate`
 /// for the problem that it is offered for.
 inline bool makes_sense(const cache_entry& e) {
@@ -177,9 +204,9 @@ inline bool makes_sense(const cache_entry& e) {
     for (const auto& options : e.of.storage)
         storage = storage && !options.empty() &&
                   std::all_of(options.begin(), options.end(), [](const auto& option) { return makes_sense(option); });
-    return counts && times && stashes && storage && e.of.stashes.size() == 2 * e.of.stages &&
-           e.of.host_limits.size() == e.of.limits.size() && std::isfinite(e.objective) && e.bound <= e.objective &&
-           is_printable(e.of.shape) && is_printable(e.method);
+    return counts && times && stashes && storage && draw_makes_sense(e.of) && e.of.times.size() >= 3 * e.of.stages &&
+           e.of.stashes.size() >= 2 * e.of.stages && e.of.host_limits.size() == e.of.limits.size() &&
+           std::isfinite(e.objective) && e.bound <= e.objective && is_printable(e.of.shape) && is_printable(e.method);
 }
 
 } // namespace detail
@@ -191,6 +218,8 @@ inline bool makes_sense(const cache_entry& e) {
     head += detail::cache_numbers("times", e.of.times) + detail::cache_numbers("stashes", e.of.stashes) +
             detail::cache_numbers("limits", e.of.limits) + detail::cache_numbers("host_limits", e.of.host_limits);
     head += detail::cache_numbers("storage", detail::numbers_of(e.of.storage));
+    head += detail::cache_counts("slices", e.of.slices) + detail::cache_counts("factor_rows", e.of.factor_rows) +
+            detail::cache_numbers("factors", e.of.factors);
     head += "memory_scale " + detail::cache_number(e.of.memory_scale) + '\n';
     head += "objective " + detail::cache_number(e.objective) + "\nbound " + detail::cache_number(e.bound) +
             "\nbudget " + detail::cache_number(e.budget) + "\nmethod " + e.method + '\n';
@@ -222,6 +251,9 @@ struct cache_entry_head {
     auto storage = detail::storage_of_numbers(in.numbers("storage"));
     if (!storage) return std::nullopt;
     e.of.storage = *std::move(storage);
+    e.of.slices = in.counts("slices");
+    e.of.factor_rows = in.counts("factor_rows");
+    e.of.factors = in.numbers("factors");
     e.of.memory_scale = in.number(in.field("memory_scale"));
     e.objective = in.number(in.field("objective"));
     e.bound = in.number(in.field("bound"));
