@@ -1,6 +1,7 @@
 #pragma once
 
 #include "layout.hpp"
+#include "sequence_slices.hpp"
 #include "shape.hpp"
 
 #include <algorithm>
@@ -20,6 +21,7 @@ public:
     using reals = std::span<Real>;
     using const_reals = std::span<const Real>;
     using stash = scattered<Real>;
+    using slices_type = sequence_slices<Real>;
 
     /// Allocates its parameters, and its share of the kept and of the freed part of the stash.
     block(const shape& s, layout& parameters, layout& kept, layout& freed)
@@ -43,11 +45,11 @@ public:
     }
 
     /// Replaces `x` by the output; `scratch` holds tokens × hidden elements.
-    void forward(Math& math, const_reals parameters, const stash& kept, const stash& freed, reals x,
-                 reals scratch) const {
+    void forward(Math& math, const_reals parameters, const stash& kept, const stash& freed, reals x, reals scratch,
+                 const slices_type& slices) const {
         normalize(math, norm1_, parameters, kept, freed, x, scratch);
         apply(math, project_, parameters, scratch, projected_.of(freed));
-        math.attend(s_, projected_.of(freed), weights_.of(freed), attended_.of(kept));
+        attend(math, s_, projected_.of(freed), weights_.of(freed), attended_.of(kept), slices);
         apply(math, output_, parameters, attended_.of(kept), scratch);
         math.add(scratch, x);
         normalize(math, norm2_, parameters, kept, freed, x, scratch);
@@ -69,7 +71,7 @@ public:
 
     /// Replaces `gradient` at the output by the gradient at the input; `scratch` holds `backward_scratch` elements.
     void backward_input(Math& math, const_reals parameters, const stash& kept, const stash& freed, reals gradient,
-                        reals scratch) const {
+                        reals scratch, const slices_type& slices) const {
         math.copy(gradient, end_gradient_.of(kept));
         const auto wide = scratch.first(widened_.size);
         apply_back(math, narrow_, parameters, gradient, wide);
@@ -80,8 +82,8 @@ public:
         math.copy(gradient, middle_gradient_.of(kept));
         const auto narrow = scratch.first(s_.boundary());
         apply_back(math, output_, parameters, gradient, narrow);
-        math.attend_back(s_, narrow, projected_.of(freed), weights_.of(freed), projected_gradient_.of(kept),
-                         scratch.subspan(s_.boundary()));
+        attend_back(math, s_, narrow, projected_.of(freed), weights_.of(freed), projected_gradient_.of(kept),
+                    scratch.subspan(s_.boundary()), slices);
         apply_back(math, project_, parameters, projected_gradient_.of(kept), norm1_.gradient.of(kept));
         normalize_back(math, norm1_, parameters, kept, freed, gradient);
     }

@@ -72,14 +72,18 @@ public:
         language_model::layer_norm_weight_gradient<Real>(gradient, normalized, scale, shift);
     }
 
-    static void attend(const shape& s, const_reals projected, reals weights, reals out) {
-        attention<Real>{s}.forward(projected, weights, out);
+    /// For slices of sequences: with the keys and values of the slices before.
+    static void attend(const shape& s, const_reals projected, reals weights, reals out,
+                       std::span<const reals> before = {}) {
+        attention<Real>{s}.forward(projected, weights, out, before);
     }
     /// Elements of scratch for `attend_back`.
-    [[nodiscard]] static std::size_t attention_scratch(const shape& s) { return s.sequence; }
+    [[nodiscard]] static std::size_t attention_scratch(const shape& s) { return s.context(); }
     static void attend_back(const shape& s, const_reals gradient, const_reals projected, reals weights,
-                            reals projected_gradient, reals scratch) {
-        attention<Real>{s}.backward(gradient, projected, weights, projected_gradient, scratch);
+                            reals projected_gradient, reals scratch, std::span<const reals> before = {},
+                            std::span<const reals> gradients_before = {}) {
+        attention<Real>{s}.backward(gradient, projected, weights, projected_gradient, scratch, before,
+                                    gradients_before);
     }
 
     static void activate(const_reals in, reals out) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,7 @@ template <class Real>
         c.forward = c.backward_input = c.backward_weight = optpipe::duration{1.0};
         c.weight_stash = optpipe::memory_size{static_cast<double>(sizeof(Real) * model.kept())};
         c.activation = c.weight_stash + optpipe::memory_size{static_cast<double>(sizeof(Real) * model.freed())};
+        c.kv = optpipe::memory_size{static_cast<double>(sizeof(Real) * model.keys_values())};
         if (transfer) c.transfer = optpipe::transfer_times{*transfer, *transfer};
     }
     optpipe::problem p{std::move(shape), std::move(costs)};
@@ -59,6 +61,8 @@ public:
         : stages_{&stages}, text_{text}, shape_{s},
           microbatches_{microbatches}, storage_{std::move(storage)}, replica_{replica}, at_(stages.size()),
           packers_(stages.size()) {
+        if (s.slices > 1 && !storage_.empty())
+            throw std::invalid_argument{"the stash of a slice stays on the device as a whole"};
         for (auto& each : stages)
             optimizers_.emplace_back(each.parameters().size(), rates);
     }
@@ -69,7 +73,7 @@ public:
             return packer(t.stage).forward(storage_[t.storage], batch_of(now, t.microbatch), reals(t.input),
                                            reals(t.output), t);
         stage(t.stage).forward(batch_of(now, t.microbatch), reals(t.input), reals(t.kept), reals(t.freed),
-                               reals(t.output));
+                               reals(t.output), {reals(t.keys_values), {}});
     }
     template <class Lane> void backward_input(Lane&, const optpipe::execution::backward_task& t) {
         auto& now = position(t.stage);
@@ -78,7 +82,7 @@ public:
             return packer(t.stage).backward_input(storage_[t.storage], batch_of(now, t.microbatch), share,
                                                   reals(t.input), reals(t.output), t);
         stage(t.stage).backward_input(batch_of(now, t.microbatch), share, reals(t.input), reals(t.kept), reals(t.freed),
-                                      reals(t.output));
+                                      reals(t.output), {reals(t.keys_values), reals(t.keys_values_gradients)});
     }
     template <class Lane> void backward_weight(Lane&, const optpipe::execution::weight_task& t) {
         if (!storage_.empty())
@@ -146,6 +150,12 @@ private:
     }
     static std::span<const Real> reals(std::span<const std::byte> bytes) {
         return {reinterpret_cast<const Real*>(bytes.data()), bytes.size() / sizeof(Real)};
+    }
+    static std::vector<std::span<Real>> reals(std::span<const optpipe::execution::slice_memory> slices) {
+        std::vector<std::span<Real>> all;
+        for (const auto& each : slices)
+            all.push_back(reals(each.data));
+        return all;
     }
     static std::span<Real> reals(optpipe::execution::stash_part part) {
         return reals(optpipe::execution::contiguous(part));

@@ -3,6 +3,7 @@
 #include "block.hpp"
 #include "host_math.hpp"
 #include "layout.hpp"
+#include "sequence_slices.hpp"
 #include "shape.hpp"
 
 #include <algorithm>
@@ -20,6 +21,8 @@ namespace language_model {
 struct text_batch {
     std::span<const std::uint8_t> tokens;
     std::span<const std::uint8_t> targets;
+    /// The number of the slice in its sequences.
+    std::size_t slice = 0;
 };
 
 /// The place of a stage in the model: the first stage embeds the tokens, the last one has the head and the loss.
@@ -47,13 +50,14 @@ public:
     using reals = std::span<Real>;
     using const_reals = std::span<const Real>;
     using stash = scattered<Real>;
+    using slices_type = sequence_slices<Real>;
     using storage = typename Math::storage;
 
     model_stage(const shape& s, const stage_place& place, std::uint64_t seed, Math math = {})
         : s_{s}, place_{place}, math_{std::move(math)} {
         if (place.first) {
             token_table_ = parameter_layout_.take(s.vocabulary * s.hidden);
-            position_table_ = parameter_layout_.take(s.sequence * s.hidden);
+            position_table_ = parameter_layout_.take(s.context() * s.hidden);
             embedding_gradient_ = kept_layout_.take(s.boundary());
         }
         for (std::size_t i = 0; i < place.layers; ++i)
@@ -77,6 +81,8 @@ public:
 
     [[nodiscard]] std::size_t kept() const { return kept_layout_.size(); }
     [[nodiscard]] std::size_t freed() const { return freed_layout_.size(); }
+    /// Elements of the keys and values that a slice leaves for the slices after it; 0 if sequences aren't sliced.
+    [[nodiscard]] std::size_t keys_values() const { return s_.slices > 1 ? blocks_.size() * s_.keys_values() : 0; }
     /// The pieces of the stash, each of which may be in another place.
     [[nodiscard]] const std::vector<piece>& kept_pieces() const { return kept_layout_.pieces(); }
     [[nodiscard]] const std::vector<piece>& freed_pieces() const { return freed_layout_.pieces(); }
@@ -95,8 +101,9 @@ public:
         return drawn;
     }
 
-    void forward(const text_batch& text, const_reals input, const stash& kept, const stash& freed, reals output) {
-        run_blocks(text, input, kept, freed);
+    void forward(const text_batch& text, const_reals input, const stash& kept, const stash& freed, reals output,
+                 const slices_type& slices = {}) {
+        run_blocks(text, input, kept, freed, slices);
         if (place_.last)
             lose(text, kept, freed);
         else
@@ -106,13 +113,13 @@ public:
     /// `share` is the weight of a token's loss in the loss of the step. Stores in `kept` the data that
     /// `backward_weight` needs.
     void backward_input(const text_batch& text, Real share, const_reals output_gradient, const stash& kept,
-                        const stash& freed, reals input_gradient) {
+                        const stash& freed, reals input_gradient, const slices_type& slices = {}) {
         if (place_.last)
             lose_back(text, share, kept, freed);
         else
             math_.copy(output_gradient, x());
         for (std::size_t i = blocks_.size(); i-- > 0;)
-            blocks_[i].backward_input(math_, parameters(), kept, freed, x(), of(scratch_));
+            blocks_[i].backward_input(math_, parameters(), kept, freed, x(), of(scratch_), slices.layer(s_, i));
         math_.copy(x(), place_.first ? embedding_gradient_.of(kept) : input_gradient);
     }
 
@@ -120,7 +127,7 @@ public:
     void backward_weight(const text_batch& text, const stash& kept) {
         if (place_.first)
             math_.embed_back(s_, text.tokens, embedding_gradient_.of(kept), token_table_.of(gradients()),
-                             position_table_.of(gradients()), of(scratch_));
+                             positions_of(text, gradients()), of(scratch_));
         for (const auto& b : blocks_)
             b.backward_weight(math_, parameters(), kept, gradients(), narrow_scratch());
         if (!place_.last) return;
@@ -171,7 +178,7 @@ public:
             for (const auto& b : blocks_)
                 b.activate_again(math_, kept);
             return;
-        case recomputation::full: return run_blocks(text, input, kept, freed);
+        case recomputation::full: return run_blocks(text, input, kept, freed, {});
         }
     }
     [[nodiscard]] bool is_first() const { return place_.first; }
@@ -205,13 +212,18 @@ private:
     }
 
     /// Runs all blocks, and leaves the output of the last one in `x`.
-    void run_blocks(const text_batch& text, const_reals input, const stash& kept, const stash& freed) {
+    void run_blocks(const text_batch& text, const_reals input, const stash& kept, const stash& freed,
+                    const slices_type& slices) {
         if (place_.first)
-            math_.embed(s_, text.tokens, token_table_.of(parameters()), position_table_.of(parameters()), x());
+            math_.embed(s_, text.tokens, token_table_.of(parameters()), positions_of(text, parameters()), x());
         else
             math_.copy(input, x());
-        for (const auto& b : blocks_)
-            b.forward(math_, parameters(), kept, freed, x(), narrow_scratch());
+        for (std::size_t i = 0; i < blocks_.size(); ++i)
+            blocks_[i].forward(math_, parameters(), kept, freed, x(), narrow_scratch(), slices.layer(s_, i));
+    }
+    /// The rows of the table of positions, or of its gradients, for the tokens of a slice.
+    [[nodiscard]] reals positions_of(const text_batch& text, reals from) const {
+        return position_table_.of(from).subspan(text.slice * s_.sequence * s_.hidden, s_.sequence * s_.hidden);
     }
 
     void lose(const text_batch& text, const stash& kept, const stash& freed) {

@@ -91,8 +91,8 @@ class scattered_model {
 public:
     /// Every operation passes the gate, if there is one. With storage options the model itself accepts pieces.
     scattered_model(stages_type& stages, std::size_t microbatches, peak_gate* gate = nullptr,
-                    const storage_options& storage = {})
-        : inner_{stages, text, tiny, microbatches, {}, storage}, stores_{!storage.empty()}, gate_{gate} {}
+                    const storage_options& storage = {}, const language_model::shape& shape = tiny)
+        : inner_{stages, text, shape, microbatches, {}, storage}, stores_{!storage.empty()}, gate_{gate} {}
 
     template <class Lane> void forward(Lane& on, optpipe::execution::forward_task t) {
         if (gate_) gate_->pass(optpipe::forward(t.stage, t.microbatch));

@@ -2,9 +2,12 @@
 #include "execution/quick_adaptive.hpp"
 #include "execution/random_programs.hpp"
 #include "mpi/support/world.hpp"
+#include "optpipe/core/random.hpp"
 #include "optpipe/execution/mpi/run.hpp"
+#include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
+#include "optpipe/testing/random_problem.hpp"
 
 #include <doctest/doctest.h>
 
@@ -58,6 +61,43 @@ void run_at_the_peak(const optpipe::problem& p, const optpipe::schedule& s, cons
     const auto ran = mpi::run(programs, here, model);
     CHECK(high_water(ran, memory_arena::device) == mine.device_bytes);
     CHECK(high_water(ran, memory_arena::host) == mine.host_bytes);
+}
+
+/// Number of weight gradients in two steps.
+std::size_t weights_of(const optpipe::problem& p) {
+    std::size_t trained = 0;
+    for (const auto& c : p.costs)
+        trained += c.gradients == optpipe::gradient_kind::full ? 1 : 0;
+    return 2 * trained * p.graph.microbatches();
+}
+
+TEST_CASE("random graphs, groups, slices and microbatches that differ run in no more than the memory of the plan") {
+    std::size_t runs = 0;
+    for (std::uint64_t seed = first_seed; seed < first_seed + 16; ++seed) {
+        CAPTURE(seed);
+        optpipe::random_numbers random{seed};
+        const auto p = optpipe::testing::make_random_problem(random, {.ranks = world::ranks(),
+                                                                      .stages = 2 * world::ranks(),
+                                                                      .microbatches = 5,
+                                                                      .cells = 5 * world::ranks(),
+                                                                      .storage_percent = 40,
+                                                                      .graph_percent = 100})
+                           .problem;
+        const auto s = build_schedule(p, quick_adaptive);
+        if (!s) continue;
+        const auto programs = lower(p, *s,
+                                    {.bytes_per_unit = 8.0,
+                                     .alignment = 1,
+                                     .message_bytes = 24,
+                                     .partial_bytes = 16,
+                                     .lanes = static_cast<optpipe::message_lanes>(seed % 3)});
+        if (!programs) continue;
+        ++runs;
+        const world::first_ranks among{p.graph.ranks()};
+        const auto weights = among ? run_it(p, *programs, among.native(), seed) : 0;
+        CHECK(world::sum(weights) == weights_of(p));
+    }
+    CHECK(runs > 8);
 }
 
 TEST_CASE("random programs with offloading run in exactly the memory of the plan, to the byte, whatever the timing") {

@@ -395,7 +395,8 @@ private:
         std::vector<message_key> messages{};
     };
     void check_links_of_forward(const instruction_place& f) {
-        const auto [s, kind, m, storage] = at(f).op;
+        const stage s = at(f).op.stage;
+        const microbatch m = at(f).op.microbatch;
         ends_of_links ends;
         shape().feeds.for_each_into(s, stages_, [&](const edge& e) {
             check_input(f, place_of(forward(e.from, m)), value_kind::boundary, ends);
@@ -410,7 +411,8 @@ private:
         check_ends(f, ends);
     }
     void check_links_of_gradient(const instruction_place& back) {
-        const auto [s, kind, m, storage] = at(back).op;
+        const stage s = at(back).op.stage;
+        const microbatch m = at(back).op.microbatch;
         ends_of_links ends;
         shape().feeds.for_each_out_of(s, stages_, [&](const edge& e) {
             if (shape().carries_gradients(e)) check_input(back, gradient_of(e.to, m), value_kind::boundary, ends);
@@ -425,7 +427,8 @@ private:
         check_ends(back, ends);
     }
     void check_links_of_recomputation(const instruction_place& again) {
-        const auto [s, kind, m, storage] = at(again).op;
+        const stage s = at(again).op.stage;
+        const microbatch m = at(again).op.microbatch;
         std::size_t inputs = 0;
         for (auto b = std::optional{m}; b; b = shape().microbatches.slice_before(*b))
             if (const auto maker = place_of(forward(s, *b)))
@@ -478,7 +481,8 @@ private:
 
     /// Checks the keys and values that F of a slice leaves, and that it uses those of all slices before it.
     void check_slices_of_forward(const instruction_place& f, ends_of_links& ends) {
-        const auto [s, kind, m, storage] = at(f).op;
+        const stage s = at(f).op.stage;
+        const microbatch m = at(f).op.microbatch;
         if (const auto before = shape().microbatches.slice_before(m)) follows(place_of(forward(s, *before)), f);
         ends.outputs += keeps(f, link_way::output, value_kind::keys_values, m, f);
         for (auto b = shape().microbatches.slice_before(m); b; b = shape().microbatches.slice_before(*b))
@@ -486,7 +490,8 @@ private:
                 ends.inputs += keeps(f, link_way::input, value_kind::keys_values, *b, *maker);
     }
     void check_slices_of_gradient(const instruction_place& back, ends_of_links& ends) {
-        const auto [s, kind, m, storage] = at(back).op;
+        const stage s = at(back).op.stage;
+        const microbatch m = at(back).op.microbatch;
         auto last = m;
         for (auto a = shape().microbatches.slice_after(m); a; a = shape().microbatches.slice_after(*a))
             last = *a;
