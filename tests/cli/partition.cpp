@@ -51,10 +51,29 @@ TEST_CASE("as JSON") {
     const auto document = json::parse(result.out);
     CHECK(document["layers"] == json{5, 3});
     CHECK(document["ranks"] == json{0, 1});
+    CHECK(document["stage_of"] == json{0, 0, 0, 0, 0, 1, 1, 1});
     CHECK(document["bound_of_partitions"] == 95);
     CHECK(document["partitions"].get<int>() > 1);
     CHECK(document["objective"].get<double>() >= document["bound"].get<double>());
     CHECK(document["problem"] == "eight");
+}
+
+TEST_CASE("layers of a graph: what each rank holds, and the stage of each layer") {
+    const workplace place;
+    // Layers 0 and 2 form one branch, layer 1 the other one.
+    place.write("g.json", R"({ "format": "optpipe.layers/2", "ranks": 2, "microbatches": 2, "placements": ["linear"],
+  "edges": [ { "from": 0, "to": 2 } ], "pins": [ { "layer": 0, "rank": 1 } ], "rank_speed": [2, 1],
+  "layers": [
+    { "forward": 1, "backward_input": 1, "activation": 1, "backward": "input" },
+    { "count": 2, "forward": 4, "backward_input": 4, "backward_weight": 4, "activation": 1 } ] })");
+    const auto result = run({"partition", place / "g.json", "--threads", "1", "--out", place / "p.json"});
+    REQUIRE_MESSAGE(result.status == 0, result);
+    CHECK_MESSAGE(contains(result.out, "rank 0: layers 1\nrank 1: layers 0, 2\n"), result);
+    CHECK(optpipe::read_problem(place / "p.json").costs[optpipe::stage{0}].forward == optpipe::duration{2});
+    const auto printed = run({"partition", place / "g.json", "--threads", "1", "--json"});
+    const auto document = json::parse(printed.out);
+    CHECK(document["stage_of"] == json{1, 0, 1});
+    CHECK(document["layers"] == json{1, 2});
 }
 
 TEST_CASE("partition: what doesn't fit, and bad input") {

@@ -34,7 +34,7 @@ FREE = {"chrome-trace", "model-config"}
 LENIENT = {"solve-result-1"}
 
 # Messages of the program on rules that compare several values; schemas/README.md lists these rules.
-BEYOND = re.compile(r"there are [0-9]+ (ranks|stages)|there is 1 rank|holds no stage|what a single microbatch needs|"
+BEYOND = re.compile(r"there are [0-9]+ (ranks|stages|layers)|there is 1 rank|holds no stage|what a single microbatch needs|"
                     r"is above held|is above the|is less than the stage's|step has|is of another sweep|"
                     r"solution: there is none|not a solution of a model|is that of storage")
 

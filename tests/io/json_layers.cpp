@@ -113,9 +113,9 @@ TEST_CASE("what is written reads back as the same") {
 }
 
 TEST_CASE("edges, pins, layers that belong together, speeds, frozen layers and lists of microbatches") {
-    const auto text = graph_file(R"({ "backward": "none", "forward": 3, "activation": 1 }, { "count": 3, "kv": 0.5, )" +
-                                     layer + " }",
-                                 R"("edges": [ { "from": 0, "to": 2, "size": 0.5, "held": 2 }, { "from": 1, "to": 2 },
+    const auto text =
+        graph_file(R"({ "backward": "none", "forward": 3, "activation": 1 }, { "count": 3, "kv": 0.5, )" + layer + " }",
+                   R"("edges": [ { "from": 0, "to": 2, "size": 0.5, "held": 2 }, { "from": 1, "to": 2 },
             { "from": 2, "to": 3 } ], "pins": [ { "layer": 3, "rank": 0 }, { "layer": 0, "stage": 0 } ],
         "together": [ [0, 1] ], "rank_speed": [1, 0.5], "placements": ["v", [0, 1, 0]], )");
     auto slices = text;
@@ -144,8 +144,8 @@ TEST_CASE("edges, pins, layers that belong together, speeds, frozen layers and l
     }
     // Each of the additions alone belongs to version 2; without any, version 1 is written.
     const auto two = "{ \"count\": 2, " + layer + " }";
-    for (const std::string more : {R"("edges": [], )", R"("pins": [ { "layer": 0, "rank": 0 } ], )",
-                                   R"("rank_speed": [2, 1], )"})
+    for (const std::string more :
+         {R"("edges": [], )", R"("pins": [ { "layer": 0, "rank": 0 } ], )", R"("rank_speed": [2, 1], )"})
         CHECK(layers_to_json(parse_layers(graph_file(two, more), "m")).find("optpipe.layers/2") != std::string::npos);
     CHECK(layers_to_json(parse_layers(graph_file(two), "m")).find("optpipe.layers/1") != std::string::npos);
 }

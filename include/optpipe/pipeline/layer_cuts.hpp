@@ -56,6 +56,8 @@ private:
     void find_sources(const graph& feeds, std::size_t without_backward);
     [[nodiscard]] bool may_add(std::size_t cut, std::size_t piece) const;
     void add_step(std::size_t from, std::size_t to, std::size_t piece);
+    /// Lists the empty cut alone.
+    void list_empty();
     /// False if there are more than `most`.
     bool list_all(std::size_t most);
     void list_in_order();
@@ -188,11 +190,15 @@ inline void layer_cuts::add_step(std::size_t from, std::size_t to, std::size_t p
     smaller_[to].push_back({from, piece});
 }
 
-inline bool layer_cuts::list_all(std::size_t most) {
-    members_.emplace_back(pieces(), false);
+inline void layer_cuts::list_empty() {
+    members_.assign(1, std::vector<bool>(pieces(), false));
     pieces_in_ = layers_in_ = {0};
-    larger_.resize(1);
-    smaller_.resize(1);
+    larger_.assign(1, {});
+    smaller_.assign(1, {});
+}
+
+inline bool layer_cuts::list_all(std::size_t most) {
+    list_empty();
     for (std::size_t first = 0; first < size();) { // of the cuts with the same number of pieces
         const auto last = size();
         std::unordered_map<std::vector<bool>, std::size_t> found;
@@ -212,10 +218,7 @@ inline bool layer_cuts::list_all(std::size_t most) {
 }
 
 inline void layer_cuts::list_in_order() {
-    members_.assign(1, std::vector<bool>(pieces(), false));
-    pieces_in_ = layers_in_ = {0};
-    larger_.assign(1, {});
-    smaller_.assign(1, {});
+    list_empty();
     for (std::size_t piece = 0; piece < pieces(); ++piece) {
         members_.push_back(members_.back());
         members_.back()[piece] = true;

@@ -12,8 +12,9 @@
 
 namespace optpipe {
 
-/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Starts with
-/// partitions that are even, by number of layers and by work, then moves one layer at a time from one stage to another,
+/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Edges between
+/// stages lead to later ones; layers of different branches may share a stage. Starts with partitions that are even, by
+/// number of layers and by work at the speeds of the ranks, then moves one layer at a time from one stage to another,
 /// in the order of the resulting bounds. If there are few partitions, all that may be shorter are tried, and the best
 /// one is proven.
 ///
