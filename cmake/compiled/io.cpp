@@ -8,7 +8,9 @@
 #include <optpipe/io/json_problem.hpp>
 #include <optpipe/io/json_profile.hpp>
 #include <optpipe/io/json_schedule.hpp>
+#include <optpipe/io/json_trace.hpp>
 #endif
+#include <optpipe/io/layout.hpp>
 #include <optpipe/io/megatron.hpp>
 #include <optpipe/io/pytorch_actions.hpp>
 #include <optpipe/io/pytorch_csv.hpp>
@@ -22,5 +24,6 @@
 #include <optpipe/io/text_profile.hpp>
 #include <optpipe/io/text_storage.hpp>
 #include <optpipe/io/text_table.hpp>
+#include <optpipe/io/trace_names.hpp>
 #include <optpipe/io/write_json.hpp>
 #include <optpipe/io/write_programs.hpp>

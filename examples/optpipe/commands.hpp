@@ -84,6 +84,10 @@ struct partition_options {
     /// Output file of the problem.
     std::string out;
     plan_files files;
+    /// Whether to print the plan beside the uniform layout, and beside `layout` (`optpipe::parse_layout`) if it is
+    /// given.
+    bool table = false;
+    std::string layout;
     bool json = false;
     bool quiet = false;
 };
@@ -124,6 +128,7 @@ struct compare_options {
     std::optional<double> time_limit;
     std::string json;
     std::string csv;
+    bool markdown = false;
 };
 int compare(const compare_options& options);
 
@@ -173,6 +178,11 @@ struct profile_options {
     problem_file problem;
     /// Schedule files, each with one step, and profile files.
     std::vector<std::string> measured;
+    /// Traces, each with ranks of its own; how their ranges are named (`optpipe::range_pattern`), and the plan that
+    /// ran.
+    std::vector<std::string> traces;
+    std::vector<std::string> ranges;
+    std::string plan;
     std::string out;
     std::string save;
     std::optional<std::size_t> warm_up;

@@ -88,16 +88,30 @@ const optpipe::comparison_row* best_of(const std::vector<optpipe::comparison_row
     return best;
 }
 
+std::string bound_text(const compared_problem& compared) {
+    return "no schedule of this problem is better than " + optpipe::format_number(compared.bound) +
+           optpipe::detail::with_space(optpipe::printable(compared.problem.time_unit, 20)) + '\n';
+}
+
 void print_methods(std::ostream& out, const compared_problem& compared) {
-    const auto& p = compared.problem;
-    optpipe::write_comparison(out, p, compared.listed);
+    optpipe::write_comparison(out, compared.problem, compared.listed);
     if (!compared.others.empty()) out << "not made for such a problem: " << compared.others << '\n';
-    out << "no schedule of this problem is better than " << optpipe::format_number(compared.bound)
-        << optpipe::detail::with_space(optpipe::printable(p.time_unit, 20)) << '\n';
+    out << bound_text(compared);
+}
+
+/// The table for a page of Markdown, below a line that says what the problem is.
+void print_markdown(std::ostream& out, const compared_problem& compared) {
+    const auto& p = compared.problem;
+    auto lines = optpipe::comparison_table(p, compared.listed);
+    if (!compared.others.empty()) lines.push_back({"not made for such a problem", compared.others});
+    const auto name = optpipe::printable(p.name.empty() ? "problem" : p.name);
+    out << "**" << optpipe::markdown_escaped(name) << "** (" << p.graph.stages() << " stages on " << p.graph.ranks()
+        << " ranks, " << p.graph.microbatches() << " microbatches): " << bound_text(compared) << '\n';
+    optpipe::write_markdown_table(out, lines);
 }
 
 /// A table with a row for each problem.
-void print_problems(std::ostream& out, const std::vector<compared_problem>& all) {
+void print_problems(std::ostream& out, const std::vector<compared_problem>& all, bool markdown) {
     std::vector<optpipe::table_row> lines{{"problem", "best method", "objective", "bound", "methods with a schedule"}};
     for (const auto& each : all) {
         const auto with_schedule = std::count_if(each.listed.begin(), each.listed.end(),
@@ -108,7 +122,12 @@ void print_problems(std::ostream& out, const std::vector<compared_problem>& all)
                          optpipe::format_number(each.bound),
                          std::to_string(with_schedule) + " of " + std::to_string(each.listed.size())});
     }
-    optpipe::write_table(out, lines);
+    markdown ? optpipe::write_markdown_table(out, lines) : optpipe::write_table(out, lines);
+}
+
+void print(std::ostream& out, const std::vector<compared_problem>& all, bool markdown) {
+    if (all.size() > 1) return print_problems(out, all, markdown);
+    markdown ? print_markdown(out, all.front()) : print_methods(out, all.front());
 }
 
 std::string csv_of(const compared_problem& compared, const optpipe::comparison_row& row) {
@@ -151,7 +170,7 @@ int compare(const compare_options& options) {
     files.write("--json", [&] { return to_json(all.front().problem, all.front().bound, all.front().rows); });
     files.write("--csv", [&] { return csv_of(all); });
     auto& out = files.text();
-    all.size() > 1 ? print_problems(out, all) : print_methods(out, all.front());
+    print(out, all, options.markdown);
     if (interrupted.is_requested()) {
         out << "stopped: the methods that aren't listed didn't run, or not to their end\n";
         return files.status(stopped_by_signal);

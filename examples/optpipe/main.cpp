@@ -157,6 +157,7 @@ void add_compare(CLI::App& app, program::compare_options& o, std::function<int()
         ->check(not_negative);
     command->add_option("--json", o.json, "Write the table of one problem as JSON");
     add_csv(*command, o.csv, "what each method reaches on each problem");
+    command->add_flag("--markdown", o.markdown, "Print the table as Markdown, for a pull request");
     command->callback([&] { chosen = [&] { return program::compare(o); }; });
 }
 
@@ -304,11 +305,23 @@ void add_profile(CLI::App& app, program::profile_options& o, std::function<int()
     auto* command = app.add_subcommand("profile", "Say what operations and messages took in measured steps, how sure "
                                                   "that is, and how it differs from the plan");
     add_problem(*command, o.problem);
+    command->add_option("MEASURED", o.measured,
+                        "Measured steps in their order: one per schedule file, as optpipe run --out writes them; or "
+                        "profiles (optpipe.profile/1)");
+    auto* traces = command->add_option(
+        "--trace", o.traces,
+        "Traces of these steps, one for each rank or one of all: of PyTorch's profiler, or other Chrome traces");
     command
-        ->add_option("MEASURED", o.measured,
-                     "Measured steps in their order: one per schedule file, as optpipe run --out writes them; or "
-                     "profiles (optpipe.profile/1)")
-        ->required();
+        ->add_option("--range", o.ranges,
+                     "With --trace: how the ranges of a kind of operations are named, as in 'F=forward s{stage} "
+                     "m{microbatch}', with * for any text (default: as in PP:2F5); may be repeated")
+        ->allow_extra_args(false)
+        ->type_name("KIND=NAME")
+        ->needs(traces);
+    command
+        ->add_option("--plan", o.plan,
+                     "With --trace: the plan that ran, which tells the storage options that operations don't")
+        ->needs(traces);
     command->add_option("--out", o.out, "Write the problem with the measured costs");
     command->add_option("--save", o.save, "Write the profile (optpipe.profile/1), to go on from later");
     command
@@ -442,7 +455,15 @@ void add_partition(CLI::App& app, program::partition_options& o, std::function<i
     add_search(*command, std::to_string(usual_seconds), o.search);
     command->add_option("--out", o.out, "Write the pipeline (optpipe.problem/1, or /2 with storage options)");
     add_files(*command, "--plan", o.files);
-    command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
+    auto* table = command->add_flag("--table", o.table,
+                                    "Print tables in Markdown: the uniform layout, yours and the plan, with step, "
+                                    "bubble, bound, time per stage and peak per rank");
+    command
+        ->add_option("--layout", o.layout,
+                     "With --table: your layout, as layers of each stage (3,8,8,9) or Megatron's "
+                     "pipeline_model_parallel_layout (\"Et*3|(tt|)*13,m|L\")")
+        ->needs(table);
+    command->add_flag("--json", o.json, "Print the result as JSON, in place of the text")->excludes(table);
     command->add_flag("--quiet", o.quiet, "Print nothing but errors");
     command->callback([&] { chosen = [&] { return program::partition(o); }; });
 }

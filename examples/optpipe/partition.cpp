@@ -1,5 +1,6 @@
 #include "commands.hpp"
 #include "files.hpp"
+#include "partition_table.hpp"
 #include "plan_json.hpp"
 #include "plan_output.hpp"
 #include "search.hpp"
@@ -16,12 +17,6 @@
 
 namespace program {
 namespace {
-
-/// For example "0-3", or "5".
-std::string range_text(std::size_t first, std::size_t count) {
-    const auto text = std::to_string(first);
-    return count == 1 ? text : text + "-" + std::to_string(first + count - 1);
-}
 
 /// For example "rank 0: layers 0-3, 28-31", with a line per rank. Layers that follow one another are in one range if
 /// they are in one stage.
@@ -61,8 +56,12 @@ int partition(const partition_options& options) {
                   options.json};
     const auto given = read_layers(options.layers);
     const auto& first = given.pipelines.front();
-    const auto chosen = watched(options_from(options.search), options.search, unit_of(first), options.quiet,
-                                [&](const optpipe::plan_options& how) { return optpipe::plan_partition(given, how); });
+    const auto compared = watched(options_from(options.search), options.search, unit_of(first), options.quiet,
+                                  [&](const optpipe::plan_options& how) {
+                                      return options.table ? compare_layouts(given, options.layout, how)
+                                                           : compared_layouts{{}, optpipe::plan_partition(given, how)};
+                                  });
+    const auto& chosen = compared.chosen;
     if (!chosen) return refuse(options.json, options.layers.path, first, optpipe::reason_text(first, chosen.why()));
     const auto& p = chosen->pipeline;
     const auto& planned = chosen->planned;
@@ -73,6 +72,10 @@ int partition(const partition_options& options) {
     const int status = files.status(stopped ? stopped_by_signal : success);
     if (options.json) std::cout << json_of(report, *chosen);
     if (options.json || options.quiet) return status;
+    if (options.table) {
+        write_layouts(files.text(), given, compared);
+        return status;
+    }
     print_plan(files.text(), p, report, layers_text(*chosen) + tried_text(*chosen) + story_of(p, planned),
                baselines_of(p, planned));
     return status;

@@ -1,11 +1,12 @@
 """Runs a plan of OptPipe in PyTorch, with one process per rank. It keeps, offloads and recomputes each microbatch as
 planned, splits backwards where the plan does, and measures every operation.
 
-    python run_plan.py measure MODEL.py --ranks 4 --microbatches 8 --out problem.json
-    optpipe plan problem.json --set memory_limit=0.5 --out plan.json
-    optpipe lower problem.json plan.json --out programs.json
-    python run_plan.py run MODEL.py problem.json plan.json programs.json --steps 5 --out step.json
-    optpipe profile problem.json step-*.json --out problem-measured.json
+    python run_plan.py plan MODEL.py --ranks 4 --microbatches 8 --memory-limit 0.5 --out planned
+    python run_plan.py run MODEL.py planned --steps 5 --out step.json
+    optpipe profile planned/problem.json step-*.json --out problem-measured.json
+
+`plan` is `measure`, which writes the problem, and then `optpipe plan` and `optpipe lower`. `run` takes the folder, or
+the three files.
 
 MODEL.py defines the training (README.md has an example):
 
@@ -33,10 +34,12 @@ import os
 import pathlib
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+import types
 import weakref
 
 try:
@@ -50,6 +53,8 @@ except ImportError as missing:
 # Seconds of the units that a problem may name.
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 OPERATION = re.compile(r"(\d+)([A-Z]+)(\d+)")
+# What `plan` writes into its folder.
+FILES = ("problem.json", "plan.json", "programs.json")
 # Messages by which clocks are compared; the fastest counts. Not tuned.
 ROUND_TRIPS = 8
 
@@ -398,9 +403,14 @@ class stage_runner:
         self.needed_by_weight = {}  # by storage option
         self.running = None
         names = {name for each in self.recomputed.values() for name in each} | {""}
-        for name, submodule in self.module.named_modules():
-            if name in names:
-                submodule.forward = functools.partial(self.call, name, submodule.forward)
+        self.called = [(name, each) for name, each in self.module.named_modules() if name in names]
+        for name, submodule in self.called:
+            submodule.forward = functools.partial(self.call, name, submodule.forward)
+
+    def release(self):
+        """Leaves the module as it was."""
+        for _, submodule in self.called:
+            del submodule.forward
 
     def call(self, name, forward, *args, **kwargs):
         """The forward of a submodule that some option recomputes."""
@@ -677,9 +687,9 @@ class pipeline:
         if self.failure:
             raise self.failure
         label = "PP:" + label_of(now)
+        if self.device.type == "cuda":
+            torch.cuda.nvtx.range_push(label)
         with torch.profiler.record_function(label):
-            if self.device.type == "cuda":
-                torch.cuda.nvtx.range_push(label)
             start = time.perf_counter()
             if now["kind"] == "exchange":
                 self.exchange(now["messages"])
@@ -690,8 +700,8 @@ class pipeline:
                 if self.pace:
                     time.sleep(max(0.0, start + self.pace * self.planned[now["op"]] - time.perf_counter()))
                 self.times[now["op"]] = (start - self.began, time.perf_counter() - self.began)
-            if self.device.type == "cuda":
-                torch.cuda.nvtx.range_pop()
+        if self.device.type == "cuda":
+            torch.cuda.nvtx.range_pop()
 
     def run_operation(self, s, kind, m):
         runner, now = self.own[s], self.cells.get((s, m))
@@ -851,10 +861,35 @@ def profiler_for(path, rank):
 
 
 def run(options):
+    if len(options.files) == 1:
+        options.files = [pathlib.Path(options.files[0]) / name for name in FILES]
+    if len(options.files) != len(FILES):
+        raise SystemExit("run_plan.py: run takes a folder, or a problem, a plan and programs")
+    options.problem, options.plan, options.programs = options.files
     if "RANK" in os.environ:  # torchrun
         return run_rank(int(os.environ["RANK"]), options)
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(run_rank, (options, f"{folder}/meeting"), nprocs=read_json(options.problem)["ranks"])
+
+
+def measure_stage(module, inputs, loss=None, is_first=False, recomputed=None, rank=0, repeats=5):
+    """Measures one stage: forward, backward for the input and for the weights, saved bytes, recomputation and transfers
+    by storage option. Returns the stage for a problem file, in ms and GB, and the outputs, which are the inputs of the
+    next stage.
+
+    `inputs`: a tensor, or a tuple of them. `loss(*outputs)`: of the last stage. `is_first`: the inputs need no
+    gradient. `recomputed`: {storage option: [names of submodules]}, as in MODEL.py."""
+    own = types.SimpleNamespace(module=lambda _: module, loss=lambda *outputs: loss(*outputs[:-2]),
+                                recomputed=recomputed or {})
+    number = 0 if is_first else 1
+    inputs = as_tuple(inputs)
+    stages = number + (1 if loss else 2)
+    runner = stage_runner(own, number, stages, 1, inputs[0].device, {"device": meter(), "host": meter()})
+    try:
+        outputs, entry = measured_stage(runner, inputs, rank, repeats)
+    finally:
+        runner.release()
+    return entry, outputs
 
 
 def measured_stage(runner, inputs, rank, repeats):
@@ -902,12 +937,38 @@ def measure(options):
     pathlib.Path(options.out).write_text(json.dumps(problem, indent=1))
 
 
+def plan(options):
+    """From a model to a plan: writes problem.json, plan.json and programs.json into a folder."""
+    folder = pathlib.Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    problem, planned, programs = (folder / name for name in FILES)
+    options.out = problem
+    measure(options)
+    # The lanes of NCCL's messages.
+    lanes = ["--messages", "per-direction", "--receives", "when-due"] if torch.cuda.is_available() else []
+    for command in (["plan", problem, "--time-limit", str(options.time_limit), "--out", planned],
+                    ["lower", problem, planned, "--out", programs, *lanes]):
+        status = subprocess.run([options.optpipe, *command]).returncode
+        if status != 0:
+            sys.exit(status)
+
+
+def add_measure(one):
+    one.add_argument("model")
+    one.add_argument("--ranks", type=int, required=True)
+    one.add_argument("--microbatches", type=int, required=True)
+    one.add_argument("--placement", choices=["linear", "loop", "v"], default="linear")
+    one.add_argument("--memory-limit", type=float, help="GB for stashes on each rank (default: unlimited)")
+    one.add_argument("--p2p", type=float, default=0.0, help="ms of a message between two ranks")
+    one.add_argument("--repeats", type=int, default=5)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("run", help="train with a plan")
-    for name in "model", "problem", "plan", "programs":
-        one.add_argument(name)
+    one.add_argument("model")
+    one.add_argument("files", nargs="+", help="the folder that `plan` has written; or problem, plan and programs")
     one.add_argument("--steps", type=int, default=1)
     one.add_argument("--out", help="the measured schedule; of several steps, one file each")
     one.add_argument("--trace", help="a trace of PyTorch's profiler for each rank")
@@ -916,15 +977,15 @@ def main():
     one.add_argument("--pace", action="store_true", help="let each operation take at least its planned time")
     one.set_defaults(do=run)
     one = commands.add_parser("measure", help="write the problem of a model")
-    one.add_argument("model")
-    one.add_argument("--ranks", type=int, required=True)
-    one.add_argument("--microbatches", type=int, required=True)
-    one.add_argument("--placement", choices=["linear", "loop", "v"], default="linear")
-    one.add_argument("--memory-limit", type=float, help="GB for stashes on each rank (default: unlimited)")
-    one.add_argument("--p2p", type=float, default=0.0, help="ms of a message between two ranks")
-    one.add_argument("--repeats", type=int, default=5)
+    add_measure(one)
     one.add_argument("--out", required=True)
     one.set_defaults(do=measure)
+    one = commands.add_parser("plan", help="measure a model and plan it")
+    add_measure(one)
+    one.add_argument("--optpipe", default="optpipe", help="the program optpipe")
+    one.add_argument("--time-limit", type=float, default=10.0, help="seconds for the planner")
+    one.add_argument("--out", default=".", help="the folder for problem.json, plan.json and programs.json")
+    one.set_defaults(do=plan)
     options = parser.parse_args()
     options.do(options)
 

@@ -28,6 +28,9 @@ LEARNING_RATE = 0.05
 ROUNDING = 0.02
 TIMES = {"forward": 1.0, "backward_input": 1.1, "backward_weight": 0.7}
 MICROBATCHES_PER_RANK = 2
+# Costs by a trace differ from those by the runtime by this share at most, but for a few: at the end of a range, its
+# thread may wait for Python's lock.
+TRACE_ERROR = 0.05
 # What a stage has if it isn't told: submodules that recompute, by storage option.
 SELECTIVE = ["wide"]
 
@@ -73,13 +76,13 @@ class training:
         return nn.functional.mse_loss(output, training.inputs(step + STEPS, microbatch))
 
 
-def sizes_of(stages, microbatches):
+def sizes_of(stages):
     """The stages of a problem with their sizes as they are, and with storage options of all kinds by name."""
     tensors, found = (training.inputs(0, 0),), []
     for s in range(stages):
-        meters = {"device": run_plan.meter(), "host": run_plan.meter()}
-        runner = run_plan.stage_runner(training, s, stages, microbatches, torch.device("cpu"), meters)
-        tensors, entry = run_plan.measured_stage(runner, tensors, 0, 1)
+        loss = (lambda output: training.loss(output, 0, 0)) if s == stages - 1 else None
+        entry, tensors = run_plan.measure_stage(
+            training.module(s), tensors, loss, is_first=s == 0, recomputed=training.recomputed, repeats=1)
         by_name = {each["name"]: each for each in entry.pop("storage")}
         held = {name: each.get("held", entry["activation"]) for name, each in by_name.items()}
         transfer = {"offload": 0.6, "reload": 0.6}
@@ -105,8 +108,8 @@ def rank_of(placement, s, ranks):
 def problems_of(ranks):
     """Problems by name: one option for each stage, and all of them in a tight memory."""
     microbatches = MICROBATCHES_PER_RANK * ranks
-    of_two_per_rank = sizes_of(2 * ranks, microbatches)
-    of_one_per_rank = sizes_of(ranks, microbatches)
+    of_two_per_rank = sizes_of(2 * ranks)
+    of_one_per_rank = sizes_of(ranks)
     for number, placement in enumerate(["linear", "loop", "v"]):
         own = of_one_per_rank if placement == "linear" else of_two_per_rank
         for is_tight in False, True:
@@ -241,6 +244,51 @@ def check(program, ranks, folder):
     return is_right and len(used) == 8
 
 
+def model_on_the_page():
+    """The first example of README.md in Python."""
+    page = pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8")
+    return page.split("```python\n")[1].split("```")[0]
+
+
+def times_by_operation(problem):
+    """The times of a problem's operations, by stage and name."""
+    found = {}
+    for s, stage in enumerate(problem["stages"]):
+        for name in "forward", "backward_input", "backward_weight":
+            found[s, name] = stage[name]
+        for option in stage["storage"]:
+            for name in "recompute", "offload", "reload":
+                found[s, f"{name} of {option['name']}"] = option.get(name, 0.0)
+    return found
+
+
+def check_commands(program, folder):
+    """Runs the commands of README.md with its model. The profiler's trace and the runtime measure the same operations,
+    so both have to give the same costs."""
+    model, script = folder / "model.py", run_plan.__file__
+    model.write_text(model_on_the_page())
+    planned, trace = folder / "planned", folder / "trace.json"
+    subprocess.run([sys.executable, script, "plan", model, "--ranks", "2", "--microbatches", "4", "--memory-limit",
+                    "0.03", "--repeats", "2", "--optpipe", program, "--time-limit", "1", "--out", planned], check=True)
+    subprocess.run([sys.executable, script, "run", model, planned, "--device", "cpu", "--steps", "3", "--out",
+                    folder / "step.json", "--trace", trace], check=True)
+    steps = sorted(folder.glob("step-*.json"))
+    traces = [trace.with_stem(f"trace-{rank}") for rank in range(2)]
+    results = {}
+    for name, measured in ("trace", ["--trace", *traces, "--plan", planned / "plan.json"]), ("steps", steps):
+        out = folder / f"by-{name}.json"
+        subprocess.run([program, "profile", planned / "problem.json", *measured, "--warm-up", "1", "--quiet", "--out",
+                        out], check=True)
+        results[name] = times_by_operation(json.loads(out.read_text()))
+    before = times_by_operation(json.loads((planned / "problem.json").read_text()))
+    deviations = {key: abs(results["trace"][key] - took) / took for key, took in results["steps"].items()
+                  if took != before[key]}
+    typical = sorted(deviations.values())[len(deviations) // 2]
+    print(f"trace and runtime: {len(deviations)} costs that differ by {100 * typical:.2g} % in the median",
+          *(f"stage {s}: {name} by {100 * each:.2g} %" for (s, name), each in deviations.items()), sep="\n  ", flush=True)
+    return len(deviations) >= 6 and typical <= TRACE_ERROR
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("--optpipe", default="optpipe", help="the program optpipe")
@@ -248,6 +296,9 @@ def main():
     given = options.parse_args()
     torch.set_num_threads(1)
     is_right = True
+    if 2 in given.ranks:
+        with tempfile.TemporaryDirectory() as folder:
+            is_right = check_commands(given.optpipe, pathlib.Path(folder))
     for ranks in given.ranks:
         with tempfile.TemporaryDirectory() as folder:
             is_right = check(given.optpipe, ranks, pathlib.Path(folder)) and is_right

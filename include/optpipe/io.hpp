@@ -6,6 +6,7 @@
 #if defined(OPTPIPE_HAS_JSON)
 #include "optpipe/io/json.hpp"
 #endif
+#include "optpipe/io/layout.hpp"
 #include "optpipe/io/megatron.hpp"
 #include "optpipe/io/pytorch_actions.hpp"
 #include "optpipe/io/pytorch_csv.hpp"

@@ -83,6 +83,20 @@ TEST_CASE("compare agrees with plan") {
     }
 }
 
+TEST_CASE("compare as Markdown: a table, and below it the methods without a schedule") {
+    const workplace place;
+    auto named = json::parse(content_of(data("two-ranks.json")));
+    named["name"] = "a|b*";
+    const auto result = run({"compare", place.write("p.json", named.dump()), "--markdown"});
+    CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
+    CHECK(result.out.starts_with("**a\\|b\\*** (2 stages on 2 ranks, "));
+    for (const auto* part : {"| method ", "\n| :---", "| adaptive ", "\n- gpipe: rank 0 needs 4 GB of memory",
+                             "\n- not made for such a problem: zb-v, v-half"})
+        CHECK_MESSAGE(contains(result.out, part), part << '\n' << result);
+    const auto several = run({"compare", data("two-ranks.json"), place / "p.json", "--markdown"});
+    CHECK_MESSAGE((several.status == 0 && several.out.starts_with("| problem ")), several);
+}
+
 TEST_CASE("where no method has a schedule, the table says why and the status is 3") {
     const workplace place;
     const auto result = run({"compare", data("small-host.json"), "--json", place / "table.json"});

@@ -76,6 +76,38 @@ TEST_CASE("layers of a graph: what each rank holds, and the stage of each layer"
     CHECK(document["layers"] == json{1, 2});
 }
 
+TEST_CASE("partition as a table: the uniform layout, one's own, and the plan, which is no worse than either") {
+    const workplace place;
+    place.write("m.json", layers(R"("memory_limit": 40,)"));
+    for (const std::string own : {"5,3", "Et*4|t*4L", "2,2,2,2"}) {
+        const auto result = run({"partition", place / "m.json", "--threads", "1", "--time-limit", "1", "--table",
+                                 "--layout", own, "--out", place / "p.json", "--plan", place / "s.json"});
+        CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
+        for (const auto* part : {"**eight** (8 layers on 2 ranks, 6 microbatches): no schedule of any partition is",
+                                 "| uniform ", "| yours ", "| plan ", "Time of a microbatch on each stage [ms]",
+                                 "Peak of the stashes of each rank [GB]"})
+            CHECK_MESSAGE(contains(result.out, part), part << '\n' << result);
+        CHECK(run({"check", place / "p.json", place / "s.json"}).status == 0);
+    }
+    const auto tight = run({"partition", place.write("tight.json", layers(R"("memory_limit": 20,)")), "--threads", "1",
+                            "--time-limit", "1", "--table", "--layout", "1,7"});
+    CHECK_MESSAGE((tight.status == 0 && contains(tight.out, "\n- yours: rank 1 needs ")), tight);
+}
+
+TEST_CASE("partition: a layout that doesn't fit is one message") {
+    const workplace place;
+    place.write("m.json", layers());
+    const auto refused = [&](const std::string& own, const std::string& why) {
+        const auto result = run({"partition", place / "m.json", "--table", "--layout", own});
+        CHECK_MESSAGE((result.status == 2 && result.says({why})), result);
+    };
+    refused("3,4", "--layout: has 7 layers, there are 8");
+    refused("4,x", "--layout: character 1: must be E");
+    refused("3,3,2", "--layout: has 3 stages, which must be a multiple of the 2 ranks");
+    CHECK(run({"partition", place / "m.json", "--layout", "4,4"}).status == 2);
+    CHECK(run({"partition", place / "m.json", "--table", "--json"}).status == 2);
+}
+
 TEST_CASE("partition: what doesn't fit, and bad input") {
     const workplace place;
     place.write("m.json", layers(R"("memory_limit": 9.5,)"));

@@ -70,6 +70,54 @@ TEST_CASE("a profile is saved, and gone on from") {
     CHECK_MESSAGE((quiet.status == 0 && quiet.out.empty() && quiet.err.empty()), quiet);
 }
 
+TEST_CASE("traces give a problem with the measured costs") {
+    const workplace place;
+    const auto problem = data("two-ranks.json");
+    const auto trace = place / "trace.json";
+    REQUIRE(run({"plan", problem, "--gap", "0.2", "--quiet", "--trace", trace}).status == 0);
+    auto slow = json::parse(content_of(trace));
+    for (auto& event : slow["traceEvents"])
+        if (event["ph"] == "X") event["dur"] = 3.0 * event["dur"].get<double>();
+    for (const auto& stage : {"0", "1"}) {
+        json own = slow;
+        std::erase_if(own["traceEvents"].get_ref<json::array_t&>(), [&](const json& event) {
+            return event["ph"] == "X" && !event["name"].get<std::string>().starts_with(std::string{"PP:"} + stage);
+        });
+        place.write("trace-" + std::string{stage} + ".json", own.dump());
+    }
+    const auto result = run(
+        {"profile", problem, "--trace", place / "trace-0.json", place / "trace-1.json", "--out", place / "out.json"});
+    CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
+    CHECK_MESSAGE(contains(result.out, "1 step, the first 0 left out"), result);
+    const auto before = json::parse(content_of(problem));
+    const auto after = json::parse(place.read("out.json"));
+    for (std::size_t s = 0; s < 2; ++s)
+        CHECK(after["stages"][s]["forward"].get<double>() ==
+              doctest::Approx(3.0 * before["stages"][s]["forward"].get<double>()));
+    const auto named = run({"profile", problem, "--quiet", "--range", "F=forward {stage}", "--trace",
+                            place.write("own.json", R"([{"ph": "X", "name": "forward 1", "ts": 0, "dur": 7000}])"),
+                            "--out", place / "own-out.json"});
+    CHECK_MESSAGE(named.status == 0, named);
+    CHECK(json::parse(place.read("own-out.json"))["stages"][1]["forward"] == 7);
+}
+
+TEST_CASE("traces that can't be read are refused with one message") {
+    const workplace place;
+    const auto problem = data("two-ranks.json");
+    const auto refused = [&](const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
+        const auto result = run(arguments);
+        CHECK_MESSAGE((result.status == 2 && result.says(parts)), result);
+    };
+    const auto bad = place.write("bad.json", "{\"traceEvents\": [\n{]");
+    refused({"profile", problem, "--trace", bad}, {"bad.json", "line 2, column 2", "isn't JSON"});
+    refused({"profile", problem, "--trace", place / "none.json"}, {"none.json"});
+    refused({"profile", problem, "--trace", place / "."}, {place / "."});
+    refused({"profile", problem, "--trace", problem}, {"two-ranks.json", "has no range of an operation"});
+    refused({"profile", problem, "--trace", bad, "--range", "G=x"}, {"--range", "G=x"});
+    refused({"profile", problem, "--range", "F=x"}, {"--trace"});
+    refused({"profile", problem, "--trace", bad, "--out", bad}, {"--out", "--trace"});
+}
+
 TEST_CASE("bad input to profile is refused with one message") {
     const workplace place;
     const auto problem = data("two-ranks.json");

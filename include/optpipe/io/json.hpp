@@ -5,5 +5,6 @@
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/io/json_profile.hpp"
 #include "optpipe/io/json_schedule.hpp"
+#include "optpipe/io/json_trace.hpp"
 #include "optpipe/io/schedule_document.hpp"
 #include "optpipe/io/write_json.hpp"

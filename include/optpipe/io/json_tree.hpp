@@ -31,6 +31,15 @@ struct streamed_list {
     std::function<void(const json&)> element;
 };
 
+/// The reason in a message of the parser, without its place.
+inline std::string json_reason(std::string_view what) {
+    if (const auto bracket = what.find("] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
+    constexpr std::string_view introduction = "syntax error while parsing ";
+    if (const auto at = what.find(introduction); at < 80) what.remove_prefix(at + introduction.size());
+    if (const auto dash = what.find(" - "); dash < 20) what.remove_prefix(dash + 3);
+    return "isn't JSON: " + printable(what, 160);
+}
+
 /// Builds the tree of a JSON text, within limits.
 class tree_builder final : public nlohmann::json_sax<json> {
 public:
@@ -58,7 +67,7 @@ public:
     }
     bool parse_error(std::size_t position, const std::string&, const json::exception& why) override {
         failed_at_ = position;
-        failure_ = reason_of(why.what());
+        failure_ = json_reason(why.what());
         return false;
     }
 
@@ -68,14 +77,6 @@ public:
     [[nodiscard]] std::optional<std::size_t> failed_at() const { return failed_at_; }
 
 private:
-    static std::string reason_of(std::string_view what) {
-        if (const auto bracket = what.find("] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
-        constexpr std::string_view introduction = "syntax error while parsing ";
-        if (const auto at = what.find(introduction); at < 80) what.remove_prefix(at + introduction.size());
-        if (const auto dash = what.find(" - "); dash < 20) what.remove_prefix(dash + 3);
-        return "isn't JSON: " + printable(what, 160);
-    }
-
     [[nodiscard]] bool in_streamed_list() const {
         return streamed_ && open_.size() == 2 && open_.back()->is_array() && outer_key_ == streamed_->name;
     }

@@ -55,8 +55,11 @@ struct baseline {
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 
-/// Writes a table of methods, in the given order. Peak memory is that of the rank that comes closest to its limit. The
-/// rate of recomputation is shown if stages do more than keep or offload whole stashes.
+/// A table of methods, in the given order. Peak memory is that of the rank that comes closest to its limit. The rate of
+/// recomputation is shown if stages do more than keep or offload whole stashes.
+[[nodiscard]] std::vector<table_row> comparison_table(const problem& p, const std::vector<comparison_row>& rows);
+
+/// Writes the table of methods.
 void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows);
 
 } // namespace optpipe
@@ -219,7 +222,7 @@ inline table_row result_cells(const comparison_row& row, const problem& p, durat
 
 } // namespace detail
 
-OPTPIPE_INLINE void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows) {
+OPTPIPE_INLINE std::vector<table_row> comparison_table(const problem& p, const std::vector<comparison_row>& rows) {
     const auto best = detail::best_objective(rows).value_or(duration{});
     std::vector<table_row> lines{{"method", "objective" + detail::in_brackets(printable(p.time_unit)), "above best",
                                   "bubble rate", "peak memory" + detail::in_brackets(printable(p.memory_unit)),
@@ -229,7 +232,11 @@ OPTPIPE_INLINE void write_comparison(std::ostream& out, const problem& p, const 
     for (const auto& row : rows)
         lines.push_back(row.result ? detail::result_cells(row, p, best)
                                    : table_row{printable(row.method), printable(row.reason, 400)});
-    write_table(out, lines);
+    return lines;
+}
+
+OPTPIPE_INLINE void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows) {
+    write_table(out, comparison_table(p, rows));
 }
 
 } // namespace optpipe

@@ -5,6 +5,7 @@
 
 #include <iosfwd>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace optpipe {
@@ -15,6 +16,13 @@ using table_row = std::vector<std::string>;
 /// row has a name and a sentence of any length.
 void write_table(std::ostream& out, const std::vector<table_row>& lines);
 
+/// The text with a backslash before each character that Markdown interprets.
+[[nodiscard]] std::string markdown_escaped(std::string_view text);
+
+/// Writes the same rows as a table of Markdown, as GitHub shows it, and the shorter rows as a list below it. The cells
+/// are escaped.
+void write_markdown_table(std::ostream& out, const std::vector<table_row>& lines);
+
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(io)
@@ -24,7 +32,6 @@ void write_table(std::ostream& out, const std::vector<table_row>& lines);
 #include <charconv>
 #include <cstddef>
 #include <ostream>
-#include <string_view>
 
 namespace optpipe {
 namespace detail {
@@ -67,6 +74,56 @@ OPTPIPE_INLINE void write_table(std::ostream& out, const std::vector<table_row>&
         for (std::size_t i = 0; i < line.size(); ++i)
             out << (i == 0 ? "" : "  ") << detail::padded(line[i], is_sentence && i > 0 ? 0 : widths[i], i == 0);
         out << '\n';
+    }
+}
+
+OPTPIPE_INLINE std::string markdown_escaped(std::string_view text) {
+    constexpr std::string_view interpreted = "\\`*_|<>~&#";
+    std::string result;
+    for (const char c : text) {
+        if (interpreted.find(c) != std::string_view::npos) result += '\\';
+        result += c;
+    }
+    return result;
+}
+namespace detail {
+
+/// The rows as long as the heading, with their cells escaped, and the line that aligns the columns below the heading.
+inline std::vector<table_row> markdown_rows(const std::vector<table_row>& lines) {
+    std::vector<table_row> rows;
+    for (const auto& line : lines) {
+        if (line.size() < lines.front().size()) continue;
+        rows.emplace_back();
+        for (const auto& cell : line)
+            rows.back().push_back(markdown_escaped(cell));
+        if (rows.size() > 1) continue;
+        rows.emplace_back(line.size(), "---:");
+        rows.back().front() = ":---";
+    }
+    return rows;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE void write_markdown_table(std::ostream& out, const std::vector<table_row>& lines) {
+    if (lines.empty()) return;
+    const auto rows = detail::markdown_rows(lines);
+    std::vector<std::size_t> widths(lines.front().size(), 0);
+    for (const auto& row : rows)
+        for (std::size_t i = 0; i < row.size(); ++i)
+            widths[i] = std::max(widths[i], detail::display_width(row[i]));
+    for (const auto& row : rows) {
+        for (std::size_t i = 0; i < row.size(); ++i)
+            out << "| " << detail::padded(row[i], widths[i], i == 0) << ' ';
+        out << "|\n";
+    }
+    bool is_first = true;
+    for (const auto& line : lines) {
+        if (line.size() == lines.front().size() || line.empty()) continue;
+        out << (is_first ? "\n- " : "- ") << markdown_escaped(line.front());
+        if (line.size() > 1) out << ": " << markdown_escaped(line[1]);
+        out << '\n';
+        is_first = false;
     }
 }
 

@@ -8,6 +8,7 @@
 #include "optpipe/planner/partition/partition_plan.hpp"
 #include "optpipe/planner/plan_options.hpp"
 
+#include <cstddef>
 #include <span>
 
 namespace optpipe {
@@ -28,11 +29,19 @@ namespace optpipe {
 [[nodiscard]] outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                      const plan_options& options = {});
 
+/// Plans the pipeline with `counts[s]` of the layers on stage s (`with_layers`), to compare it with `plan_partition`'s.
+/// Refused if one microbatch at a time doesn't fit.
+[[nodiscard]] outcome<partition_plan> plan_layout(const problem& p, std::span<const layer_costs> layers,
+                                                  std::span<const std::size_t> counts,
+                                                  const plan_options& options = {});
+
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(planner)
 #include "optpipe/core/error.hpp"
 #include "optpipe/planner/partition/partition_search.hpp"
+#include "optpipe/planner/partition/partition_space.hpp"
+#include "optpipe/planner/plan.hpp"
 
 #include <utility>
 
@@ -46,6 +55,25 @@ OPTPIPE_INLINE outcome<partition_plan> plan_partition(const partition_problem& p
 OPTPIPE_INLINE outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                       const plan_options& options) {
     return plan_partition(partition_problem{{layers.begin(), layers.end()}, {p}}, options);
+}
+
+OPTPIPE_INLINE outcome<partition_plan> plan_layout(const problem& p, std::span<const layer_costs> layers,
+                                                   std::span<const std::size_t> counts, const plan_options& options) {
+    const detail::partition_space space{p, layers};
+    partition_plan result;
+    result.layers.assign(counts.begin(), counts.end());
+    result.pipeline = space.with(result.layers);
+    if (auto lacks = space.shortage_of(result.pipeline); lacks.all > memory_size{}) {
+        lacks.why.sentence = {};
+        return lacks.why;
+    }
+    auto planned = plan(result.pipeline, options);
+    if (!planned) return planned.why();
+    result.planned = *std::move(planned);
+    result.bound = space.bound();
+    result.tried = 1;
+    result.seconds = result.planned.seconds;
+    return result;
 }
 
 } // namespace optpipe

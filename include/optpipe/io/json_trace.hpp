@@ -1,0 +1,50 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/io/trace_names.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/profile/cost_profile.hpp"
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace optpipe {
+
+/// Adds the operations in a trace to a profile: Chrome's trace events, as PyTorch's profiler (Kineto) and
+/// `schedule_to_chrome_trace` write them, and converters of Nsight Systems. A trace may have some ranks only; the steps
+/// of several traces are the same steps, beginning with `first_step`. The n-th range of an operation belongs to the
+/// n-th step. If an operation has ranges on a GPU (`gpu_user_annotation`), only these count. Messages aren't measured.
+///
+/// The text is read event by event. Throws `input_error`, with line and column, for text that isn't JSON, and for
+/// traces without ranges of operations, or with operations that the problem doesn't have.
+void add_trace(cost_profile& profile, const problem& p, std::uint64_t first_step, std::string_view text,
+               const std::string& source_name, const trace_options& options = {});
+void add_trace(cost_profile& profile, const problem& p, std::uint64_t first_step, std::FILE* file,
+               const std::string& source_name, const trace_options& options = {});
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/io/json_trace_reader.hpp"
+#include "optpipe/io/trace_steps.hpp"
+
+namespace optpipe {
+
+OPTPIPE_INLINE void add_trace(cost_profile& profile, const problem& p, std::uint64_t first_step, std::string_view text,
+                              const std::string& source_name, const trace_options& options) {
+    detail::trace_reader reader{options.patterns};
+    if (!detail::json::sax_parse(text.begin(), text.end(), &reader)) reader.refuse_unless_cut(source_name);
+    detail::trace_steps{p, options, source_name}.add(profile, first_step, reader);
+}
+
+OPTPIPE_INLINE void add_trace(cost_profile& profile, const problem& p, std::uint64_t first_step, std::FILE* file,
+                              const std::string& source_name, const trace_options& options) {
+    detail::trace_reader reader{options.patterns};
+    if (!detail::json::sax_parse(file, &reader)) reader.refuse_unless_cut(source_name);
+    detail::trace_steps{p, options, source_name}.add(profile, first_step, reader);
+}
+
+} // namespace optpipe
+#endif
