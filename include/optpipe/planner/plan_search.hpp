@@ -208,7 +208,7 @@ private:
             if (!is_left_out(options_.without, adaptive.name)) find_any_schedule();
         };
         built_schedules built;
-        if (is_plain_) // published builders make no others
+        if (is_plain_ || !state_.problem().overlaps.empty()) // published builders make no others
             built = run_published_builders(state_, options_.without, threads_, log_,
                                            {find_any, [&] { run_adaptive_once(); }});
         builders_ = std::move(built.results);
