@@ -110,8 +110,9 @@ void add_search(CLI::App& command, const std::string& no_limit, program::search_
 
 /// `schedule` is the option for the output file of the schedule.
 void add_files(CLI::App& command, const std::string& schedule, program::plan_files& o) {
-    command.add_option(schedule, o.schedule,
-                       "Write the schedule (optpipe.schedule/1, /2 with storage options or forwards alone, or /3 with pairs)");
+    command.add_option(
+        schedule, o.schedule,
+        "Write the schedule (optpipe.schedule/1, /2 with storage options or forwards alone, or /3 with pairs)");
     command.add_option("--svg", o.svg, "Write a picture of it");
     command.add_option("--html", o.html,
                        "Write a page of it: timeline, memory, search, and the best published schedule beside it");
@@ -420,7 +421,9 @@ void add_import_csv(CLI::App& app, program::import_csv_options& o, std::function
     auto* command = app.add_subcommand("import-csv", "Time a schedule of PyTorch's on a problem, to compare it");
     add_problem(*command, o.problem);
     command->add_option("CSV", o.csv, "Schedule file of PyTorch, compute_only or compute_comms")->required();
-    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, /2 with storage options, or /3 with pairs)")
+    command
+        ->add_option("--out", o.out,
+                     "Write the schedule (optpipe.schedule/1, /2 with storage options, or /3 with pairs)")
         ->required();
     command->callback([&] { chosen = [&] { return program::import_csv(o); }; });
 }
@@ -507,7 +510,9 @@ void add_import_solution(CLI::App& app, program::import_solution_options& o, std
         ->add_option("SOLUTION", o.solution,
                      "Solution file of HiGHS, CBC, GLPK (glpsol --write), SCIP, or optpipe solve --out")
         ->required();
-    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, /2 with storage options, or /3 with pairs)")
+    command
+        ->add_option("--out", o.out,
+                     "Write the schedule (optpipe.schedule/1, /2 with storage options, or /3 with pairs)")
         ->required();
     command->callback([&] { chosen = [&] { return program::import_solution(o); }; });
 }

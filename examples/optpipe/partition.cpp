@@ -18,18 +18,12 @@
 namespace program {
 namespace {
 
-/// For example "rank 0: layers 0-3, 28-31", with a line per rank. Layers that follow one another are in one range if
-/// they are in one stage.
+/// For example "rank 0: layers 0-3, 28-31", with a line per rank.
 std::string layers_text(const optpipe::partition_plan& chosen) {
-    const auto& stage_of = chosen.stage_of;
     optpipe::per_rank<std::string> held(chosen.pipeline.graph.ranks());
-    for (std::size_t first = 0; first < stage_of.size();) {
-        auto last = first;
-        while (last < stage_of.size() && stage_of[last] == stage_of[first])
-            ++last;
-        auto& text = held[chosen.pipeline.rank_of(stage_of[first])];
-        text += (text.empty() ? "" : ", ") + range_text(first, last - first);
-        first = last;
+    for (const optpipe::stage s : chosen.pipeline.graph.all_stages()) {
+        auto& text = held[chosen.pipeline.rank_of(s)];
+        text += (text.empty() ? "" : ", ") + layers_text(chosen, s);
     }
     std::string text;
     for (const optpipe::rank r : held.indices())

@@ -3,6 +3,7 @@
 #include "plan_output.hpp"
 #include "plan_table.hpp"
 #include <optpipe/core/format.hpp>
+#include <optpipe/core/index.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/layout.hpp>
 #include <optpipe/io/text.hpp>
@@ -94,15 +95,11 @@ std::vector<optpipe::table_row> rows_by_index(const std::string& what, std::size
 
 /// For example "rank 0, layers 0-3: 163.2".
 std::string stage_cell(const shown_layout& each, std::size_t s) {
-    const auto& counts = each.plan->layers;
-    if (s >= counts.size()) return "";
-    std::size_t first = 0;
-    for (std::size_t before = 0; before < s; ++before)
-        first += counts[before];
     const auto& p = each.plan->pipeline;
+    if (s >= p.graph.stages()) return "";
     const optpipe::stage at{s};
-    return "rank " + std::to_string(p.rank_of(at).value()) + (counts[s] == 1 ? ", layer " : ", layers ") +
-           range_text(first, counts[s]) + ": " + optpipe::format_number(p.costs[at].work());
+    return "rank " + std::to_string(p.rank_of(at).value()) + (each.plan->layers[s] == 1 ? ", layer " : ", layers ") +
+           layers_text(*each.plan, at) + ": " + optpipe::format_number(p.costs[at].work());
 }
 
 std::string rank_cell(const shown_layout& each, std::size_t r) {
@@ -119,7 +116,8 @@ compared_layouts compare_layouts(const optpipe::partition_problem& p, const std:
                                  const optpipe::plan_options& how) {
     std::optional<optpipe::stage_layout> own;
     if (!layout.empty()) own = optpipe::parse_layout(layout, "--layout", p.layers.size());
-    const auto pipeline = own ? optpipe::pipeline_for(p, *own, "--layout") : p.pipelines.front();
+    auto placed = p;
+    placed.pipelines = {own ? optpipe::pipeline_for(p, *own, "--layout") : p.pipelines.front()};
     auto of_other = how;
     auto rest = how;
     if (how.time_limit) {
@@ -127,9 +125,9 @@ compared_layouts compare_layouts(const optpipe::partition_problem& p, const std:
         rest.time_limit = (1.0 - share_of_other * (own ? 2.0 : 1.0)) * *how.time_limit;
     }
     compared_layouts found;
-    const auto uniform = uniform_counts(p.layers.size(), pipeline.graph.stages());
-    found.others.push_back({"uniform", optpipe::plan_layout(pipeline, p.layers, uniform, of_other)});
-    if (own) found.others.push_back({"yours", optpipe::plan_layout(pipeline, p.layers, own->layers, of_other)});
+    const auto uniform = uniform_counts(p.layers.size(), placed.pipelines.front().graph.stages());
+    found.others.push_back({"uniform", optpipe::plan_layout(placed, 0, uniform, of_other)});
+    if (own) found.others.push_back({"yours", optpipe::plan_layout(placed, 0, own->layers, of_other)});
     found.chosen = optpipe::plan_partition(p, rest);
     for (const auto& each : found.others)
         if (each.result && (!found.chosen || each.result->planned.objective < found.chosen->planned.objective))
@@ -137,9 +135,19 @@ compared_layouts compare_layouts(const optpipe::partition_problem& p, const std:
     return found;
 }
 
-std::string range_text(std::size_t first, std::size_t count) {
-    const auto text = std::to_string(first);
-    return count == 1 ? text : text + "-" + std::to_string(first + count - 1);
+std::string layers_text(const optpipe::partition_plan& chosen, optpipe::stage s) {
+    const auto& stage_of = chosen.stage_of;
+    std::string text;
+    for (std::size_t first = 0; first < stage_of.size(); ++first) {
+        if (stage_of[first] != s) continue;
+        auto last = first;
+        while (last + 1 < stage_of.size() && stage_of[last + 1] == s)
+            ++last;
+        text += (text.empty() ? "" : ", ") + std::to_string(first);
+        if (last > first) text += "-" + std::to_string(last);
+        first = last;
+    }
+    return text;
 }
 
 void write_layouts(std::ostream& out, const optpipe::partition_problem& p, const compared_layouts& compared) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optpipe/core/index.hpp>
 #include <optpipe/core/outcome.hpp>
 #include <optpipe/pipeline/partition_problem.hpp>
 #include <optpipe/planner/partition.hpp>
@@ -28,8 +29,8 @@ struct compared_layouts {
 compared_layouts compare_layouts(const optpipe::partition_problem& p, const std::string& layout,
                                  const optpipe::plan_options& how);
 
-/// For example "0-3", or "5".
-std::string range_text(std::size_t first, std::size_t count);
+/// The layers of a stage, for example "0-3, 5".
+std::string layers_text(const optpipe::partition_plan& chosen, optpipe::stage s);
 
 /// Writes tables in Markdown: of the layouts, of their stages, and of their ranks. Contract: there is a chosen plan.
 void write_layouts(std::ostream& out, const optpipe::partition_problem& p, const compared_layouts& compared);

@@ -6,6 +6,7 @@
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
+#include "oracle/pair_optimum.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_pairs.hpp"
 #include "oracle/random_problem.hpp"
@@ -19,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -105,4 +107,33 @@ TEST_CASE("both readings find the same faults in schedules with pairs") {
         faulty += found.empty() ? 0 : 1;
     }
     if (cases >= 300) CHECK(faulty > 100);
+}
+
+TEST_CASE("no bound is above the optimum with pairs") {
+    std::size_t reached = 0;
+    std::size_t helped = 0;
+    const auto cases = oracle::random_cases(300);
+    for (std::uint64_t i = 0; i < cases; ++i) {
+        oracle::random_numbers random{seed * 3'000'003 + i};
+        auto p = oracle::make_random_problem(random, {.cells = 3, .graph_percent = 50}).problem;
+        for (const stage s : p.graph.all_stages()) {
+            const std::vector<storage_option> keep{keep_stash(p.costs[s])};
+            p.set_storage(s, keep);
+        }
+        for (const rank r : p.graph.all_ranks())
+            p.memory_limit[r] = memory_size::unlimited();
+        p.objective = objective_kind::makespan;
+        p = oracle::with_random_pairs(random, std::move(p));
+        CAPTURE(seed);
+        CAPTURE(i);
+        const double optimum = oracle::pair_optimum{p}.makespan();
+        const double bound = graph_bound(p).value();
+        CHECK(bound <= optimum * (1.0 + 1e-9));
+        reached += bound >= optimum * (1.0 - 1e-9) ? 1 : 0;
+        auto without = p;
+        without.overlaps = {};
+        helped += oracle::pair_optimum{without}.makespan() > optimum * (1.0 + 1e-9) ? 1 : 0;
+    }
+    if (cases >= 300) CHECK(reached > 10);
+    if (cases >= 300) CHECK(helped > 10);
 }

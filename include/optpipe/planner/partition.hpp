@@ -29,9 +29,10 @@ namespace optpipe {
 [[nodiscard]] outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                      const plan_options& options = {});
 
-/// Plans the pipeline with `counts[s]` of the layers on stage s (`with_layers`), to compare it with `plan_partition`'s.
-/// Refused if one microbatch at a time doesn't fit.
-[[nodiscard]] outcome<partition_plan> plan_layout(const problem& p, std::span<const layer_costs> layers,
+/// Plans one of the pipelines with `counts[s]` layers on stage s, to compare it with the plan of `plan_partition`. If
+/// edges, pins or `together` don't allow this, it is the partition closest to it (`partition_plan::layers`). Refused if
+/// they allow none, or if one microbatch at a time doesn't fit. Throws `input_error` for an invalid problem.
+[[nodiscard]] outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                   std::span<const std::size_t> counts,
                                                   const plan_options& options = {});
 
@@ -57,20 +58,20 @@ OPTPIPE_INLINE outcome<partition_plan> plan_partition(const problem& p, std::spa
     return plan_partition(partition_problem{{layers.begin(), layers.end()}, {p}}, options);
 }
 
-OPTPIPE_INLINE outcome<partition_plan> plan_layout(const problem& p, std::span<const layer_costs> layers,
+OPTPIPE_INLINE outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                    std::span<const std::size_t> counts, const plan_options& options) {
-    const detail::partition_space space{p, layers};
-    partition_plan result;
-    result.layers.assign(counts.begin(), counts.end());
-    result.pipeline = space.with(result.layers);
-    if (auto lacks = space.shortage_of(result.pipeline); lacks.all > memory_size{}) {
+    if (auto found = validate(p); !found.empty()) throw input_error{"plan_layout", std::move(found)};
+    const auto cuts = detail::cuts_of(p);
+    const detail::partition_space space{p, cuts, pipeline};
+    if (!space.exists()) return does_not_apply("pins and layers that belong together leave no partition");
+    const auto layers = space.close_to(counts);
+    if (auto lacks = space.shortage_of(space.with(layers)); lacks.all > memory_size{}) {
         lacks.why.sentence = {};
         return lacks.why;
     }
-    auto planned = plan(result.pipeline, options);
+    auto planned = plan(space.with(layers), options);
     if (!planned) return planned.why();
-    result.planned = *std::move(planned);
-    result.bound = space.bound();
+    auto result = space.plan_of(layers, *std::move(planned));
     result.tried = 1;
     result.seconds = result.planned.seconds;
     return result;

@@ -3,14 +3,18 @@
 
 #include "optpipe/core/random.hpp"
 #include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "oracle/random_pairs.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -34,7 +38,9 @@ bool edit(timed_order& order, random_numbers& random) {
         return to < from ? order.move_before(from, to) : order.move_behind(from, to);
     }
     const auto op = graph.operation_of(order[from]);
-    const bool may_change = p.split_backward && p.full_backward && p.costs[op.stage].gradients == gradient_kind::full;
+    const bool is_free = order.partner(graph.number(backward(op.stage, op.microbatch))) < 0;
+    const bool may_change =
+        is_free && p.split_backward && p.full_backward && p.costs[op.stage].gradients == gradient_kind::full;
     if (!may_change) return false;
     const auto cell = graph.cell_of(op.stage, op.microbatch);
     auto chosen = graph.choice(cell);
@@ -51,17 +57,42 @@ bool edit(timed_order& order, random_numbers& random) {
     return true;
 }
 
-} // namespace
+/// Splits the pair at a random place, or makes a pair of a random operation and another one of its lane.
+bool edit_pair(timed_order& order, random_numbers& random) {
+    const auto at = order.first_place(random.below(order.size()));
+    const auto& graph = order.graph();
+    const auto op = order[at];
+    if (order.partner(op) >= 0) {
+        order.split(at, random.chance(50));
+        return true;
+    }
+    const auto other = random.below(order.size());
+    const auto second = order[other];
+    const bool is_listed = graph.overlap_of(op, second) || graph.overlap_of(second, op);
+    if (!is_listed || graph.cell_of(op) == graph.cell_of(second) || order.partner(second) >= 0) return false;
+    return order.merge(std::min(at, other), std::max(at, other), random.chance(50));
+}
+/// An edit of an operation, or of a pair if the problem has pairs.
+bool edit_any(timed_order& order, random_numbers& random) {
+    const auto& p = order.graph().of();
+    if (!p.overlaps.empty() && random.chance(60)) return edit_pair(order, random);
+    const auto op = order[random.below(order.size())];
+    return order.partner(op) < 0 && edit(order, random);
+}
 
-TEST_CASE("the times of edited orders are those of simulate, and only too long ones are cut off") {
-    constexpr std::uint64_t seed = 58;
-    CAPTURE(seed);
-    random_numbers random{seed};
+struct counts {
     std::size_t compared = 0;
     std::size_t refused = 0;
+    std::size_t with_pairs = 0;
+};
+
+/// Compares edited orders of random problems with `simulate`.
+counts compare_edits(random_numbers& random, bool with_pairs) {
+    counts found;
     for (int i = 0; i < 150; ++i) {
         CAPTURE(i);
-        const auto p = testing::make_random_problem(random, all_kinds).problem;
+        auto p = testing::make_random_problem(random, all_kinds).problem;
+        if (with_pairs) p = oracle::with_random_pairs(random, std::move(p));
         const auto start = simulate(p, optpipe::detail::one_sequence_at_a_time(p));
         if (!start) continue;
         timed_order order{p, 1e-3};
@@ -72,15 +103,15 @@ TEST_CASE("the times of edited orders are those of simulate, and only too long o
             const auto before = random;
             const auto edit_again = [&] {
                 auto same = before;
-                REQUIRE(edit(order, same));
+                REQUIRE(edit_any(order, same));
             };
-            if (!edit(order, random)) continue;
+            if (!edit_any(order, random)) continue;
             const auto timed = simulate(p, order.to_order());
             const auto value = order.retime(timed_order::never);
             REQUIRE((value < timed_order::never) == timed.has_value());
             order.undo();
             if (!timed) {
-                ++refused;
+                ++found.refused;
                 continue;
             }
             edit_again();
@@ -90,9 +121,31 @@ TEST_CASE("the times of edited orders are those of simulate, and only too long o
             REQUIRE(order.retime(value * (1.0 + rounding)) == doctest::Approx(value));
             order.keep();
             CHECK(order.objective() == doctest::Approx(objective_of(p, *timed).value()));
-            ++compared;
+            ++found.compared;
+            found.with_pairs += has_pairs(timed->operations) ? 1 : 0;
+            if (k % 8 == 0) REQUIRE(order.take(*timed)); // reads its own pairs again
         }
     }
-    CHECK(compared > 1000);
-    CHECK(refused > 20);
+    return found;
+}
+
+} // namespace
+
+TEST_CASE("the times of edited orders are those of simulate, and only too long ones are cut off") {
+    constexpr std::uint64_t seed = 58;
+    CAPTURE(seed);
+    random_numbers random{seed};
+    const auto found = compare_edits(random, false);
+    CHECK(found.compared > 1000);
+    CHECK(found.refused > 20);
+}
+
+TEST_CASE("so are the times of orders whose pairs are made and split") {
+    constexpr std::uint64_t seed = 59;
+    CAPTURE(seed);
+    random_numbers random{seed};
+    const auto found = compare_edits(random, true);
+    CHECK(found.compared > 1000);
+    CHECK(found.refused > 20);
+    CHECK(found.with_pairs > 150);
 }

@@ -7,6 +7,7 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 #else
 
 #include "optpipe/io/json.hpp"
+#include "optpipe/schedule/bounds/propagation.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
@@ -14,6 +15,7 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 #include "optpipe/schedule/time/simulate.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
+#include "schedule/pair_problems.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -96,6 +98,17 @@ TEST_CASE("a group waits for its forwards and its delay") {
         each.backward_input = each.backward_weight = {};
     }
     CHECK(graph_bound(p).value() == doctest::Approx(5.5));
+}
+
+TEST_CASE("pairs: the load less what they save at most, between the ends") {
+    auto p = pair_problem(4, 16, 5.5, true);
+    // Per rank 16 · 6, of which 31 pairs save a quarter each. The last rank starts at 3.
+    CHECK(graph_bound(p).value() == doctest::Approx(96.0 - 31.0 * 0.25 + 3.0));
+    p.objective = objective_kind::span;
+    CHECK(graph_bound(p).value() == doctest::Approx(96.0 - 31.0 * 0.25));
+    CHECK(propagation_bound(p, graph_bound(p)) == graph_bound(p));
+    p.overlaps = {};
+    CHECK(graph_bound(p).value() == doctest::Approx(96.0));
 }
 
 TEST_CASE("in chains of equal microbatches the bound is valid as well") {

@@ -4,6 +4,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/dispatch/occupied_lanes.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -63,6 +64,7 @@ public:
                 add_inputs(static_cast<id>(slot_count * cell + slot));
             choose(cell, {});
         }
+        add_overlaps();
         memory_delays_ = offloads_anything(p) || frees_memory_of_other_ranks();
     }
 
@@ -84,6 +86,10 @@ public:
     [[nodiscard]] id number(const operation& op) const {
         return static_cast<id>(slot_count * cell_(op) + slot_of(op.kind));
     }
+    [[nodiscard]] static bool is_forward(id i) { return at(i) % slot_count == slot_of(operation_kind::forward); }
+    [[nodiscard]] static bool is_gradient(id i) {
+        return at(i) % slot_count == slot_of(operation_kind::backward_input);
+    }
     [[nodiscard]] std::size_t cell_of(id i) const { return at(i) / slot_count; }
     [[nodiscard]] std::size_t cell_of(stage s, microbatch m) const { return cell_(s, m); }
     [[nodiscard]] stage stage_of(id i) const { return cell_.stage_of(cell_of(i)); }
@@ -103,6 +109,17 @@ public:
         choices_[cell] = chosen;
         for (std::size_t slot = 0; slot < slot_count; ++slot)
             set_facts(static_cast<id>(slot_count * cell + slot));
+    }
+
+    /// The entry of the problem for a pair of these two operations, as their cells are chosen; null if there is none.
+    [[nodiscard]] const overlap* overlap_of(id f, id b) const {
+        if (!is_forward(f) || !is_gradient(b)) return nullptr;
+        const auto cell = cell_of(b);
+        return overlaps_[place_of(stage_of(f), cell_.stage_of(cell), kind_of(at(b) % slot_count, cell))];
+    }
+    /// The duration of that pair.
+    [[nodiscard]] double pair_duration(const overlap& of, id f, id b) const {
+        return optpipe::pair_duration(*p_, of, operation_of(f), operation_of(b)).value();
     }
 
 private:
@@ -130,6 +147,19 @@ private:
         return is_full ? operation_kind::backward : kinds[slot];
     }
 
+    [[nodiscard]] std::size_t place_of(stage f, stage b, operation_kind backward) const {
+        const std::size_t is_whole = backward == operation_kind::backward ? 1 : 0;
+        return 2 * (f.position() * p_->graph.stages() + b.position()) + is_whole;
+    }
+    void add_overlaps() {
+        if (p_->overlaps.empty()) return;
+        overlaps_.assign(2 * p_->graph.stages() * p_->graph.stages(), nullptr);
+        for (const overlap& each : p_->overlaps) {
+            const auto kind =
+                each.kind == overlap_kind::backward ? operation_kind::backward : operation_kind::backward_input;
+            overlaps_[place_of(each.forward, each.backward, kind)] = &each;
+        }
+    }
     /// Sets what doesn't depend on the cell's choice.
     void add_inputs(id i) {
         const auto op = operation_of(i);
@@ -180,6 +210,8 @@ private:
     std::vector<memory_effect> effects_;
     std::vector<input> inputs_{};
     std::vector<double> limits_{};
+    /// By stage of the forward, stage of the backward, and kind; empty if the problem has no pairs.
+    std::vector<const overlap*> overlaps_{};
     bool memory_delays_ = false;
 };
 

@@ -38,6 +38,9 @@ struct order_search_parameters {
     /// One in this number of moves exchanges sequences, one splits or joins a backward, and one changes a storage
     /// option; the others move an operation on its lane. Above 2.
     std::size_t moves_per_other = 16;
+    /// Share of moves that make, split or exchange pairs, in percent of those that would move an operation on its lane,
+    /// if the problem has pairs.
+    std::size_t percent_pairs = 40;
     /// Share of critical operations among those that move, in percent.
     std::size_t percent_critical = 75;
     /// Weight of the mean end of the ranks beside the objective: of equal objectives, an earlier end of other ranks.
@@ -117,8 +120,67 @@ private:
         case 0: return exchange_sequences();
         case 1: return split_or_join();
         case 2: return change_storage();
-        default: return move_on_lane();
+        default: break;
         }
+        const bool is_about_pairs = !p_->overlaps.empty() && random_.chance(with_.percent_pairs);
+        return is_about_pairs ? change_pair() : move_on_lane();
+    }
+
+    /// Splits the pair at some place, gives its forward another backward, or makes a pair of an operation and another
+    /// one near it.
+    bool change_pair() {
+        const index at = order_.first_place(some_place());
+        const id op = order_[at];
+        const auto& graph = order_.graph();
+        if (!graph.is_forward(op) && !graph.is_gradient(op)) return false;
+        const bool is_pair = order_.partner(op) != flat_graph::none;
+        if (is_pair && random_.chance(half)) {
+            order_.split(at, random_.chance(half));
+            return true;
+        }
+        const auto other = some_partner(at);
+        if (!other) return false;
+        if (is_pair) return exchange_backwards(at, *other);
+        return order_.partner(order_[*other]) == flat_graph::none &&
+               order_.merge(std::min(at, *other), std::max(at, *other), random_.chance(half));
+    }
+    /// The place of an operation near this one on its lane, with which its forward (or, for a single backward, which)
+    /// can be in a pair.
+    std::optional<index> some_partner(index at) {
+        const auto& graph = order_.graph();
+        const id op = order_[at];
+        const bool earlier = random_.chance(half);
+        index left = random_.between(1, with_.farthest);
+        std::optional<index> found;
+        const index end = earlier ? 0 : order_.size() - 1;
+        for (index i = earlier ? at : order_.last_place(at); i != end && left > 0;) {
+            i = earlier ? i - 1 : i + 1;
+            const id other = order_[i];
+            if (graph[other].lane != graph[op].lane) continue;
+            const bool is_possible =
+                graph.is_forward(op) ? graph.overlap_of(op, other) != nullptr : graph.overlap_of(other, op) != nullptr;
+            if (!is_possible || graph.cell_of(op) == graph.cell_of(other)) continue;
+            found = i;
+            --left;
+        }
+        return found;
+    }
+    /// Exchanges the backward of the pair that begins at `at` for the one at `other`, and puts each in the place of the
+    /// other; if that one is in a pair as well, its forward gets the backward of the first.
+    bool exchange_backwards(index at, index other) {
+        const auto& graph = order_.graph();
+        const id f = order_[at];
+        const id b = order_[at + 1];
+        const id other_b = order_[other];
+        const id other_f = order_.partner(other_b);
+        if (other_f != flat_graph::none &&
+            (!graph.overlap_of(other_f, b) || graph.cell_of(other_f) == graph.cell_of(b)))
+            return false;
+        order_.edit_all([&](std::vector<id>& all) { std::swap(all[at + 1], all[other]); });
+        order_.set_partner(b, flat_graph::none);
+        order_.set_partner(f, other_b);
+        if (other_f != flat_graph::none) order_.set_partner(other_f, b);
+        return true;
     }
 
     /// A place in the order, often a critical one.
@@ -140,7 +202,7 @@ private:
         index target = at;
         index left = by;
         const index end = earlier ? 0 : order_.size() - 1;
-        for (index i = at; i != end && left > 0;) {
+        for (index i = earlier ? order_.first_place(at) : order_.last_place(at); i != end && left > 0;) {
             i = earlier ? i - 1 : i + 1;
             if (!is_transfer && order_.graph()[order_[i]].lane != f.lane) continue;
             target = i;
@@ -156,6 +218,7 @@ private:
         const auto& a = sequences_[random_.below(sequences_.size())];
         const auto& b = sequences_[random_.below(sequences_.size())];
         if (&a == &b || a.size() != b.size()) return false;
+        const auto pairs = pairs_in_order();
         order_.edit_all([&](std::vector<id>& all) {
             for (auto& op : all) {
                 const auto m = order_.graph().microbatch_of(op);
@@ -176,7 +239,24 @@ private:
                 order_.choose(x, order_.graph().choice(y));
                 order_.choose(y, chosen);
             }
+        mark_pairs(pairs);
         return true;
+    }
+    /// The places where pairs begin.
+    std::vector<index> pairs_in_order() const {
+        std::vector<index> places;
+        if (p_->overlaps.empty()) return places;
+        for (index i = 0; i < order_.size(); ++i)
+            if (order_.last_place(i) != i) places.push_back(i);
+        return places;
+    }
+    /// Makes pairs at these places, and no others. Within an edit that changed the operations there.
+    void mark_pairs(const std::vector<index>& places) {
+        if (p_->overlaps.empty()) return;
+        for (index i = 0; i < order_.size(); ++i)
+            if (order_.partner(order_[i]) != flat_graph::none) order_.set_partner(order_[i], flat_graph::none);
+        for (const index i : places)
+            order_.set_partner(order_[i], order_[i + 1]);
     }
 
     /// Replaces a B by I and W, or I and W by a B.
@@ -185,6 +265,8 @@ private:
         const id op = order_[some_place()];
         const auto& graph = order_.graph();
         if (p_->costs[graph.stage_of(op)].gradients != gradient_kind::full) return false;
+        if (order_.partner(graph.number(sibling(graph.operation_of(op), operation_kind::backward))) != flat_graph::none)
+            return false; // first it must leave its pair
         const auto cell = graph.cell_of(op);
         auto chosen = graph.choice(cell);
         const auto as = [&](operation_kind kind) { return graph.number(sibling(graph.operation_of(op), kind)); };
@@ -223,6 +305,9 @@ private:
         const auto as = [&](operation_kind kind) { return graph.number(sibling(stored, kind)); };
         const id first = as(operation_kind::forward);
         const id gradient = as(operation_kind::backward_input);
+        // Nothing comes between the parts of a pair.
+        const id before = order_.partner(gradient) != flat_graph::none ? order_.partner(gradient) : gradient;
+        const id behind = order_.partner(first) != flat_graph::none ? order_.partner(first) : first;
         const auto add = [&](operation_kind kind) {
             if (is_possible(*p_, sibling(stored, kind))) all.push_back(as(kind));
         };
@@ -232,12 +317,12 @@ private:
             if (op == as(operation_kind::offload) || op == as(operation_kind::reload) ||
                 op == as(operation_kind::recompute))
                 continue;
-            if (op == gradient) {
+            if (op == before) {
                 add(operation_kind::reload);
                 add(operation_kind::recompute);
             }
             all.push_back(op);
-            if (op == first) add(operation_kind::offload);
+            if (op == behind) add(operation_kind::offload);
         }
     }
 
@@ -259,8 +344,8 @@ private:
 } // namespace detail
 
 /// Local search over the orders of any problem, from the incumbent on: moves of operations on their lanes, of whole
-/// sequences, between B and I with W, and between storage options. A move takes O(number of operations) at most; most
-/// that are rejected take less.
+/// sequences, between B and I with W, between storage options, and into and out of pairs. A move takes O(number of
+/// operations) at most; most that are rejected take less.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

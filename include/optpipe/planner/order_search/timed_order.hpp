@@ -17,6 +17,8 @@ namespace optpipe::detail {
 
 /// A whole order with its earliest times, by the rules of `simulate`. An edit changes the order; `retime` times it, and
 /// then `keep` or `undo` ends the edit. Nothing is allocated once the vectors have grown.
+///
+/// The parts of a pair are neighbours in the order, the forward first, and move together.
 class timed_order {
 public:
     using id = flat_graph::id;
@@ -28,7 +30,9 @@ public:
         : graph_{p}, weight_{weight_of_mean}, is_span_{p.objective == objective_kind::span}, groups_{!p.groups.empty()},
           ranks_{p.graph.ranks()}, times_(graph_.size()), kept_(graph_.size()), tail_(graph_.size()),
           mark_(graph_.size()), lane_mark_(graph_.lanes()), free_(graph_.lanes()), lane_tail_(graph_.lanes()),
-          level_(ranks_), first_start_(ranks_), resources_{p, {}} {}
+          level_(ranks_), first_start_(ranks_), resources_{p, {}} {
+        if (!p.overlaps.empty()) partner_.assign(graph_.size(), flat_graph::none);
+    }
 
     [[nodiscard]] const flat_graph& graph() const { return graph_; }
     [[nodiscard]] index size() const { return sequence_.size(); }
@@ -46,14 +50,17 @@ public:
     bool take(const schedule& s) {
         begin_whole_edit();
         sequence_.clear();
-        for (const auto& op : order_of(s).operations) {
+        std::fill(partner_.begin(), partner_.end(), flat_graph::none);
+        first_parts_.assign(ranks_, flat_graph::none);
+        const auto given = order_of(s);
+        for (const auto& op : given.operations) {
             if (op.kind == operation_kind::forward || is_gradient(op.kind)) {
                 auto chosen = graph_.choice(graph_.cell_of(op.stage, op.microbatch));
                 chosen.storage = op.storage;
                 if (is_gradient(op.kind)) chosen.is_split = op.kind == operation_kind::backward_input;
                 graph_.choose(graph_.cell_of(op.stage, op.microbatch), chosen);
             }
-            sequence_.push_back(graph_.number(op));
+            take(op);
         }
         if (retime(never) == never) return false;
         keep();
@@ -62,26 +69,75 @@ public:
     [[nodiscard]] order to_order() const {
         order all{graph_.of().graph, {}};
         all.operations.reserve(sequence_.size());
-        for (const id i : sequence_)
+        for (const id i : sequence_) {
             all.operations.push_back(graph_.operation_of(i));
+            all.operations.back().is_paired = partner(i) != flat_graph::none;
+        }
         return all;
+    }
+
+    /// The other part of the operation's pair, or none.
+    [[nodiscard]] id partner(id i) const { return partner_.empty() ? flat_graph::none : partner_[at(i)]; }
+    /// The place of the first, or last, part of the pair at this place; the place itself if there is no pair.
+    [[nodiscard]] index first_place(index i) const { return is_second(sequence_[i]) ? i - 1 : i; }
+    [[nodiscard]] index last_place(index i) const { return is_first(sequence_[i]) ? i + 1 : i; }
+    /// Makes a pair of two operations, or, with `none`, none of the first. Within an edit; both must be neighbours
+    /// then.
+    void set_partner(id i, id other) {
+        edited_partners_.push_back({i, partner_[at(i)]});
+        partner_[at(i)] = other;
+        if (other == flat_graph::none) return;
+        edited_partners_.push_back({other, partner_[at(other)]});
+        partner_[at(other)] = i;
+    }
+    /// Makes a pair of two operations of one lane, which becomes the place of the later one, or of the earlier one.
+    /// False if one of them waits for the other; then nothing changes. Contract: the problem has that pair.
+    bool merge(index earlier, index later, bool at_later) {
+        const id one = sequence_[earlier];
+        const id other = sequence_[later];
+        if (!(at_later ? move_behind(earlier, later) : move_before(later, earlier))) return false;
+        const auto place = std::find(sequence_.begin() + static_cast<std::ptrdiff_t>(earlier), sequence_.end(),
+                                     at_later ? other : one);
+        // The two are neighbours now.
+        auto first = at_later ? place : place - 1;
+        if (!graph_.is_forward(*first)) std::swap(*first, *(first + 1));
+        set_partner(one, other);
+        const id f = graph_.is_forward(one) ? one : other;
+        const id b = graph_.is_forward(one) ? other : one;
+        const double saved =
+            graph_[f].duration + graph_[b].duration - graph_.pair_duration(*graph_.overlap_of(f, b), f, b);
+        saved_mean_ = weight_ * std::max(0.0, saved) / static_cast<double>(ranks_);
+        return true;
+    }
+    /// Makes single operations of a pair, in either order. Contract: a pair begins at the place.
+    void split(index first, bool forward_first) {
+        first_ = first;
+        last_ = first + 1;
+        edited_size_ = sequence_.size();
+        is_whole_ = false;
+        saved_mean_ = 0.0;
+        saved_.assign({sequence_[first], sequence_[first + 1]});
+        for (const id each : saved_)
+            set_partner(each, flat_graph::none);
+        if (!forward_first) std::swap(sequence_[first], sequence_[first + 1]);
     }
 
     /// Moves the operation at `from` before the one at `to`, which precedes it, together with everything between the
     /// two that it waits for. False if it waits for the one at `to`; then nothing changes.
     bool move_before(index from, index to) {
+        from = last_place(from);
+        to = first_place(to);
         begin_marks();
         const auto& own = graph_[sequence_[from]];
-        mark_[at(sequence_[from])] = round_;
+        mark_pair(sequence_[from]);
         for (index i = from + 1; i-- > to;) {
             const id op = sequence_[i];
             const auto& f = graph_[op];
             if (mark_[at(op)] != round_ && !is_lane_marked(f, own)) continue;
-            mark_[at(op)] = round_;
+            mark_pair(op);
             mark_lanes(f);
-            if (f.own_input != flat_graph::none) mark_[at(f.own_input)] = round_;
-            for (const auto& in : graph_.inputs(f))
-                mark_[at(in.before)] = round_;
+            mark_inputs(f);
+            if (is_first(op)) mark_inputs(graph_[partner(op)]); // which was passed, perhaps without a mark
         }
         if (mark_[at(sequence_[to])] == round_) return false;
         partition(to, from, true);
@@ -90,14 +146,17 @@ public:
     /// Moves the operation at `from` behind the one at `to`, which follows it, together with everything between the two
     /// that waits for it. False if the one at `to` waits for it; then nothing changes.
     bool move_behind(index from, index to) {
+        from = first_place(from);
+        to = last_place(to);
         begin_marks();
         const auto& own = graph_[sequence_[from]];
-        mark_[at(sequence_[from])] = round_;
+        mark_pair(sequence_[from]);
         for (index i = from; i <= to; ++i) {
             const id op = sequence_[i];
             const auto& f = graph_[op];
-            if (mark_[at(op)] != round_ && !is_lane_marked(f, own) && !waits_for_marked(f)) continue;
-            mark_[at(op)] = round_;
+            const bool waits = waits_for_marked(f) || (is_first(op) && waits_for_marked(graph_[partner(op)]));
+            if (mark_[at(op)] != round_ && !is_lane_marked(f, own) && !waits) continue;
+            mark_pair(op);
             mark_lanes(f);
         }
         if (mark_[at(sequence_[to])] == round_) return false;
@@ -126,6 +185,7 @@ public:
     /// Ends the edit and keeps it. The operations are put in the order of their starts.
     void keep() {
         edited_cells_.clear();
+        edited_partners_.clear();
         value_ = edited_value_;
         objective_ = edited_objective_;
         for (const id i : sequence_)
@@ -139,6 +199,9 @@ public:
         for (auto i = edited_cells_.size(); i-- > 0;)
             graph_.choose(edited_cells_[i].first, edited_cells_[i].second);
         edited_cells_.clear();
+        for (auto i = edited_partners_.size(); i-- > 0;)
+            partner_[at(edited_partners_[i].first)] = edited_partners_[i].second;
+        edited_partners_.clear();
         const auto end = is_whole_ ? sequence_.size() : std::max(last_ + 1, retimed_to_);
         for (index i = std::min(first_, retimed_from_); i < end; ++i)
             times_[at(sequence_[i])] = kept_[at(sequence_[i])];
@@ -154,7 +217,35 @@ private:
 
     static index at(id i) { return static_cast<index>(i); }
 
+    /// Appends an operation to the order; a pair when its second part comes.
+    void take(const operation& op) {
+        const id i = graph_.number(op);
+        auto& first = first_parts_[graph_[i].rank];
+        if (op.is_paired && op.kind == operation_kind::forward) {
+            first = i;
+            return;
+        }
+        if (op.is_paired) {
+            sequence_.push_back(first);
+            partner_[at(first)] = i;
+            partner_[at(i)] = first;
+        }
+        sequence_.push_back(i);
+    }
+    [[nodiscard]] bool is_first(id i) const { return partner(i) != flat_graph::none && graph_.is_forward(i); }
+    [[nodiscard]] bool is_second(id i) const { return partner(i) != flat_graph::none && !graph_.is_forward(i); }
+
     void begin_marks() { ++round_; }
+    /// Marks an operation, and the other part of its pair.
+    void mark_pair(id i) {
+        mark_[at(i)] = round_;
+        if (const id other = partner(i); other != flat_graph::none) mark_[at(other)] = round_;
+    }
+    void mark_inputs(const flat_graph::facts& f) {
+        if (f.own_input != flat_graph::none) mark_[at(f.own_input)] = round_;
+        for (const auto& in : graph_.inputs(f))
+            mark_[at(in.before)] = round_;
+    }
     void mark_lanes(const flat_graph::facts& f) { lane_mark_[f.lane] = lane_mark_[f.shared_lane] = round_; }
     /// Whether a marked operation shares a lane with this one, other than the lane of the operation that moves.
     bool is_lane_marked(const flat_graph::facts& f, const flat_graph::facts& moves) const {
@@ -181,6 +272,7 @@ private:
             for (const id i : saved_)
                 if ((mark_[at(i)] == round_) == marked) *to++ = i;
         is_whole_ = false;
+        saved_mean_ = 0.0;
     }
     void begin_whole_edit() {
         first_ = 0;
@@ -218,7 +310,7 @@ private:
     /// Whether an operation that ends now, and isn't part of the edited section, makes the step too long. What follows
     /// it is as before.
     bool is_too_late(index i, id op, double most) const {
-        return i > last_ && !is_span_ && least_mean_ + times_[at(op)].end + tail_[at(op)] > most;
+        return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] > most;
     }
     /// Times from the first edited place on.
     bool retime_lanes(double most) {
@@ -228,6 +320,11 @@ private:
             const id op = sequence_[i];
             const auto& f = graph_[op];
             retimed_to_ = i + 1;
+            if (is_first(op)) {
+                if (!retime_pair(i, op, most)) return false;
+                ++i;
+                continue;
+            }
             const double begin = std::max(free_[f.lane], ready(f));
             if (begin == never) return false; // an input comes later
             double& level = level_[f.rank];
@@ -241,15 +338,70 @@ private:
         }
         return true;
     }
+    /// Times the pair that begins at place `i`.
+    bool retime_pair(index i, id op, double most) {
+        retimed_to_ = i + 2;
+        const auto& f = graph_[op];
+        const id other = partner(op);
+        const auto& b = graph_[other];
+        const double begin = std::max({free_[f.lane], ready(f), ready(b)});
+        if (begin == never) return false;
+        const auto& of = *graph_.overlap_of(op, other);
+        double& level = level_[f.rank];
+        level += f.acquired + b.acquired;
+        if (level + of.memory.value() > graph_.limit(f.rank)) return false;
+        level -= f.released + b.released;
+        set_times_of_pair(op, other, of, begin);
+        times_[at(op)].level = times_[at(other)].level = level;
+        free_[f.lane] = times_[at(op)].end;
+        return !is_too_late(i + 1, op, most) && !is_too_late(i + 1, other, most);
+    }
+    void set_times_of_pair(id op, id other, const overlap& of, double begin) {
+        set_times(op, graph_[op], begin);
+        times_[at(op)].end = begin + graph_.pair_duration(of, op, other);
+        times_[at(other)] = times_[at(op)];
+    }
+    /// The same where an operation may wait for memory.
+    bool retime_pair_with_memory(index i, id op, double most) {
+        retimed_to_ = i + 2;
+        const auto& f = graph_[op];
+        const id other = partner(op);
+        const double before = std::max(ready(f), ready(graph_[other]));
+        if (before == never) return false;
+        const auto& of = *graph_.overlap_of(op, other);
+        auto effect = graph_.effect(op);
+        effect.acquired_at_start += graph_.effect(other).acquired_at_start + of.memory;
+        effect.released_at_end += graph_.effect(other).released_at_end + of.memory;
+        const occupied_lanes lanes{f.lane, f.shared_lane};
+        const rank r{f.rank};
+        const auto [start, lacks] = resources_.earliest_start(lanes, r, effect, duration{before});
+        if (lacks) return false;
+        set_times_of_pair(op, other, of, start.value());
+        const duration end{times_[at(op)].end};
+        resources_.occupy(lanes, r, effect, start, end);
+        free_[f.lane] = end.value();
+        for (const id part : {op, other})
+            if (graph_[part].frees_others) release_others(part);
+        return !is_too_late(i + 1, op, most) && !is_too_late(i + 1, other, most);
+    }
+    void release_others(id op) {
+        for_each_release_of_others(graph_.of(), graph_.operation_of(op), [&](rank of, memory_size amount) {
+            resources_.release(of, amount, duration{times_[at(op)].end});
+        });
+    }
     /// Times everything, as an operation may wait for memory that any other one frees.
     bool retime_with_memory(double most) {
         begin_times(0);
         resources_.clear();
-        const auto& p = graph_.of();
         for (index i = 0; i < sequence_.size(); ++i) {
             const id op = sequence_[i];
             const auto& f = graph_[op];
             retimed_to_ = i + 1;
+            if (is_first(op)) {
+                if (!retime_pair_with_memory(i, op, most)) return false;
+                ++i;
+                continue;
+            }
             const auto before = ready(f);
             if (before == never) return false;
             const occupied_lanes lanes{f.lane, f.shared_lane};
@@ -260,10 +412,7 @@ private:
             set_times(op, f, start.value());
             resources_.occupy(lanes, r, effect, start, duration{times_[at(op)].end});
             if (f.lane < ranks_) free_[f.lane] = times_[at(op)].end;
-            if (f.frees_others)
-                for_each_release_of_others(p, graph_.operation_of(op), [&](rank of, memory_size amount) {
-                    resources_.release(of, amount, duration{times_[at(op)].end});
-                });
+            if (f.frees_others) release_others(op);
             if (is_too_late(i, op, most)) return false;
         }
         return true;
@@ -330,15 +479,26 @@ private:
             const auto& f = graph_[op];
             double& tail = tail_[at(op)];
             raise(tail, std::max(lane_tail_[f.lane], lane_tail_[f.shared_lane]));
-            const double with_own = tail + f.duration;
+            const id other = partner(op);
+            const double length = other == flat_graph::none ? f.duration : times_[at(op)].end - times_[at(op)].start;
+            if (is_second(op)) raise(tail_[at(other)], tail); // of the pair, when its first part comes
+            if (is_second(op)) continue;
+            if (other != flat_graph::none) tail_[at(other)] = tail;
+            const double with_own = tail + length;
             lane_tail_[f.lane] = lane_tail_[f.shared_lane] = with_own;
-            if (f.own_input != flat_graph::none) raise(tail_[at(f.own_input)], with_own);
-            for (const auto& in : graph_.inputs(f))
-                raise(tail_[at(in.before)], with_own + in.delay);
+            raise_inputs(f, with_own);
+            if (other != flat_graph::none) raise_inputs(graph_[other], with_own);
             raise(makespan_, times_[at(op)].end);
-            if (f.lane < ranks_) busy += f.duration;
+            if (f.lane < ranks_) busy += length;
         }
         least_mean_ = weight_ * busy / static_cast<double>(ranks_);
+    }
+
+    /// The inputs of an operation are followed at least by this.
+    void raise_inputs(const flat_graph::facts& f, double tail) {
+        if (f.own_input != flat_graph::none) tail_[at(f.own_input)] = std::max(tail_[at(f.own_input)], tail);
+        for (const auto& in : graph_.inputs(f))
+            tail_[at(in.before)] = std::max(tail_[at(in.before)], tail + in.delay);
     }
 
     static constexpr index never_last = std::numeric_limits<index>::max();
@@ -349,6 +509,8 @@ private:
     bool groups_;
     index ranks_;
     std::vector<id> sequence_{};
+    /// By operation, the other part of its pair; empty if the problem has no pairs.
+    std::vector<id> partner_{};
     // By operation: in the edited order, and in the order kept last; there also the time from its end to the end of the
     // step.
     std::vector<placement_in_time> times_;
@@ -356,6 +518,8 @@ private:
     std::vector<double> tail_;
     /// The weighted mean end if no rank idles.
     double least_mean_ = 0.0;
+    /// The part of it that the edit saves, because it makes a pair.
+    double saved_mean_ = 0.0;
     double value_ = never;
     double objective_ = never;
     double makespan_ = 0.0;
@@ -369,6 +533,7 @@ private:
     bool is_whole_ = false;
     std::vector<id> saved_{};
     std::vector<std::pair<index, flat_graph::cell_choice>> edited_cells_{};
+    std::vector<std::pair<id, id>> edited_partners_{};
     double edited_value_ = never;
     double edited_objective_ = never;
 
@@ -381,6 +546,7 @@ private:
     std::vector<double> level_;
     std::vector<double> first_start_;
     std::vector<std::vector<microbatch>> forwards_{};
+    std::vector<id> first_parts_{};
     rank_resources<any_graph> resources_;
 };
 

@@ -53,15 +53,11 @@ public:
         auto& best = *std::min_element(planned_.begin(), planned_.end());
         const auto proven = proven_bound();
         finish(best.planned, proven);
-        const auto& space = pipelines_[best.pipeline].space;
-        auto stage_of = space.stages_of(best.layers);
-        auto pipeline = space.with(best.layers);
-        std::vector<std::size_t> counts(pipeline.graph.stages(), 0);
-        for (const stage s : stage_of)
-            ++counts[s.position()];
-        return partition_plan{best.pipeline,       std::move(counts),       std::move(stage_of),
-                              std::move(pipeline), std::move(best.planned), proven,
-                              planned_.size(),     elapsed().count()};
+        auto result = pipelines_[best.pipeline].space.plan_of(best.layers, std::move(best.planned));
+        result.bound = proven;
+        result.tried = planned_.size();
+        result.seconds = elapsed().count();
+        return result;
     }
 
 private:

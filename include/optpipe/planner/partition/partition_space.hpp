@@ -13,6 +13,8 @@
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/transformer.hpp"
+#include "optpipe/planner/partition/partition_plan.hpp"
+#include "optpipe/planner/plan_result.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 
 #include <algorithm>
@@ -23,6 +25,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -64,18 +67,35 @@ public:
     [[nodiscard]] problem with(const layer_division& each) const {
         return with_layers(given_, index_, stages_of(each));
     }
+    /// The plan of a partition, with the bound on all of them.
+    [[nodiscard]] partition_plan plan_of(const layer_division& each, plan_result planned) const {
+        partition_plan made;
+        made.chosen = index_;
+        made.stage_of = stages_of(each);
+        made.pipeline = with(each);
+        made.layers.assign(pipeline_.graph.stages(), 0);
+        for (const stage s : made.stage_of)
+            ++made.layers[s.position()];
+        made.planned = std::move(planned);
+        made.bound = bound();
+        return made;
+    }
     /// A time in units of the tolerance, so that sums of the same layers in different orders are equal.
     [[nodiscard]] std::int64_t rounded(duration load) const {
         const auto units = load / tolerance{}.at(work_.back());
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
         return units < static_cast<double>(most) ? std::llround(units) : most;
     }
+    /// The partition closest to one with so many layers on each stage. Contract: one exists.
+    [[nodiscard]] layer_division close_to(std::span<const std::size_t> counts) const {
+        return divisions_.close_to(counts);
+    }
     [[nodiscard]] layer_division even() const {
         std::vector<std::size_t> each;
         const even_layers split{.total = given_.layers.size()};
         for (const stage s : pipeline_.graph.all_stages())
             each.push_back(split.layers_of(s, pipeline_.graph.stages()));
-        return divisions_.close_to(each);
+        return close_to(each);
     }
     /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. The lesser
     /// of two partitions is more even.

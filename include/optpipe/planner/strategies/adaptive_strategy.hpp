@@ -1,10 +1,13 @@
 #pragma once
 
+#include "optpipe/core/outcome.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/construct/merge_pairs.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -42,7 +45,14 @@ struct adaptive_strategy {
         build.seed = options.seed;
         build.bound = state.bound();
         const stop_when stop{[&] { return state.done() || !state.has_time_for(last_passes); }};
-        if (const auto built = build(state.problem(), stop)) state.offer(*built, name);
+        const auto& p = state.problem();
+        const auto built = build(p, stop);
+        if (!built) return;
+        const auto timed = p.overlaps.empty() ? outcome<schedule>{refusal{}} : time_order(p, *built);
+        if (timed)
+            state.offer(merge_pairs(p, *timed, stop), name);
+        else
+            state.offer(*built, name);
     }
 };
 static_assert(check_search_strategy<adaptive_strategy>());

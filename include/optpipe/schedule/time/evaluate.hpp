@@ -89,7 +89,7 @@ template <pipeline_graph Graph, class Builder>
     if (stop.is_requested()) return was_stopped();
     auto timed = time_order(p, *built);
     if constexpr (!makes_pairs<Builder> && !Graph::is_static)
-        if (timed && !p.overlaps.empty()) return merge_pairs(p, *std::move(timed), stop);
+        if (timed && !p.overlaps.empty()) return time_order(p, order_of(merge_pairs(p, *std::move(timed), stop)));
     return timed;
 }
 
