@@ -208,6 +208,7 @@ private:
             if (is_cached_ || state_.done()) return;
         }
         const bool is_first = !state_.incumbent();
+        if (!is_first && !is_plain_) search_orders_of_start();
         const auto find_any = [&] {
             if (!is_left_out(options_.without, adaptive.name)) find_any_schedule();
         };
@@ -217,7 +218,6 @@ private:
         find_any();
         if (is_first || is_plain_) run_adaptive_once();
         if (is_first && is_plain_) search_from(std::move(built.best));
-        if (!is_first && !is_plain_) search_orders_of_start();
         if (state_.done()) return;
         const auto left = strategies_left();
         if (!options_.time_limit)
