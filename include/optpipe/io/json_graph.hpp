@@ -139,7 +139,7 @@ inline void read_overlaps(const fields& top, problem& p, violation_list& found) 
     if (list && all.size() == list->size()) p.overlaps = all;
 }
 
-/// A factor that a microbatch gives to all stages, or to each.
+/// A factor that a microbatch gives: one number for all stages, or one for each.
 struct read_factor {
     std::vector<double> by_stage{};
     double all = 1.0;

@@ -33,7 +33,8 @@ struct stage_costs {
     /// Describes the storage options `keep` and `offload` when a problem is made. In a problem, it is empty: the
     /// options in `storage[s]` have the times.
     std::optional<transfer_times> transfer{};
-    /// Without gradients of weights, `backward_weight` and `weight_stash` are 0; without any, `backward_input`, too.
+    /// Without gradients of weights, `backward_weight` and `weight_stash` are 0; without any gradients,
+    /// `backward_input` is 0, too.
     gradient_kind gradients = gradient_kind::full;
     /// Device memory that a slice of a sequence leaves for the slices after it (keys and values), beside `activation`.
     memory_size kv{};

@@ -100,7 +100,8 @@ struct decoder_layer {
     [[nodiscard]] constexpr double keys_and_values() const {
         return real(key_value_heads) * real(key_width + value_width);
     }
-    /// FLOP per token of the forward through the matrices that compute them, or that expand their compressed inputs.
+    /// FLOP per token of the forward through the matrices that compute keys and values, or that expand their compressed
+    /// inputs.
     [[nodiscard]] constexpr double key_value_work() const {
         if (!is_latent()) return 2.0 * real(hidden) * keys_and_values();
         return 2.0 * real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
@@ -151,10 +152,10 @@ struct decoder {
 
     std::size_t sequence = 4096;
     /// Whether sequences are cut into slices. Keys and values, which later slices use, are then `kv`, and no part of
-    /// the stash. `attention_share` has what the factors of slices follow from (`slices`).
+    /// the stash. The factors of slices (`slices`) follow from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
-    /// Ranks that share every layer. Divides all work, all memory, and the messages between ranks.
+    /// Number of ranks that share every layer. It divides all work, all memory, and the messages between ranks.
     std::size_t tensor_parallel = 1;
     /// Groups of ranks that share the experts, each group with its own microbatches. Divides the parameters of experts.
     /// Tokens are assumed to spread evenly over all experts.
@@ -236,8 +237,8 @@ struct decoder {
     /// | `attention` | queries, keys and values | their matrices (latent attention: all of them) |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each recomputes inside the backward or ahead of it, with transfers and without (`usual_storage`). With slices,
-    /// keys and values are there, and aren't recomputed.
+    /// Each way can recompute inside the backward or ahead of it, with transfers or without (`usual_storage`). With
+    /// slices, keys and values stay on the device, and aren't recomputed.
     [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         usual_storage usual{costs(s, stages), host_link_rate};

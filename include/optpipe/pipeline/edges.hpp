@@ -18,10 +18,11 @@ namespace optpipe {
 struct edge {
     stage from{};
     stage to{};
-    /// Factor on the time between their ranks, for the message and for its gradient.
+    /// Factor on the time between the ranks of both stages, for the message and for its gradient.
     double size = 1.0;
-    /// Device memory of what waits for a far stage: on the rank of `from`, from the start of its F to the end of F of
-    /// `to`; on the rank of `to`, from the start of its gradient to the end of that of `from`.
+    /// Device memory of data that waits for a far stage. On the rank of `from` it is held from the start of F of `from`
+    /// to the end of F of `to`; on the rank of `to`, from the start of the gradient of `to` to the end of that of
+    /// `from`.
     memory_size held{};
     friend constexpr bool operator==(const edge&, const edge&) = default;
 };
@@ -38,8 +39,8 @@ template <class E> concept has_is_chain = requires(const E& e) {
 /// Defines which stage feeds which.
 ///
 /// Semantics: `for_each_into(s, S, visit)` visits the edges that lead to stage s of S, `for_each_out_of` those that
-/// leave it; each edge has `from` < `to` < S, and there is one at most between two stages. `is_chain()` is true only if
-/// the edges are 0 → 1 → … → S−1, with size 1 and nothing held.
+/// leave it; each edge has `from` < `to` < S, and two stages have at most one edge. `is_chain()` is true only if the
+/// edges are 0 → 1 → … → S−1, with size 1 and nothing held.
 template <class E> concept edge_policy = std::regular<E> && has_edge_visits<E> && has_is_chain<E>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

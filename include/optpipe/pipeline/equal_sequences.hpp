@@ -31,7 +31,7 @@ bool cost_the_same(const basic_problem<Graph>& p, const std::vector<microbatch>&
     return true;
 }
 
-/// All sequences, in one list those that cost the same.
+/// All sequences; those that cost the same are in one list.
 template <pipeline_graph Graph>
 std::vector<std::vector<std::vector<microbatch>>> grouped_by_cost(const basic_problem<Graph>& p) {
     std::vector<std::vector<std::vector<microbatch>>> groups;

@@ -20,8 +20,8 @@ namespace optpipe {
 
 /// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
 /// of a stage are the sums over its layers. A stage computes the gradients that any of its layers computes. Its layers
-/// without a backward run first and leave nothing behind: the stage's activation is the larger one of theirs and that
-/// of the other layers.
+/// without a backward run first and leave nothing behind: the stage's activation is the larger one of their activation
+/// and that of the other layers.
 struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.

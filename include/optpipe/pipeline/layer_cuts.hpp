@@ -12,10 +12,10 @@
 
 namespace optpipe::detail {
 
-/// The sets of layers that the first stages of a pipeline may hold together: with a layer also all layers that feed it,
-/// and layers with a backward only after all that have none. Layers that can't be divided, because they belong together
-/// or lie between such layers, are one piece. Cuts have numbers: a cut's number is above those of the cuts within it,
-/// and the first is empty.
+/// The sets of layers that the first stages of a pipeline may hold together: with each layer, a set has all layers that
+/// feed it, and it has layers with a backward only if it has all layers without one. Layers that can't be divided,
+/// because they belong together or lie between such layers, are one piece. Cuts have numbers: a cut's number is above
+/// those of the cuts within it, and the first cut is empty.
 class layer_cuts {
 public:
     /// A cut with one piece more or less, and that piece.
@@ -66,7 +66,7 @@ private:
     graph layers_of_;
     /// The pieces that feed each piece.
     graph sources_;
-    /// The pieces with a layer that has no backward, and whether each piece has a layer with one.
+    /// The pieces with a layer that has no backward; and for each piece, whether it has a layer with a backward.
     std::vector<std::size_t> frozen_;
     std::vector<bool> has_backward_;
     bool are_all_ = true;
@@ -111,7 +111,7 @@ private:
 
     const std::vector<std::vector<std::size_t>>& leads_to_;
     std::size_t visited_ = 0;
-    /// When each node was visited, from 1 on, and the earliest such number that it leads to.
+    /// The number of each node in the order of visits, from 1 on, and the least such number to which the node leads.
     std::vector<std::size_t> entered_;
     std::vector<std::size_t> lowest_;
     std::vector<bool> is_open_;

@@ -18,7 +18,8 @@
 
 namespace optpipe::detail {
 
-/// The layers divided among stages: the cut behind each stage. A stage holds what its cut has more than the one before.
+/// The layers divided among stages: the cut behind each stage. A stage holds the layers that its cut has beyond the
+/// previous cut.
 using layer_division = std::vector<std::size_t>;
 
 /// The ways to divide the layers of a model among the stages of one pipeline: edges between stages lead to later ones,
@@ -29,7 +30,7 @@ public:
     layer_divisions(const layer_cuts& cuts, std::span<const layer_pin> pins, const any_graph& pipeline);
 
     [[nodiscard]] const layer_cuts& cuts() const { return cuts_; }
-    /// Whether there is one at all.
+    /// Whether there is any division.
     [[nodiscard]] bool exist() const { return may_begin(0, 0); }
     /// The number of divisions, or a number above `most` if there are more.
     [[nodiscard]] std::size_t count(std::size_t most) const {
@@ -40,8 +41,8 @@ public:
     }
     /// Contract: a cut for each stage.
     [[nodiscard]] bool allow(const layer_division& each) const;
-    /// A division close to one with so many layers on each stage: from the first stage on, each ends as close to there
-    /// as the remaining ones allow. Contract: there is a division.
+    /// A division close to the one with `counts[s]` layers on each stage s: from the first stage on, each stage ends as
+    /// near to that as the remaining stages allow. Contract: there is a division.
     [[nodiscard]] layer_division close_to(std::span<const std::size_t> counts) const;
     /// The stage of each layer.
     [[nodiscard]] std::vector<stage> stages_of(const layer_division& each) const;
@@ -104,8 +105,8 @@ private:
     [[nodiscard]] layer_division moved_back(layer_division of, std::size_t from, std::size_t to,
                                             std::size_t piece) const;
 
-    /// Calls `look(cut)` for the cuts behind which stage `s` may end if it begins behind `begin`, as long as it returns
-    /// true. Returns whether it always did.
+    /// Calls `look(cut)` for the cuts behind which stage `s` may end if it begins behind `begin`, as long as `look`
+    /// returns true. Returns whether `look` always returned true.
     template <class Look> bool for_each_end(std::size_t begin, std::size_t s, const Look& look) const {
         if (s + 1 == stages()) return look(cuts_.size() - 1);
         std::set<std::size_t> next{begin};

@@ -14,7 +14,7 @@ struct layer_edge {
     std::size_t to = 0;
     /// Factor on the time between the ranks of their stages.
     double size = 1.0;
-    /// Device memory of what waits if they are in different stages (`edge::held`).
+    /// Device memory of data that waits if the two layers are in different stages (`edge::held`).
     memory_size held{};
     friend bool operator==(const layer_edge&, const layer_edge&) = default;
 };

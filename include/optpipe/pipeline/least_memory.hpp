@@ -131,7 +131,8 @@ private:
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The kept states that no other dominates if host memory is ignored. A higher peak leaves less on the device.
+        // The kept states that no other dominates if host memory is ignored. Among them, a higher peak leaves less on
+        // the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
             auto behind = std::upper_bound(steps.begin(), steps.end(), each,
@@ -150,7 +151,7 @@ private:
     memory_size limit_;
     memory_size host_limit_;
     std::vector<std::vector<state>> layers_{{state{}}};
-    /// Memory that stashes of the stages until now may take on the device and on the host at one time.
+    /// Memory that the stashes of the stages visited so far may take together, on the device and on the host.
     std::vector<state> at_once_{state{}};
     bool at_once_is_cut_ = false;
     memory_size least_left_{};
@@ -174,9 +175,9 @@ template <pipeline_graph Graph>
     return detail::storage_choices<Graph>{p, r, most_states}.result();
 }
 
-/// A lower bound on the device memory of rank `r` for any graph and microbatches: that of one stage at work, and of
-/// what the stages before it on the same rank must then leave there. Without slices, edges that hold memory, and
-/// groups.
+/// A lower bound on the device memory of rank `r` for any graph and microbatches: the memory of one stage at work, plus
+/// the memory that the earlier stages of the rank must leave on the device meanwhile. Slices, groups, and edges that
+/// hold memory don't count.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_memory_of_any(const basic_problem<Graph>& p, rank r) {
     const auto stages = p.graph.stages();

@@ -73,7 +73,7 @@ public:
         take_factors(list, microbatches);
     }
 
-    /// Whether the lists are those of a step of that many microbatches on that many stages.
+    /// Whether the lists have the sizes for a step of `microbatches` microbatches on `stages` stages.
     [[nodiscard]] constexpr bool fits(std::size_t stages, std::size_t microbatches) const {
         const auto entries = is_by_stage_ ? stages * microbatches : microbatches;
         return (factors_.empty() || factors_.size() == entries) &&

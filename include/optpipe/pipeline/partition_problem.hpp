@@ -17,7 +17,7 @@
 
 namespace optpipe {
 
-/// The layers of a model, and the pipelines that they may be divided among: the same devices and microbatches with
+/// The layers of a model, and the pipelines among which they may be divided: the same devices and microbatches with
 /// different placements of the stages.
 struct partition_problem {
     std::vector<layer_costs> layers{};
@@ -38,8 +38,8 @@ struct partition_problem {
 
 /// One of the pipelines with the layers divided among its stages: `stage_of` has the stage of each layer. Costs are
 /// those of the rank's speed, and edges between layers of different stages become edges between these stages. A layer
-/// sends what it computes once to each stage that needs it: of its edges to one stage, the largest size and the largest
-/// `held` count. Those of different layers add up.
+/// sends its output once to each stage that needs it: among its edges to one stage, the largest size and the largest
+/// `held` count. The sizes and the `held` of different layers add up.
 ///
 /// Contract: `p` is valid, and `pipeline` is one of its pipelines. Every stage has a layer, and no edge leads to an
 /// earlier one.
@@ -66,7 +66,7 @@ namespace detail {
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
-/// The cuts of the problem's layers. Contract: those without a backward come first.
+/// The cuts of the problem's layers. Contract: layers without a backward come first.
 [[nodiscard]] layer_cuts cuts_of(const partition_problem& p);
 /// Violations in edges, pins, layers that belong together, and speeds. Contract: at least one pipeline.
 [[nodiscard]] std::vector<violation> validate_rules(const partition_problem& p);

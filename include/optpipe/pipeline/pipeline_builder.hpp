@@ -86,7 +86,8 @@ public:
     /// Makes stages a group: the gradient of each waits until `delay` after F of all.
     void group(std::vector<stage> stages, duration delay = {}) { groups_.push_back({std::move(stages), delay}); }
 
-    /// The problem of a step of that many microbatches. Its ranks are those up to the highest that has a stage.
+    /// The problem of a step with `microbatches` microbatches. It has all ranks up to the highest one that holds a
+    /// stage.
     [[nodiscard]] problem build(std::size_t microbatches) const {
         OPTPIPE_EXPECT(!stages_.empty(), "pipeline_builder: there is no stage");
         std::size_t ranks = 0;

@@ -199,7 +199,8 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr bool carries_gradients(const edge& e) const {
         return costs[e.from].gradients != gradient_kind::none && costs[e.to].gradients != gradient_kind::none;
     }
-    /// The costs of the stage for one microbatch, with its factors; `backward()` and `work()` follow.
+    /// The costs of the stage for one microbatch, with its factors. `backward()` and `work()` of the result include
+    /// them.
     [[nodiscard]] constexpr stage_costs cost(stage s, microbatch m) const {
         return microbatches.has_factors() ? scaled(costs[s], microbatches.factors(s, m)) : costs[s];
     }
@@ -242,7 +243,8 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// Work of the busiest rank on a microbatch, in the mean: the least time between two microbatches that are equal.
+    /// Work of the busiest rank on a microbatch, on average. Equal microbatches can't follow each other sooner than
+    /// that.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
@@ -260,7 +262,7 @@ template <pipeline_graph Graph> struct basic_problem {
             total += serial_time_of(m);
         return total;
     }
-    /// Whether stages form a chain without groups, some of which may be frozen, and all microbatches are equal.
+    /// Whether stages form a chain without groups, and all microbatches are equal. Stages may be frozen.
     [[nodiscard]] constexpr bool is_simple() const {
         if constexpr (!Graph::is_always_chain)
             if (!graph.is_chain()) return false;
@@ -317,7 +319,7 @@ private:
                 largest = std::max(largest, microbatches.factors(s, m).memory);
         return largest;
     }
-    /// The sum of these factors over all microbatches.
+    /// The sum of the microbatches' factors on what the stage holds.
     [[nodiscard]] constexpr double memory_factor_sum(stage s) const {
         if (!microbatches.has_factors()) return static_cast<double>(graph.microbatches());
         double sum = 0.0;

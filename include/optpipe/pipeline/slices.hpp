@@ -14,7 +14,7 @@
 
 namespace optpipe {
 
-/// What the tokens of a microbatch cost, relative to the sequence that the stages' costs are for.
+/// The work of a microbatch's tokens, relative to the sequence for which the stages' costs are given.
 struct token_work {
     double linear = 0.0;    ///< its tokens
     double quadratic = 0.0; ///< its pairs of a token and an earlier one: what causal attention computes
@@ -29,7 +29,7 @@ struct token_work {
 ///     backward_input  ((1 − a) l + 2 a q) / (1 + a)
 ///     all others       l
 ///
-/// F and the full backward (I and W together) so have the same factor.
+/// So F and the full backward (I and W together) have the same factor.
 [[nodiscard]] constexpr cost_factors token_factors(const token_work& work, double attention_share) {
     const double others = (1.0 - attention_share) * work.linear;
     const double attention = attention_share * work.quadratic;

@@ -21,7 +21,8 @@ public:
     /// Number of groups.
     [[nodiscard]] constexpr std::size_t size() const { return count_; }
     /// Makes a group of `list`, stages of a pipeline of `stages` stages: their gradients start no earlier than `delay`
-    /// after the end of the last F of the same microbatch in the group. Contract: none of them is in a group.
+    /// after the end of the last F of the same microbatch in the group. Contract: none of these stages is in a group
+    /// yet.
     template <class List> constexpr void add(const List& list, duration delay, std::size_t stages) {
         of_stage_.resize(stages);
         ++count_;

@@ -127,8 +127,8 @@ template <class Split = even_layers> struct transformer {
     /// | `attention` | softmax, its dropout and their mask; only if they are stashed | 4s·sbh FLOP |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Each recomputes inside the backward or ahead of it, with transfers and without (`usual_storage`). The stash of
-    /// the output layer is always kept.
+    /// Each way can recompute inside the backward or ahead of it, with transfers or without (`usual_storage`). The
+    /// stash of the output layer is always kept.
     [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
         const auto count = static_cast<double>(layers.layers_of(s, stages));
         const double tensor = bytes_per_element * elements();

@@ -540,7 +540,7 @@ private:
     std::vector<channels> receives_;
     std::vector<std::pair<instruction_place, instruction_place>> partners_;
     std::map<message_key, std::pair<message_end, message_end>> messages_;
-    /// The number of messages of what an operation produces.
+    /// The number of messages that carry an operation's result.
     std::map<std::tuple<stage, operation_kind, microbatch>, std::size_t> sent_;
     /// The sizes seen first, by stage, storage option, and factor of the microbatch on memory.
     std::map<std::tuple<stage, storage_index, double>, stash_sizes> sizes_;

@@ -204,8 +204,8 @@ template <pipeline_graph Graph>
     return {};
 }
 
-/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. What
-/// other operations took and it frees is not among them: see `for_each_release_of_others`.
+/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. Memory
+/// that other operations took and this one frees isn't included: see `for_each_release_of_others`.
 struct memory_effect {
     memory_size acquired_at_start{};
     memory_size released_at_end{};
@@ -242,8 +242,8 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds what a slice of a sequence holds besides: keys and values from the start of its F to the end of its gradient,
-/// and as much again, for their gradients, from the start of the last slice's gradient on.
+/// Adds the further memory that a slice of a sequence holds: keys and values from the start of its F to the end of its
+/// gradient, and as much again, for their gradients, from the start of the last slice's gradient on.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };
@@ -259,7 +259,7 @@ constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operatio
         effect.acquired_at_start += kv_of(*m);
 }
 
-/// Adds what waits for far stages on the rank of the operation.
+/// Adds the memory of data that waits for far stages on the rank of the operation.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto held_by = [&](const edge& e) { return p.microbatches.factors(e.from, op.microbatch).memory * e.held; };
@@ -274,7 +274,7 @@ constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operatio
 } // namespace detail
 
 /// The part of an operation's effect that isn't its stash, and doesn't depend on how that is stored: keys and values,
-/// and what waits for far stages.
+/// and data that waits for far stages.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_beside_stash(const basic_problem<Graph>& p, const operation& op) {
     memory_effect effect{};
@@ -296,7 +296,8 @@ template <pipeline_graph Graph>
 }
 
 /// Calls `visit(rank, amount)` for the device memory that other operations took, on any rank, and that is free once
-/// `op` has ended: what an edge held until its far stage had used it, and keys and values of a stage without gradients.
+/// `op` has ended: data that an edge held until its far stage had used it, and keys and values of a stage without
+/// gradients.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_release_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     if (p.is_simple()) return;

@@ -74,8 +74,8 @@ struct option_difference {
     return follow_storage(p, all, storage_in_use(p, all));
 }
 
-/// The order `all` with `to` instead of `from` microbatches, to < from: the first `kept` stay, and the last of the
-/// others.
+/// The order `all` with `to` instead of `from` microbatches, to < from: the first `kept` microbatches stay, and the
+/// last `to - kept`.
 [[nodiscard]] inline operation_sequence drop_microbatches(const operation_sequence& all, std::size_t from,
                                                           std::size_t to, std::size_t kept) {
     operation_sequence result;

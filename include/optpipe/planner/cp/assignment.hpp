@@ -73,8 +73,8 @@ public:
 private:
     using place = std::optional<timed_operation>;
 
-    /// The microbatch of each task, of microbatches in the order in which they run: the i-th of interchangeable ones
-    /// has the i-th of their tasks, if the model sorts these.
+    /// The microbatch of each task, for microbatches in the order in which they run. If the model sorts interchangeable
+    /// ones, the i-th of them has the i-th of their tasks.
     [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
         auto result = run;
         if (!model_->order().is_sorted()) std::sort(result.begin(), result.end());

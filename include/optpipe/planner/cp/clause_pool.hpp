@@ -15,8 +15,9 @@ namespace optpipe::cp {
 /// How searches of one model share learned clauses.
 struct clause_pool_parameters {
     /// Clauses of more decision levels stay with the search that learned them: they prune less, and take as long to
-    /// propagate. Measured on store-p3-m6-k150 and store-v-p2-m4-k100, two searches each, three seeds: proven after 8.5
-    /// s of one search, 7.0 s of two that share nothing, and 4.8, 4.3 and 4.7 s with 3, 5 and 8 levels.
+    /// propagate. Measured on store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds: proofs took 8.5 s with one
+    /// search, 7.0 s with two that share nothing, and 4.8, 4.3 and 4.7 s with two that share clauses of up to 3, 5 and
+    /// 8 levels.
     std::uint32_t most_levels = 5;
     /// Number of latest clauses that are kept: the number a search learns before it drops some (`solver_parameters`).
     std::size_t most_clauses = 4000;

@@ -57,8 +57,8 @@ struct cp_options {
     std::uint64_t seed = 1;
     /// The conflict limit. If this or the step limit ends the search, the result is reproducible.
     std::size_t conflicts = std::numeric_limits<std::size_t>::max();
-    /// The limit of propagation steps. A step takes half a microsecond to a few, whatever the size. Setting up a search
-    /// also counts.
+    /// The limit of propagation steps. A step takes half a microsecond to a few microseconds, whatever the size.
+    /// Setting up a search also counts.
     std::size_t steps = std::numeric_limits<std::size_t>::max();
     cp_parameters parameters{};
 };

@@ -22,8 +22,8 @@ namespace optpipe::cp {
 /// The knapsack constraints of one rank's memory. There is one for each start that may acquire memory, over all memory
 /// in use at that time, including its own.
 ///
-/// What all options of a stage hold on the device is acquired and released by tasks: the forward, the transfers, and
-/// the gradient or weight gradient. Which of them belong together doesn't matter.
+/// The memory that all options of a stage hold on the device is acquired and released by tasks: the forward, the
+/// transfers, and the gradient or weight gradient. Which of them belong together doesn't matter.
 ///
 /// The rest of a stash is cut into layers at the sizes that it may have. A literal tells whether a layer is in use at a
 /// start. It follows from the option, from the started tasks (forward, reload, recomputation) and the tasks that
@@ -36,8 +36,8 @@ namespace optpipe::cp {
 /// requires that all these starts and ends differ, so layers aren't nested if there are tasks without duration. For a
 /// gradient that adds to its stash, the layers above are nested in the same way, and at any time.
 ///
-/// What is held beside stashes (keys and values, and what waits for far stages) is acquired and released by forwards
-/// and backwards, released by those of other ranks too. A backward that starts with an extra task acquires it there,
+/// Memory beside stashes (keys and values, and data that waits for far stages) is acquired and released by forwards and
+/// backwards; those of other ranks may release it, too. A backward that starts with an extra task acquires it there,
 /// and a full one releases it when its weight gradient ends.
 class pipeline_memory {
 public:
@@ -221,7 +221,7 @@ private:
         const auto& t = (*tasks_)[s];
         return !t.full.empty() || !t.storage.extras_of(k).empty();
     }
-    /// What tasks of a stage of another rank release here.
+    /// Adds what tasks of a stage of another rank release here.
     void add_releases_from_afar(stage s) {
         const auto& t = (*tasks_)[s];
         auto& all = exchanges_[s];

@@ -36,22 +36,22 @@ enum class search_status {
 struct solver_parameters {
     /// Conflicts until a restart, times Luby's sequence. Early restarts leave a bad start sooner, but repeat more work.
     std::size_t restart_unit = 100;
-    /// Factor of activities per conflict, in (0, 1), as in MiniSat; a lower one follows the latest conflicts more
+    /// Factor of activities per conflict, in (0, 1), as in MiniSat; a lower factor follows the latest conflicts more
     /// closely.
     double activity_decay = 0.95;
     /// Unit of the random initial activities, which make seeds differ; all of them are below the activity of one
     /// conflict.
     double tie_breaker = 1e-9;
-    /// Initial activities are fewer than this number of units. A hint adds this number, so hinted variables come first:
-    /// in 1200 windows with storage options (random problems, targets 0.5 and 3 % lower), 3 to 6 % more were improved,
+    /// Initial activities are below this number of units. A hint adds this number, so hinted variables come first: in
+    /// 1200 windows with storage options (random problems, targets 0.5 and 3 % lower), 3 to 6 % more were improved,
     /// with 0.5 to 0.7 of the conflicts; without storage options there was no difference.
     std::size_t most_tie_breakers = 1000;
     /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks none took more than 83.
     std::size_t most_steps_per_task = 1000;
     /// An interrupted propagation counts as one conflict for this number of steps per task.
     std::size_t steps_per_conflict = 50;
-    /// Number of learned clauses at which they are halved; it then grows by 1 / `learned_growth`. More clauses prune
-    /// more, but slow propagation down.
+    /// Number of learned clauses at which half of them are deleted; the number then grows by 1 / `learned_growth`. More
+    /// clauses prune more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 10;
     /// Clauses of fewer decision levels are always kept, as in Glucose (Audemard and Simon 2009).

@@ -24,8 +24,8 @@ namespace optpipe::cp {
 }
 
 /// The options that a stage may need in an optimal schedule, as positions in its list. A stash that is just kept is at
-/// least as good as any other if memory is ample, and as one that leaves as much on the device; it comes first and
-/// replaces the others.
+/// least as good as any other if memory is ample, and at least as good as one that leaves as much on the device. It
+/// comes first and replaces these others.
 [[nodiscard]] inline std::vector<std::size_t> useful_options(const problem& p, stage s) {
     const auto option = [&](std::size_t o) { return p.storage_of(s, o); };
     const auto count = p.storage_options(s);
@@ -40,8 +40,8 @@ namespace optpipe::cp {
     return result;
 }
 
-/// The form of the model that proves bounds: for plain problems, the relaxation `pooled` where transfers are all that
-/// options of a stage differ in; else the exact one.
+/// The form of the model that proves bounds: the relaxation `pooled` for plain problems in which the options of each
+/// stage differ only in transfers; else the exact form.
 [[nodiscard]] inline overtaking bounding_form(const problem& p) {
     if (!is_plain(p)) return overtaking::allowed;
     for (const stage s : p.graph.all_stages()) {

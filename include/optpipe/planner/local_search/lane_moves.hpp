@@ -306,7 +306,7 @@ private:
             changed = set_storage(at_microbatch(i, k), option, random) || changed;
         return changed;
     }
-    /// Sets the option on some consecutive stages that have one of this index; it may be another one there.
+    /// Sets the option of this index on some consecutive stages that have it; the index may mean another option there.
     bool set_storage_along_stages(id i, id option, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         bool changed = false;

@@ -102,7 +102,7 @@ private:
         if (!none) horizon_ = std::max(horizon_, first_[at(r)]);
         left_[at(r)] = last;
     }
-    /// False while its successor on another rank hasn't been postponed yet.
+    /// False while the operation's successor on another rank hasn't been postponed yet.
     bool postpone(id i, id r) {
         double latest = first_[at(r)]; // the start of the next operation of the rank
         const auto limit_by = [&](id next, double start) {

@@ -81,7 +81,7 @@ public:
                 touch_operation(other);
         }
     }
-    /// Replaces I and W of a stage and microbatch by B in the place of I, or B by the two.
+    /// Replaces I and W of a stage and microbatch by B in the place of I, or B by I and W.
     void set_full_backward(id i, bool use) {
         const id full = p_->sibling(i, operation_kind::backward);
         const id input = p_->sibling(i, operation_kind::backward_input);

@@ -34,9 +34,9 @@ template <class Move>
 struct move_parameters {
     /// Splits a backward or makes it whole. Rare, because it changes little else.
     std::size_t full_backward_chance = 8;
-    /// Changes a storage option. The other moves change how the chosen options are used. 40,000 moves on each of 48
-    /// random problems with several options, three seeds: no difference between 10 and 25 (0.1 %), but with 25 a move
-    /// takes an eighth longer, since a change of option affects many operations.
+    /// Changes a storage option. The other moves change how the chosen options are used. Measured with 40,000 moves on
+    /// each of 48 random problems with several options and three seeds: objectives were the same with 10 and 25 (within
+    /// 0.1 %), but with 25 a move takes an eighth longer, since a change of option affects many operations.
     std::size_t storage_chance = 10;
     /// Moves a computation's stash instead of the computation, or changes its option if it isn't offloaded.
     std::size_t transfer_chance = 35;
@@ -47,7 +47,7 @@ struct move_parameters {
                                                                 {sequence_move::shift_neighbours, 2},
                                                                 {sequence_move::move_ahead, 1},
                                                                 {sequence_move::shift, 12}}};
-    /// The last is used only on shared links.
+    /// The last move is used only on shared links.
     std::array<weighted_move<transfer_move>, 3> transfer_moves{
         {{transfer_move::place_anew, 2}, {transfer_move::shift, 3}, {transfer_move::swap_on_link, 3}}};
     std::array<weighted_move<storage_move>, 5> storage_moves{{{storage_move::as_neighbour, 1},
@@ -104,15 +104,16 @@ struct annealing_parameters {
     /// Percentage of moves that begin at any operation instead of one of a critical path.
     std::size_t anywhere_chance = 40;
     /// Percentage of moves that take an operation out of a block of a critical path, and its largest distance from the
-    /// end by which it leaves, in operations. Local search alone, 1 to 2 s, on problem files, models and random
-    /// problems: 8 instead of 0 was better in 9 runs of 16, worse in 4; 20 instead of 8 better in 23 of 50, worse in
-    /// 13; from 20 to 60, and from 4 to 16 operations, no difference beyond the spread of seeds.
+    /// end by which it leaves, in operations. Measured with local search alone, 1 to 2 s, on problem files, models and
+    /// random problems: a chance of 8 was better than 0 in 9 runs of 16 and worse in 4; 20 was better than 8 in 23 runs
+    /// of 50 and worse in 13. Chances from 20 to 60, and distances from 4 to 16 operations, made no difference beyond
+    /// the spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
     /// Percentage of moves with too much memory on a rank that are retried with a smaller stash, which takes longer
-    /// than giving them up. Local search alone, 2 s, 72 runs on random models: 40 instead of 0 was better in 31, worse
-    /// in 19, 0.06 % less in the mean. On 24 random problems with offloading alone, 40,000 moves: 0.13 % less (standard
-    /// error 0.12).
+    /// than giving them up. Measured with local search alone, 72 runs of 2 s on random models: 40 was better than 0 in
+    /// 31 runs and worse in 19, and objectives were 0.06 % lower on average. With 40,000 moves on each of 24 random
+    /// problems with offloading alone, they were 0.13 % lower (standard error 0.12).
     std::size_t relief_chance = 40;
     /// Number of uses of a critical path, and of tails, before they are recomputed: computing them takes longer than a
     /// move, and they become outdated.
@@ -130,14 +131,15 @@ struct annealing_parameters {
 
 /// How long `multi_start_search` searches from each of its starts.
 struct multi_start_parameters {
-    /// Moves of the first round, as a share of an annealing's first round. Plans of 5 s on one thread for 30 random
-    /// models, eight starts instead of one: 10 better by up to 5.1 %, 8 worse by up to 1.3 %, 0.32 % less in the mean.
-    /// With a whole first round, and half of the moves for starts: no difference in the mean of 86.
+    /// Moves of the first round, as a share of an annealing's first round. Measured with plans of 5 s on one thread for
+    /// 30 random models: with eight starts instead of one, 10 plans were better by up to 5.1 %, 8 were worse by up to
+    /// 1.3 %, and objectives were 0.32 % lower on average. With a whole first round, and half of the moves for starts,
+    /// there was no difference on average over 86 models.
     double first_round = 0.25;
-    /// Share of the remaining time for all starts together; if they need more, fewer are searched. Eleven random models
-    /// of 1,000 to 2,048 stashes, 10 s, one thread, compared with a single start: all eight 0.71 % longer in the mean,
-    /// 0.2 of the time 0.32 % longer, 0.1 no difference (0.01 %). Twenty of 256 to 1,000 stashes, 5 s: no difference
-    /// between 0.1 and all eight (0.09 %).
+    /// Share of the remaining time for all starts together; if they need more, fewer are searched. Measured on eleven
+    /// random models of 1,000 to 2,048 stashes with 10 s on one thread: compared with a single start, steps were 0.71 %
+    /// longer on average with all eight starts, 0.32 % longer with a share of 0.2, and as long with 0.1 (0.01 %). On
+    /// twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all eight starts made no difference (0.09 %).
     double time = 0.1;
     /// Limit without a deadline, in moves times stashes: half a second, at 0.05 µs each.
     double most_work = 1e7;

@@ -137,7 +137,7 @@ private:
             nodes_.push_back(std::move(child));
         }
     }
-    /// The distinct ones with the shortest lifespans.
+    /// The distinct partial patterns with the shortest lifespans.
     [[nodiscard]] std::vector<std::size_t> best_of(std::vector<std::size_t> all) const {
         std::stable_sort(all.begin(), all.end(),
                          [&](std::size_t a, std::size_t b) { return nodes_[a].lifespan < nodes_[b].lifespan; });

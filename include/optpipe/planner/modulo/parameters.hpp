@@ -46,8 +46,8 @@ struct beam_parameters {
     /// the number that tries each of its five distances twice.
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
-    /// Limit of the subset sums of a rank that `packing` keeps to tell whether a gap can be filled; with more it
-    /// doesn't tell.
+    /// Limit of the subset sums of a rank that `packing` keeps to tell whether a gap can be filled; with more sums, it
+    /// can't tell.
     std::size_t most_sums = 512;
 };
 

@@ -68,7 +68,7 @@ private:
         spent_ += beam.work() + p_.graph.stages();
         if (!found) return false;
         at.best = std::min(at.best, period);
-        // Completing it in several ways also counts.
+        // Completing a pattern in several ways also counts as effort.
         spent_ += with_.completion_effort * p_.graph.cells();
         take_(*found);
         return true;

@@ -18,8 +18,8 @@
 namespace optpipe::detail {
 
 /// Any problem as flat arrays of plain numbers, for inner loops. A cell (a stage and microbatch) has six operations,
-/// some of which are missing: I and B are one of them, so inputs from other cells never change. What depends on the
-/// cell's storage option, and on whether its backward is split, is computed when these change.
+/// some of which are missing: I and B are one of them, so inputs from other cells never change. Facts that depend on
+/// the cell's storage option, or on whether its backward is split, are computed when these change.
 class flat_graph {
 public:
     using id = std::int32_t;
@@ -39,7 +39,7 @@ public:
     struct facts {
         double duration = 0.0;
         double acquired = 0.0;
-        /// Device memory of the own rank that is free after the end, whoever took it.
+        /// Device memory of the operation's rank that is free after its end, whichever operation took it.
         double released = 0.0;
         /// The operation of the same cell that it waits for, or none.
         id own_input = none;
@@ -160,7 +160,7 @@ private:
             overlaps_[place_of(each.forward, each.backward, kind)] = &each;
         }
     }
-    /// Sets what doesn't depend on the cell's choice.
+    /// Sets the facts that don't depend on the cell's choice.
     void add_inputs(id i) {
         const auto op = operation_of(i);
         auto& f = facts_[at(i)];

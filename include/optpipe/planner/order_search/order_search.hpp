@@ -30,8 +30,8 @@ struct order_search_parameters {
     /// Temperature at the beginning and at the end, as shares of the objective.
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
-    /// Moves until the temperature has fallen to the last one, if `moves` isn't less; then it starts anew from the
-    /// best.
+    /// Number of moves (or `moves`, if that is less) in which the temperature falls to the last one. Then the search
+    /// starts anew from the best order.
     std::size_t moves_of_round = 300'000;
     /// The largest number of places by which an operation moves on its lane.
     std::size_t farthest = 6;
@@ -43,7 +43,8 @@ struct order_search_parameters {
     std::size_t percent_pairs = 40;
     /// Share of critical operations among those that move, in percent.
     std::size_t percent_critical = 75;
-    /// Weight of the mean end of the ranks beside the objective: of equal objectives, an earlier end of other ranks.
+    /// Weight of the mean end of the ranks beside the objective: with equal objectives, it prefers an earlier end of
+    /// the other ranks.
     double weight_of_mean = 1e-3;
     /// Whether the temperature falls with the time until the deadline instead: one round.
     bool until_deadline = false;
@@ -212,7 +213,7 @@ private:
         return earlier ? order_.move_before(at, target) : order_.move_behind(at, target);
     }
 
-    /// Gives two sequences of as many slices each other's places in the whole order.
+    /// Exchanges the places of two sequences with equally many slices in the whole order.
     bool exchange_sequences() {
         if (p_->microbatches.are_equal()) return false;
         const auto& a = sequences_[random_.below(sequences_.size())];
@@ -335,7 +336,7 @@ private:
     random_numbers random_;
     timed_order order_;
     std::vector<std::vector<microbatch>> sequences_;
-    /// The objective to improve on, and the best order that does and hasn't been offered.
+    /// The objective to improve on, and the best order that improves on it and hasn't been offered.
     double best_ = 0.0;
     std::optional<order> found_{};
     std::vector<id> scratch_{};

@@ -260,7 +260,7 @@ private:
         return std::any_of(inputs.begin(), inputs.end(),
                            [&](const auto& in) { return mark_[at(in.before)] == round_; });
     }
-    /// Puts the marked operations of a section before, or behind, its others; each keep their order.
+    /// Puts the marked operations of a section before, or behind, the others; both keep their order.
     void partition(index first, index last, bool marked_first) {
         first_ = first;
         last_ = last;
@@ -307,8 +307,8 @@ private:
             begin = std::max(begin, times_[at(in.before)].end + in.delay);
         return begin;
     }
-    /// Whether an operation that ends now, and isn't part of the edited section, makes the step too long. What follows
-    /// it is as before.
+    /// Whether an operation that ends now, and isn't part of the edited section, makes the step too long. Everything
+    /// after it is as before.
     bool is_too_late(index i, id op, double most) const {
         return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] > most;
     }
@@ -511,8 +511,8 @@ private:
     std::vector<id> sequence_{};
     /// By operation, the other part of its pair; empty if the problem has no pairs.
     std::vector<id> partner_{};
-    // By operation: in the edited order, and in the order kept last; there also the time from its end to the end of the
-    // step.
+    // For each operation: its times in the edited order and in the order kept last; in the latter also the time from
+    // its end to the end of the step.
     std::vector<placement_in_time> times_;
     std::vector<placement_in_time> kept_;
     std::vector<double> tail_;
@@ -524,7 +524,7 @@ private:
     double objective_ = never;
     double makespan_ = 0.0;
 
-    // The edit: its first and last place, what was there, and choices that were others.
+    // The edit: its first and last place, the operations that were there, and the choices before it.
     index first_ = 0;
     index last_ = 0;
     index edited_size_ = 0;

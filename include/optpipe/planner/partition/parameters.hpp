@@ -14,8 +14,8 @@ struct partition_parameters {
     /// then.
     double round_robin_share = 0.5;
     /// The first plans of all pipelines together take 1 / `first_part` of that time. Each later plan takes as long as
-    /// the first one of its pipeline needed to come within `nearness` (relative) of its final objective, because the
-    /// first schedules of large problems say little; and at least 1 / `most_plans_in_time` of that time.
+    /// the first plan of its pipeline needed to come within `nearness` (relative) of its final objective, because the
+    /// first schedules of large problems say little. It takes at least 1 / `most_plans_in_time` of that time.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;

@@ -84,7 +84,7 @@ private:
         /// Partitions that were tried, or whose bounds are known.
         std::set<layer_division> seen;
         /// Partitions that weren't tried. The latest additions are behind the others; among them the least bound is
-        /// last, and of equal bounds the most even.
+        /// last, and among equal bounds the most even partition.
         std::vector<neighbour> neighbours;
         /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;

@@ -64,8 +64,8 @@ struct search_progress : search_step {
 /// The state that all strategies of a search share: incumbent, proven bound, and whether to stop.
 ///
 /// The incumbent is the best by `is_better`: among equal objectives, the one with less recomputation and fewer
-/// transfers. Offered schedules lose those that they don't need at all (`with_cheaper_storage_in_place`), if there is
-/// time.
+/// transfers. Offered schedules lose the recomputation and transfers that they don't need at all
+/// (`with_cheaper_storage_in_place`), if there is time.
 ///
 /// Every member may be called from any thread; `objective`, `bound` and `done` cost an atomic load and a clock. A
 /// strategy offers schedules and bounds under its name, reads those of others, and returns once `done()`.
@@ -153,8 +153,7 @@ public:
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
-    /// The sum over all improvements offered through this view of the share of the relative gap at that time that it
-    /// closed.
+    /// The sum, over all improvements offered through this view, of the share of the relative gap that each closed.
     [[nodiscard]] double gap_closed() const;
 
 private:

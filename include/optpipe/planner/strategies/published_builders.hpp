@@ -61,9 +61,10 @@ struct builder_parameters {
     /// that most is left for other searches, with any number of options.
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
-    /// builders. Its few trials tell which options are promising if memory is too small for all other builders. Sixty
-    /// random models and a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse,
-    /// 0.1 %. The share itself isn't tuned.
+    /// builders. Its few trials tell which options are promising if memory is too small for all other builders. On
+    /// sixty random models with a second each, 19 plans were better with it and 16 worse, and steps 0.4 % shorter on
+    /// average; on thirty with 3 s each, 10 were better, 4 worse, and steps 0.1 % shorter. The share itself isn't
+    /// tuned.
     double slice_of_quick = 0.5;
     /// Passes through the problem that must remain: to offer the best schedule and, if there is none, also to build
     /// one.
@@ -73,25 +74,26 @@ struct builder_parameters {
     /// take less.
     std::chrono::duration<double> moment{0.1};
     /// Pass of a builder before the first is measured, in seconds per stage and microbatch. Without time, a problem
-    /// with a million of them thus gets only the one schedule that is needed. Half of the time of 250 x 4000.
+    /// with a million of them thus gets only the one schedule that is needed. The number is half of that measured with
+    /// 250 stages and 4000 microbatches.
     double pass_seconds_per_cell = 5e-7;
-    /// Without a deadline and with such storage options: builders that can be stopped run with this number of
-    /// options: those with the best results of the other builders. Each run takes up to 0.8 s (v-auto, 8 ranks in v
+    /// Without a deadline and with such storage options, builders that can be stopped run with this number of options:
+    /// the options with which the other builders had the best results. Each run takes up to 0.8 s (v-auto, 8 ranks in v
     /// placement, 32 microbatches).
     std::size_t most_options_searched = 3;
     /// With a deadline, such storage options and ranks of several stages: in the end the constructive planner runs
     /// again with this number of options, those with the best schedules. The planner then has all its effort and its
-    /// own slice. Fourteen random models in v placement, 4 to 6 s on one thread: 9 better by up to 3.2 %, 4 worse by up
-    /// to 0.6 %, 0.6 % less in the mean. With one stage per rank there was no gain: seventeen models, 0.1 % longer in
-    /// the mean. Skipped if nothing may be recomputed: with it, steps were 0.7 % longer on average (four models, five
-    /// seeds).
+    /// own slice. On fourteen random models in v placement with 4 to 6 s on one thread, 9 plans were better by up to
+    /// 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 % shorter on average. With one stage per rank there was
+    /// no gain: on seventeen models, steps were 0.1 % longer on average. Skipped if nothing may be recomputed: with it,
+    /// steps were 0.7 % longer on average (four models, five seeds).
     std::size_t options_built_further = 3;
     /// Without a deadline: limit of stages times microbatches, summed over the options with which the constructive
     /// planner runs; about 7 µs each.
     std::size_t most_cells = 100'000;
     /// With such storage options: local search starts from this number of schedules, the best with different
-    /// objectives. Local search of 60,000 moves found most from the fourth, fifth and sixth of seven, on three random
-    /// models. More weren't tried.
+    /// objectives. On three random models, local search of 60,000 moves had its best results from the fourth, fifth and
+    /// sixth of seven schedules. More schedules weren't tried.
     std::size_t starts = 8;
 };
 
@@ -222,7 +224,7 @@ private:
     };
 
     /// Runs searching builders last, at the same time as the constructive planner. Without a deadline the caller runs
-    /// the latter, because its result depends on whether the search has ended by then.
+    /// the constructive planner, because its result depends on whether the search has ended by then.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
                   builder_deadline(state_.limits(), with_.slice), threads);

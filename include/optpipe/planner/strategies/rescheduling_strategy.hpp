@@ -20,7 +20,7 @@ struct rescheduling_strategy {
     /// strategy.
     static constexpr std::size_t first_cells = 20'000;
     static constexpr std::size_t least_trials = 8;
-    /// Share relative to other strategies. Of 18 problems it improved three by 0.1 to 1.1 %, in v placement. With a
+    /// Share relative to other strategies. It improved three of 18 problems by 0.1 to 1.1 %, all in v placement. With a
     /// share of 1, seven others, whose time it took, were worse by up to 0.5 % (6 s each, one seed).
     static constexpr double share = 0.25;
     /// Passes for reading a schedule and making one.

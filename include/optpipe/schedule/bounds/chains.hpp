@@ -22,7 +22,7 @@ namespace optpipe::detail {
 struct chain_system {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-    /// The operation of the same number in the other chain must have ended `lag` before.
+    /// The operation with the same number in the other chain must have ended `lag` before this one starts.
     struct link {
         std::size_t chain = 0;
         double lag = 0.0;
@@ -39,8 +39,8 @@ struct chain_system {
         double offload = 0.0;
         double reload = 0.0;
     };
-    /// Memory that is held from the start of an operation of chain `from` to the end of that of the same number in
-    /// chain `to`, which may belong to another device. Which operation releases which memory doesn't matter.
+    /// Memory that is held from the start of an operation of chain `from` to the end of the operation with the same
+    /// number in chain `to`, which may belong to another device. Which operation releases which memory doesn't matter.
     struct holding {
         std::size_t from = 0;
         std::size_t to = 0;
@@ -51,7 +51,7 @@ struct chain_system {
         /// Pairs of a later and an earlier chain, by place: operation k of the former runs after operation k of the
         /// latter.
         std::vector<std::pair<std::size_t, std::size_t>> orders{};
-        /// The memory of a plain problem, and that of any other.
+        /// The memory of a plain problem, and the memory of any other problem.
         std::vector<held_stage> stages{};
         std::vector<holding> holdings{};
         double limit = 0.0;
@@ -60,7 +60,7 @@ struct chain_system {
         bool offloads = false;
     };
 
-    /// By chain, the number of its operations, and the number of the first one among those of all chains.
+    /// For each chain, the number of its operations, and the number of its first operation among those of all chains.
     std::vector<std::size_t> count{};
     std::vector<std::size_t> first{};
     /// By operation, its chain.

@@ -14,9 +14,10 @@ namespace optpipe {
 /// It is the optimum if each rank has one stage: equal microbatches that flow through machines in a row take the sum of
 /// one microbatch's times, plus the time of the slowest stage for each further microbatch. O(S).
 ///
-/// For problems that aren't plain it is `graph_bound`. In a chain it is also, for each microbatch, its time through all
-/// stages, and for each other one its shortest stage: that one runs before on the first stage, after on the last one,
-/// or overtakes in between, where it delays by a stage of its own. O(S M) besides.
+/// For problems that aren't plain it is `graph_bound`. In a chain another bound holds as well: the time of one
+/// microbatch through all stages, plus the shortest stage of each other microbatch. Each other microbatch runs before
+/// it on the first stage, after it on the last stage, or overtakes it in between. In each case, the other microbatch
+/// delays it by a stage. This takes O(S M).
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe
@@ -31,7 +32,7 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The longest path of one microbatch, beside the shortest stage of all others.
+/// The longest path of one microbatch, plus the shortest stage of each other microbatch.
 inline duration overtaking_bound(const problem& p) {
     if (!p.graph.is_chain() || p.objective == objective_kind::span) return {};
     duration others{}, most{};

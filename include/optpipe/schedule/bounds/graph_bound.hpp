@@ -136,7 +136,7 @@ template <pipeline_graph Graph>
 
 /// A lower bound on the objective of every valid schedule, for any graph, microbatches and pairs: all work of one rank,
 /// with the longest paths before and after each operation (Carlier's bound for one machine), less what its pairs save
-/// at most. For `span` the work alone. Memory doesn't count. O(n log n) for n operations.
+/// at most. For `span`, only the work counts. Memory doesn't count. O(n log n) for n operations.
 template <pipeline_graph Graph> [[nodiscard]] duration graph_bound(const basic_problem<Graph>& p) {
     duration best{};
     const detail::pair_savings<Graph> savings{p};

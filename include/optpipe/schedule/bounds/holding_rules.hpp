@@ -11,8 +11,8 @@
 namespace optpipe::detail {
 
 /// Propagates the memory limit of one device whose memory is given by holdings: at every start, what must have been
-/// taken, minus what can have been released, fits under the limit. An assumption about two operations implies orders
-/// with others (those of `order_counts`); a contradiction with all of them is what is deduced from.
+/// taken, minus what can have been released, fits under the limit. To assume an order of two operations implies orders
+/// with others (`order_counts`). If all of these together exceed the limit, the opposite order is deduced.
 class holding_rules {
 public:
     holding_rules(deductions& known, std::size_t device)
@@ -64,12 +64,12 @@ private:
     [[nodiscard]] auto most_ended() const {
         return [&](std::size_t z) { return ended_[z]; };
     }
-    /// Whether x_k fits if y_n comes after it, and with it all that must follow y_n.
+    /// Whether x_k fits if y_n, and everything that must follow y_n, comes after it.
     [[nodiscard]] bool fits_before(std::size_t y, std::size_t n) const {
         const auto ended = [&](std::size_t z) { return std::min(ended_[z], z == y ? n : order_->most(y, z, n)); };
         return in_use(least_started(), ended) <= on_->limit;
     }
-    /// Whether x_k fits if y_n comes before it, and with it all that must precede y_n.
+    /// Whether x_k fits if y_n, and everything that must precede y_n, comes before it.
     [[nodiscard]] bool fits_after(std::size_t y, std::size_t n) const {
         const auto started = [&](std::size_t z) {
             return std::max(started_[z], z == y ? n + 1 : order_->first(0, y, z, n));
@@ -135,8 +135,8 @@ private:
     order_counts* order_;
     std::size_t device_;
     std::vector<holding> holdings_{};
-    /// By place, for the operation looked at: the least number of operations that have started when it does, and the
-    /// largest number that can have ended.
+    /// By place, for the operation being examined: the least number of operations that have started when it does, and
+    /// the largest number that can have ended.
     std::vector<std::size_t> started_;
     std::vector<std::size_t> ended_;
     /// By place, whether the chain takes memory.

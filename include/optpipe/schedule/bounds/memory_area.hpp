@@ -92,8 +92,8 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
         const double fewer = hull[i].waiting - hull[i + 1].waiting;
         if (fewer <= 0.0) continue;
         const double each = (hull[i + 1].stashes - hull[i].stashes) / fewer;
-        // A full backward keeps its stash where a gradient would leave a waiting weight gradient. That isn't cheaper if
-        // the latter counts less.
+        // A full backward keeps its stash where a gradient would leave a waiting weight gradient. This isn't cheaper if
+        // a waiting weight gradient counts less.
         const double per_waiting = std::min(1.0, each);
         const double level = hull[i].stashes + each * hull[i].waiting;
         result.push_back({level * activation.value(), per_waiting * activation.value()});

@@ -196,7 +196,7 @@ private:
         return std::min(largest_ * static_cast<double>(number), on_->host_limit);
     }
 
-    /// The number of operations of a chain that can end by `t`, and the number that must start before.
+    /// The number of operations of a chain that can end by `t`, and the number that must start before `t`.
     [[nodiscard]] std::size_t can_end(std::size_t y, double t) const {
         const auto* first = d_->begin(0, chain(y));
         const double latest = t - c_->length[chain(y)] + c_->time_slack;

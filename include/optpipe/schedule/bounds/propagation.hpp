@@ -27,9 +27,10 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     return propagation_bound(to_problem(p), known, precision, stop);
 }
 
-/// What the same rules know of all schedules with an objective of at most some horizon. `microbatch` is the position of
-/// an operation among those of its kind and stage, in the order in which they run. Times count from the start of the
-/// step; for a span, from the first start on the rank of stage 0. A full backward is an I followed at once by a W.
+/// What the same rules deduce about all schedules with an objective of at most some horizon. `microbatch` is the
+/// position of an operation among those of its kind and stage, in the order in which they run. Times count from the
+/// start of the step; for a span, from the first start on the rank of stage 0. A full backward is an I followed at once
+/// by a W.
 struct propagated_order {
     struct window {
         operation op{};

@@ -32,8 +32,8 @@ template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem
     return {count, full ? std::min(c.backward_weight, c.backward_input) : duration{}};
 }
 
-/// With room for k stashes, the (i + k)-th forward of a stage can't start before its i-th gradient has ended. Of the i
-/// gradients that have ended, one belongs to the i-th forward or a later one. So it ends at least a lifespan after the
+/// With room for k stashes, the (i + k)-th forward of a stage can't start before its i-th gradient has ended. One of
+/// the i gradients that have ended belongs to the i-th forward or a later one. So it ends at least a lifespan after the
 /// i-th forward, round after round. Only for stages without offloading; each is treated as if it had its rank's memory
 /// to itself.
 ///

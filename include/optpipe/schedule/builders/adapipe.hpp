@@ -12,9 +12,10 @@
 
 namespace optpipe {
 
-/// In the manner of AdaPipe (Sun et al., 2024): 1F1B in which each stage recomputes as little as its stashes held at
-/// once permit. Among the options that the stage lists, it uses the one with the least extra work that fits, for all
-/// microbatches. Stages stay as they are; AdaPipe also moves layers between them. Nothing is offloaded.
+/// In the manner of AdaPipe (Sun et al., 2024): 1F1B in which each stage recomputes as little as the memory permits for
+/// the stashes that it holds at once. Among the options that the stage lists, it uses the one with the least extra work
+/// that fits, for all microbatches. Stages stay as they are; AdaPipe also moves layers between them. Nothing is
+/// offloaded.
 ///
 /// One stage per rank. Refuses with `over_memory` if no option of a stage fits.
 struct adapipe_builder {

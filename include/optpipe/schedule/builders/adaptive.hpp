@@ -125,7 +125,7 @@ private:
         const auto facts = make_dispatch_facts(p, policy);
         dispatch_search<Graph>{p, facts, best, halt, effort, seed}.run();
     }
-    /// Searches with each option; they share the effort.
+    /// Searches with each option; the searches share the effort.
     template <pipeline_graph Graph>
     constexpr void search_by_option(const basic_problem<Graph>& p, bool may_stay, stop_check stop,
                                     best_order<Graph>& best) const {

@@ -58,7 +58,7 @@ inline constexpr std::tuple all_builders{gpipe,
                                          pipe_offload_full,
                                          adaptive};
 
-/// Calls `visit(builder)` for each of them, in that order.
+/// Calls `visit(builder)` for each builder, in the order of `all_builders`.
 template <class Visitor> constexpr void for_each_builder(Visitor visit) {
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, all_builders);
 }
@@ -77,7 +77,7 @@ template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) {
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, graph_builders);
 }
 
-/// The names of all builders, in that order.
+/// The names of all builders, in the same order.
 [[nodiscard]] inline std::vector<std::string_view> builder_names() {
     std::vector<std::string_view> names;
     const auto add = [&](const auto& build) { names.push_back(build.name); };

@@ -49,7 +49,8 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
 };
 
 /// Whether the builder makes orders for problems that aren't plain (`is_plain`): it says so with `static constexpr bool
-/// any_graph = true`. Others are only called with plain problems: `build_schedule` converts (`chain_problem`).
+/// any_graph = true`. Other builders are only called with plain problems: `build_schedule` converts the problem for
+/// them (`chain_problem`).
 template <class B> inline constexpr bool plans_any_graph = requires { requires B::any_graph; };
 
 /// Whether the builder decides on pairs by itself: it says so with `static constexpr bool makes_pairs = true`. In the

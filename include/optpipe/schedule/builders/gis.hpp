@@ -120,7 +120,7 @@ template <pipeline_graph Graph>
     return best;
 }
 
-/// Why the schedule isn't for this problem; no sentence if it is.
+/// Why the schedule doesn't apply to this problem; without a sentence if it does.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr refusal not_for_interleaving(const basic_problem<Graph>& p, std::size_t group) {
     refusal why;

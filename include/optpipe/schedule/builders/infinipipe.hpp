@@ -40,8 +40,9 @@ public:
     /// Whether there is a choice.
     [[nodiscard]] bool has_choice() const { return choices_.size() > 1; }
 
-    /// All diagonals first use the option that holds least. Then each in its turn recomputes less where memory permits
-    /// and the step isn't longer, until none can. A stop request ends that with what was found.
+    /// All diagonals first use the option that holds least. Then one diagonal after the other recomputes less if memory
+    /// permits and the step gets no longer, until none can. A stop request ends this, and the options found until then
+    /// are used.
     [[nodiscard]] outcome<basic_order<Graph>> run() {
         const auto least = std::min_element(choices_.begin(), choices_.end(),
                                             [&](const auto& a, const auto& b) { return held(a) < held(b); });
@@ -97,7 +98,7 @@ private:
     const basic_problem<Graph>* p_;
     basic_order<Graph> given_;
     stop_check stop_;
-    /// By recomputation.
+    /// Sorted by recomputation.
     std::vector<stage_options> choices_{};
     /// The choice of each diagonal.
     std::vector<std::size_t> of_diagonal_{};

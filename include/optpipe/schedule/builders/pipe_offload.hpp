@@ -106,8 +106,8 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 } // namespace detail
 
 /// PipeOffload (Wan et al., 2025, sections 4 and 5): a generalized interleaved order in which, on each rank, the
-/// stashes of the `chunks` stages with the longest lifespans are offloaded. Uniform repetition, a group of one
-/// microbatch, is the order published for it; there, offloading saves more than its share of the peak.
+/// stashes of the `chunks` stages with the longest lifespans are offloaded. The published order is uniform repetition,
+/// with groups of one microbatch; in it, offloading saves more than its share of the peak.
 ///
 /// The warm-up is postponed. Then transfers are placed into alternating slots of the copy engines and links around the
 /// computations; or without slots, if transfers take unequal times, or that saves more. Stashes that couldn't be

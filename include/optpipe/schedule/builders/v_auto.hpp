@@ -119,7 +119,8 @@ private:
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }
 
-    /// Collects patterns of the shortest period with which one fits: for one microbatch, or for two, unevenly spaced.
+    /// Collects patterns of the shortest period with which a pattern fits: for one microbatch, or for two, unevenly
+    /// spaced.
     constexpr void collect() {
         for (auto cells = 2 * v_period; cells <= 2 * with_.longest_period && !stop_(); ++cells) {
             if (cells % 2 == 0) collect({.period = cells / 2});
@@ -223,8 +224,8 @@ private:
             order.push_back({value, i});
         }
         std::sort(order.begin(), order.end());
-        // Allows more forwards at first than the largest stash does: other stashes may be smaller, or partly freed by
-        // I.
+        // Allows more forwards at first than the largest stash permits: other stashes may be smaller, or partly freed
+        // by I.
         for (std::size_t more = 0; more < with_.more_forwards; ++more)
             for (std::size_t i = 0; i < std::min(with_.tried_further, order.size()); ++i) {
                 if ((i + more > 0 && spent_ > effort_ / 2) || stop_()) break;

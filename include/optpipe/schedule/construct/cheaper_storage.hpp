@@ -161,7 +161,7 @@ private:
             levels_.raise(more[i].from, more[i + 1].from, more[i].more);
         return true;
     }
-    /// Whether an option has no operations besides those of the other, no longer ones, and no larger transfers.
+    /// Whether an option has only operations that the other has, none of them longer, and no larger transfers.
     static bool fits_into(const storage_option& option, const storage_option& other) {
         if (option.recompute > other.recompute || option.backward_extra > other.backward_extra) return false;
         if (!option.transfer) return true;

@@ -15,9 +15,9 @@ namespace optpipe::detail {
 
 /// Places transfers without slots, for stages whose transfers take different times, and links that aren't busy.
 ///
-/// It first goes backwards in time: every reload gets the latest start at which engine and link let all of them be in
-/// time. Then it goes forwards: an offload starts as soon as possible if it ends before the next of those starts on its
-/// engine (and, with half duplex, its link); otherwise that reload goes first. Among the stashes that could be
+/// It first goes backwards in time: every reload gets the latest start at which engine and link still let all reloads
+/// be in time. Then it goes forwards: an offload starts as soon as possible if it ends before the next reload starts on
+/// its engine (and, with half duplex, its link); otherwise that reload goes first. Among the stashes that could be
 /// offloaded, the one needed last is next. Stashes that can't be reloaded in time stay. O(n · (log n + members)).
 template <pipeline_graph Graph> class transfers_on_demand {
 public:
@@ -136,7 +136,7 @@ private:
         const auto& offloaded = own_[member].offloaded;
         return offloaded.empty() ? nullptr : &transfer_pairs_[offloaded.front()];
     }
-    /// Whether transfers of the two exclude each other even in opposite directions.
+    /// Whether transfers of the two ranks exclude each other even in opposite directions.
     constexpr bool interfere(std::size_t a, std::size_t b) const { return shares_link_ || (shares_engine_ && a == b); }
     constexpr duration next_reload_in_the_way(std::size_t member) const {
         auto first = duration::unlimited();

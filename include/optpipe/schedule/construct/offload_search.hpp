@@ -41,8 +41,8 @@ struct offload_search_parameters {
     /// Stashes that are back within this number of round trips stay: 3 as published, and fewer if that takes too much
     /// memory.
     std::array<double, 2> round_trips{3.0, 1.0};
-    /// A plan is slowed down by these parts of itself, each twice the previous one, until all allowed transfers are in
-    /// time. Transfers that take two thirds of the step do best with a plan twice as long, those that take all of it
+    /// A plan is slowed down by this share of itself, then by twice as much, and so on, until all allowed transfers are
+    /// in time. Transfers that take two thirds of the step do best with a plan twice as long, those that take all of it
     /// with a plan one tenth longer (54 plans of problems drawn at random).
     double first_slowdown = 0.05;
     double most_slowdown = 2.0;

@@ -42,7 +42,7 @@ private:
     duration value_ = duration::unlimited();
 };
 
-/// The values that `dispatch_search` tries. Those of each parameter span its range, and are denser where schedules
+/// The values that `dispatch_search` tries. The values of each parameter span its range, and are denser where schedules
 /// change most. Set by hand, the same for every problem; not tuned.
 struct dispatch_search_parameters {
     static constexpr double no_limit = 1e9; ///< of the depth: more than there are microbatches

@@ -51,7 +51,7 @@ public:
     /// Deterministic work: number of operations, ranks, stages and stashes visited.
     [[nodiscard]] constexpr std::size_t work() const { return visits_per_start * step_.starts() + work_; }
 
-    /// All operations in the order in which they started; fewer than a step has after a deadlock. `stop` is polled;
+    /// All operations in the order in which they started; after a deadlock, fewer than a step has. `stop` is polled;
     /// once it is true, the result is only the beginning of an order.
     [[nodiscard]] constexpr operation_list<Graph> run(stop_check stop = {}) {
         detail::list_schedule(step_, *this, stop);

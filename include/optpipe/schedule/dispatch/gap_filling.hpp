@@ -71,7 +71,7 @@ private:
         }
         return moved;
     }
-    /// The first of the operations from the i-th on that can run in the gap before it; for each kind of each stage,
+    /// The first operation, from the i-th on, that can run in the gap before the i-th; for each kind of each stage,
     /// only the next operation is considered. A pipeline is about as deep as three passes per stage, so nothing is
     /// worth pulling over several times that distance.
     constexpr std::size_t candidate(rank r, std::size_t i, duration from, memory_size held) const {

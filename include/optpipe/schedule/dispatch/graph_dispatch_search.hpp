@@ -130,8 +130,8 @@ private:
             first.sequence.push_back(m);
         return first;
     }
-    /// Tries all combinations, on the sequences as given and the longest and shortest first, and with each position in
-    /// the stages' lists of storage options. Returns the value of the best, which `best` becomes.
+    /// Tries all combinations, with the sequences in the given order, longest first, and shortest first, and with each
+    /// position in the stages' lists of storage options. Returns the value of the best, which `best` becomes.
     duration search_grid(graph_dispatch_options& best) {
         auto value = duration::unlimited();
         std::size_t most_options = 1;

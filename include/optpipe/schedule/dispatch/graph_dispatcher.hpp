@@ -24,7 +24,7 @@ namespace optpipe {
 struct graph_dispatch_options {
     /// Number of microbatches in flight on a stage, in units of its lifespan over the cycle time.
     double depth = 1.0;
-    /// Microbatches in flight beyond that, by stage.
+    /// Further microbatches in flight, by stage.
     std::vector<int> further{};
     forward_preference forwards = forward_preference::deepest_stage;
     /// Whether memory is only taken if every sequence in flight can then still be finished.
@@ -44,8 +44,9 @@ struct graph_dispatch_options {
 ///
 /// Ranks may wait for each other's memory; the result then lacks operations. A careful dispatcher checks before it
 /// takes memory, in the order of sequences, that each one in flight can still be finished with the memory that its
-/// predecessors release (the banker's algorithm); each needs what it needs alone, with full backwards. It hardly ever
-/// gets stuck, and often has fewer microbatches in flight. Contract: no storage option of `options` offloads.
+/// predecessors release (the banker's algorithm); a sequence is taken to need what it needs when it is alone, with full
+/// backwards. It hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no storage option of
+/// `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
@@ -200,8 +201,8 @@ private:
         const auto op = with_storage(forward(s, options_->sequence[own.next_forward]));
         return arrives_by_now(op) && fits(op, r);
     }
-    /// Number of microbatches that aren't in flight any more. Those of a stage without gradients are in flight until
-    /// the stages that it feeds have begun them.
+    /// Number of microbatches that aren't in flight any more. Microbatches of a stage without gradients are in flight
+    /// until the stages that it feeds have begun them.
     std::size_t finished_for(stage s) const {
         if (p_->costs[s].gradients != gradient_kind::none) return stages_[s].ended;
         auto least = options_->sequence.size();

@@ -45,7 +45,7 @@ public:
     [[nodiscard]] constexpr bool fits(rank r, memory_size amount) const { return device_[r.position()].fits(amount); }
     /// Number of operations that have started.
     [[nodiscard]] constexpr std::size_t starts() const { return starts_; }
-    /// These operations, in the order in which they started. To be called once, at the end.
+    /// The started operations, in the order in which they started. To be called once, at the end.
     [[nodiscard]] constexpr operation_list<Graph> take_started() { return std::move(started_); }
 
     /// Starts an operation now. Contract: its lanes are free, and its memory fits.

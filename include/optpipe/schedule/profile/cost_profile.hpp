@@ -91,7 +91,7 @@ public:
     void add(const problem& p, std::uint64_t step, const schedule& measured,
              std::vector<cost_sample<rank_pair>> messages);
     void add(std::uint64_t step, const measured_costs& piece);
-    /// Adds peaks; the highest of all count.
+    /// Adds peaks; the highest ones count.
     void add_peaks(rank r, const memory_peaks& reached);
     /// Adds the steps of `other`. A step number that both profiles have means one step, measured on different ranks.
     /// Keeps its own number of warm-up steps, if it was given.
@@ -228,9 +228,9 @@ inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
     return shared;
 }
 
-/// Durations of messages along edges, over their planned factor, as far as the times of operations show them: from the
-/// end of the sender to the start of a receiver that waited for nothing else, on a rank that was idle when the sender
-/// ended.
+/// Durations of messages along edges, divided by their planned factor, as far as the times of operations show them:
+/// from the end of the sender to the start of a receiver that waited for nothing else, on a rank that was idle when the
+/// sender ended.
 inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const schedule& s) {
     const operation_numbering<any_graph> number{p.graph};
     std::vector<duration> end_of(number.size(), duration::unlimited());
@@ -356,7 +356,7 @@ OPTPIPE_INLINE void cost_profile::check(const problem& p, const schedule& measur
 
 namespace detail {
 
-/// The planned duration of an operation over that with a microbatch whose factors are all 1.
+/// The planned duration of an operation, divided by its duration for a microbatch whose factors are all 1.
 inline double planned_factor(const problem& p, const operation& op) {
     if (!p.microbatches.has_factors()) return 1.0;
     const auto& f = p.microbatches.factors(op.stage, op.microbatch);

@@ -54,7 +54,7 @@ template <pipeline_graph Graph>
     return operation{op.stage, kind, op.microbatch};
 }
 /// Calls `visit(before, delay)` for the inputs from other stages and microbatches: the operation starts no earlier than
-/// `delay` after the end of `before`. Where that is a backward_input, a full backward of the same stage and microbatch
+/// `delay` after the end of `before`. If `before` is a backward_input, a full backward of the same stage and microbatch
 /// may take its place. `is_simple` is `p.is_simple()`, for callers that ask often.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_input_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit,

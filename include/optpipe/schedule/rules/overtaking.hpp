@@ -4,8 +4,7 @@
 
 namespace optpipe {
 
-/// Whether microbatches may come in another order on a later stage, or backward, than on stage 0, in a model of a
-/// problem.
+/// Whether a model of a problem lets microbatches come in another order on a later stage, or backward, than on stage 0.
 enum class overtaking {
     /// The operations of each kind and stage run in the order of microbatches. With offloading this may exclude all
     /// optima: solutions are schedules, but a bound holds only for schedules of this form.

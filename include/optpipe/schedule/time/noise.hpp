@@ -42,7 +42,7 @@ public:
     step_noise(noise_model&&, std::uint64_t) = delete;
 
     [[nodiscard]] duration operator()(const problem& p, const operation& op) const;
-    /// The duration of the message from an operation to another stage; `planned` without noise.
+    /// The duration of the message from an operation to another stage; `planned` is its duration without noise.
     [[nodiscard]] duration message(const problem& p, const operation& from, stage to, duration planned) const;
 
 private:
@@ -106,7 +106,7 @@ private:
 
 [[nodiscard]] duration mean_of(const std::vector<duration>& times);
 
-/// The number of values, of `count`, that are at most the percentile: at least one. Contract: `count` is above 0.
+/// The number of `count` values that are at most the percentile; at least one. Contract: `count` is above 0.
 [[nodiscard]] std::size_t percentile_rank(std::size_t count, double percent);
 
 /// The least value that at least `percent` of the values don't exceed. Contract: there are values.

@@ -168,7 +168,8 @@ private:
         return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
     }
 
-    /// The backward that has been placed for a stage and microbatch; a full one, if there is one, if none has been.
+    /// The backward that has been placed for a stage and microbatch. If none has been placed: the full one, if there is
+    /// one.
     constexpr operation gradient_of(stage s, microbatch m) const {
         const bool is_input_alone = problem_->costs[s].gradients == gradient_kind::input;
         return is_input_alone || done(backward_input(s, m)) ? backward_input(s, m) : backward(s, m);
@@ -181,8 +182,8 @@ private:
     constexpr storage_index storage_used(const operation& op) const { return storage_[cell_(op)]; }
     constexpr stash_way way_of(const operation& op) const { return stash_way_of(*problem_, op); }
 
-    /// The time when its inputs are ready; unlimited while one of these hasn't been placed, and for an operation that
-    /// isn't possible any more: a second gradient.
+    /// The time when the operation's inputs are ready; unlimited while an input hasn't been placed. Also unlimited for
+    /// an operation that isn't possible any more: a second gradient.
     constexpr duration ready_time(const operation& op) const {
         if (is_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
         if (op.kind == operation_kind::backward_input && !may_split(*problem_, op.stage)) return duration::unlimited();
@@ -424,9 +425,9 @@ template <pipeline_graph Graph>
 }
 
 /// Starts the forwards before each rank's first backward as late as everything after them allows, and changes nothing
-/// else; without backwards, the last operation of each rank stays in place, and so does a forward whose end frees what
-/// another operation may wait for. A rank that starts later is engaged for a
-/// shorter time, and holds its stashes for less time (PipeOffload does the same before it places transfers).
+/// else; without backwards, the last operation of each rank stays in place, and so does a forward whose end frees
+/// memory for which another operation may wait. A rank that starts later is engaged for a shorter time, and holds its
+/// stashes for less time (PipeOffload does the same before it places transfers).
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const bool transfers = offloads_anything(p);
