@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -164,6 +165,28 @@ TEST_CASE("1F1B of microbatches that differ: in the given order, and in the best
     const auto equal = build_schedule(chain(4, 8, 1.0, 2.0), dynapipe);
     REQUIRE_FALSE(equal);
     CHECK(describe(equal.why()) == "microbatches are equal, so that their order changes nothing");
+}
+
+TEST_CASE("dynapipe tries all orders if they are few") {
+    optpipe::random_numbers random{5};
+    for (int i = 0; i < 20; ++i) {
+        auto p = chain(3, 4, 1.0, 2.0);
+        std::vector<cost_factors> factors;
+        for (const microbatch m : p.graph.all_microbatches())
+            factors.push_back(all(0.2 + random.share() + 0.01 * static_cast<double>(m.value())));
+        std::sort(factors.begin(), factors.end(), [](const auto& a, const auto& b) { return a.forward < b.forward; });
+        p.microbatches.set_factors(factors);
+        constexpr std::size_t orders = 24;
+        const dynapipe_builder just_enough{.effort = orders * 2 * p.graph.cells()};
+        const double found = step(p, just_enough);
+        auto best = found;
+        do {
+            p.microbatches.set_factors(factors);
+            best = std::min(best, step(p, one_forward_one_backward));
+        } while (std::next_permutation(factors.begin(), factors.end(),
+                                       [](const auto& a, const auto& b) { return a.forward < b.forward; }));
+        CHECK(found == doctest::Approx(best));
+    }
 }
 
 TEST_CASE("published schedules of unequal slices and a frozen stage: the slices of a sequence follow one another") {

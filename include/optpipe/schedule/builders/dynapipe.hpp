@@ -34,16 +34,16 @@ public:
                      std::size_t trials, std::uint64_t seed)
         : p_{&p}, positions_{&positions}, stop_{stop}, left_{trials}, random_{seed} {}
 
-    /// The best order found; `given` if none fits the memory.
+    /// The best order found, of all if there are no more than trials; `given` if none fits the memory. Contract:
+    /// `given` is ascending.
     [[nodiscard]] basic_order<Graph> run(const std::vector<std::vector<microbatch>>& given) {
+        const bool are_few = can_try_all(given.size());
         best_ = given;
         best_value_ = value_of(given);
-        for (auto now = given; left_ > 0 && !stop_();) {
-            descend(now);
-            now = best_;
-            for (std::size_t k = 0; k < kick; ++k)
-                std::swap(now[random_.below(now.size())], now[random_.below(now.size())]);
-        }
+        if (are_few)
+            try_all(given);
+        else
+            descend_often(given);
         return inject(*p_, injection{best_}, *positions_);
     }
 
@@ -62,6 +62,24 @@ private:
             best_value_ = value;
         }
         return value;
+    }
+    [[nodiscard]] bool can_try_all(std::size_t sequences) const {
+        auto orders = static_cast<double>(left_);
+        for (; sequences > 1 && orders >= 1.0; --sequences)
+            orders /= static_cast<double>(sequences);
+        return orders >= 1.0;
+    }
+    void try_all(sequence_order now) {
+        while (!stop_() && std::next_permutation(now.begin(), now.end()))
+            value_of(now);
+    }
+    void descend_often(sequence_order now) {
+        while (left_ > 0 && !stop_()) {
+            descend(now);
+            now = best_;
+            for (std::size_t k = 0; k < kick; ++k)
+                std::swap(now[random_.below(now.size())], now[random_.below(now.size())]);
+        }
     }
     /// Moves sequences to other places as long as that shortens the step.
     void descend(sequence_order& now) {
@@ -107,8 +125,7 @@ struct dynapipe_builder {
     static constexpr std::string_view name = "dynapipe";
     static constexpr bool any_graph = true;
 
-    /// The limit of operations that are timed. 8 microbatches on 4 ranks: within a few hundred thousand, the best of
-    /// all orders is found.
+    /// The limit of operations that are timed. All orders of up to 8 microbatches on 4 ranks are tried.
     std::size_t effort = 8'000'000;
     std::uint64_t seed = 1;
     [[nodiscard]] static constexpr std::array<builder_parameter<dynapipe_builder>, 1> parameters() {
