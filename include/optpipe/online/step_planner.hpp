@@ -21,7 +21,7 @@ namespace optpipe {
 /// Not for several threads at once.
 class step_planner {
 public:
-    /// A tenth of a second on two threads: enough for 8 ranks × 32 microbatches (bench/step_plans.cpp).
+    /// A tenth of a second on two threads: enough for packed documents on 8 ranks (bench/step_plans.cpp).
     [[nodiscard]] static background_options usual_options();
 
     /// `first` is a plan of any draw of the microbatches, if there is one: a long search for it improves all others.
