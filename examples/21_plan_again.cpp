@@ -2,15 +2,20 @@
 //
 // A plan is made with guessed costs. Training measures its steps; here the measurements are made up, from costs that
 // the planner doesn't know. The profile says what has drifted, and the problem with the measured costs is planned
-// again: at once, or on a thread of its own while training goes on.
+// again: at once, or on a thread of its own while training goes on. At last, microbatches that differ from step to
+// step.
 
 #include <optpipe/pipeline.hpp>
 #include <optpipe/planner.hpp>
 #include <optpipe/schedule.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <iostream>
+#include <random>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -32,6 +37,37 @@ schedule measured_step(const problem& guessed, const schedule& plan, std::size_t
         costs.forward = pace * costs.forward;
     real.costs[stage{2}].backward_input = 17_ms;
     return *retime(real, plan);
+}
+
+/// Packed documents of random lengths. Attention grows with the square of each length, all else with their sum.
+problem packed_problem(problem p, std::mt19937& random) {
+    std::uniform_real_distribution<double> length{0.1, 0.6};
+    std::vector<cost_factors> factors;
+    for (std::size_t m = 0; m < p.graph.microbatches(); ++m) {
+        double squares = 0.0;
+        for (double left = 1.0; left > 0.0;) {
+            const double next = std::min(left, length(random));
+            squares += next * next;
+            left -= next;
+        }
+        const double attention = 0.4 + 1.5 * squares;
+        factors.push_back({.forward = attention, .backward_input = attention});
+    }
+    p.microbatches.set_factors(factors);
+    return p;
+}
+
+/// Plans step after step from the plan before, each within 50 ms. Whether all plans are valid.
+bool plans_packed_steps(const problem& p) {
+    std::mt19937 random{1};
+    auto draw = packed_problem(p, random);
+    auto planned = plan(draw, {.time_limit = std::chrono::milliseconds{500}});
+    for (int step = 1; step <= 3 && planned; ++step) {
+        draw = packed_problem(p, random);
+        planned = plan(draw, {.time_limit = std::chrono::milliseconds{50}, .start = planned->schedule});
+        if (planned) std::cout << "packed step " << step << ": " << planned->objective.value() << " ms\n";
+    }
+    return planned && validate(draw, planned->schedule).empty();
 }
 
 } // namespace
@@ -72,5 +108,7 @@ int main() {
         better = planner.poll();
     }
     std::cout << "in the background " << better.objective.value() << " ms\n";
-    return better.schedule && second->objective <= objective_of(updated, *in_use) ? 0 : 1;
+    // Or for every step anew, because its microbatches have other documents.
+    const bool is_better = better.schedule && second->objective <= objective_of(updated, *in_use);
+    return is_better && plans_packed_steps(p) ? 0 : 1;
 }

@@ -105,7 +105,10 @@ Two sequences, each in two slices of equal length:
 
 In the last table, half of a sequence's forward is attention. Slices of equal length then gain nothing with Seq1F1B, as the last
 slices of a sequence take longer than the first. Slices of equal time (`equal_time_slices`) are shorter, the later they come.
-Plans have the memory that Seq1F1B holds with slices of equal length."
+Plans have the memory that Seq1F1B holds with slices of equal length.
+
+If microbatches change from step to step, `bench_step_plans` compares plans within 0.1 s, from a plan of another draw, with plans
+within 10 s."
 format3)
 
 answer("What is new over Zero Bubble's ILP?"

@@ -5,3 +5,4 @@
 #include "optpipe/online/controller.hpp"
 #include "optpipe/online/online_run.hpp"
 #include "optpipe/online/options.hpp"
+#include "optpipe/online/step_planner.hpp"

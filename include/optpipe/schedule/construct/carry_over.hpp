@@ -23,8 +23,9 @@ struct drawn_order {
 
 /// The order of another draw as an order of `p`: sequences take the places of those of the same rank by number of
 /// slices and work, and keep their storage options; slices are matched by their place, the last ones stand for those
-/// that are missing. Where a rank then lacks memory, operations are postponed (`fit_memory`). Empty if the two have
-/// different numbers of sequences, if the order isn't executable, or if not enough memory can be freed.
+/// that are missing. Where a rank then lacks memory, operations are postponed (`fit_memory`), and where it would wait,
+/// the next ones may come first (`order_dispatcher`), if that shortens the step. Empty if the two have different
+/// numbers of sequences, if the order isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
 /// A schedule that was made for other costs, or for another draw of microbatches, timed for this problem: the better of
@@ -38,6 +39,8 @@ struct drawn_order {
 #include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/schedule/construct/fit_memory.hpp"
 #include "optpipe/schedule/construct/follow_storage.hpp"
+#include "optpipe/schedule/dispatch/dispatch_search.hpp"
+#include "optpipe/schedule/dispatch/order_dispatcher.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"
@@ -138,8 +141,16 @@ OPTPIPE_INLINE std::optional<order> carry_over(const problem& p, const drawn_ord
     const bool are_known = std::all_of(of.operations.begin(), of.operations.end(),
                                        [&](const operation& op) { return detail::is_known(p, op, of.work.size()); });
     if (!are_known || slices != of.work.size() || of.slices.size() != detail::slices_of(p).size()) return std::nullopt;
-    const auto matched = detail::with_microbatches(of.operations, detail::matched_microbatches(p, of));
-    return fit_memory(p, follow_storage(p, matched, storage_in_use(p, matched)));
+    auto matched = detail::with_microbatches(of.operations, detail::matched_microbatches(p, of));
+    matched = follow_storage(p, matched, storage_in_use(p, matched));
+    best_order<any_graph> best{p};
+    if (auto fitted = fit_memory(p, matched)) {
+        matched.assign(fitted->operations.begin(), fitted->operations.end());
+        best.offer(*std::move(fitted));
+    }
+    for (const auto& options : order_dispatch_choices)
+        best.offer({p.graph, order_dispatcher<any_graph>{p, matched, options}.run()});
+    return best.found() ? std::optional{std::move(best).take()} : std::nullopt;
 }
 
 OPTPIPE_INLINE outcome<schedule> carry_over(const problem& p, const schedule& s) {

@@ -1,0 +1,90 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/online/controller.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/background_planner.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+namespace optpipe {
+
+/// Plans each step before it begins, for training whose microbatches differ from step to step: their costs are known
+/// as soon as their data is. Each search starts from the plan before (`carry_over`), and goes on beside the training:
+///
+///     planner.submit(next);                    // as soon as the next step's data is there
+///     run(planner.next_plan());                // waits at most for the rest of the time limit
+///
+/// Not for several threads at once.
+class step_planner {
+public:
+    /// A tenth of a second on two threads: enough for packed documents on 8 ranks (bench/step_plans.cpp).
+    [[nodiscard]] static background_options usual_options();
+
+    /// `first` is a plan of any draw of the microbatches, if there is one: a long search for it improves all others.
+    /// Contract: `how` has a time limit, and no `robust`.
+    explicit step_planner(std::optional<schedule> first = {}, background_options how = usual_options());
+
+    /// Begins to plan a step. Replaces one whose plan hasn't been taken.
+    void submit(problem next);
+    /// The plan of the step submitted last, which then is the plan in use; waits until its search has ended. Throws
+    /// `error` with the reason if there is no plan. Contract: a step has been submitted since the last call.
+    [[nodiscard]] online_plan next_plan();
+
+private:
+    std::shared_ptr<const schedule> in_use_{};
+    /// The submitted step, with the time that it takes with the order in use.
+    std::optional<online_plan> next_{};
+    background_planner planner_;
+};
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(online)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/schedule/construct/carry_over.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <limits>
+#include <utility>
+
+namespace optpipe {
+
+OPTPIPE_INLINE background_options step_planner::usual_options() {
+    background_options how;
+    how.how.time_limit = std::chrono::milliseconds{100};
+    how.threads = 2;
+    return how;
+}
+
+OPTPIPE_INLINE step_planner::step_planner(std::optional<schedule> first, background_options how)
+    : planner_{std::move(how)} {
+    if (first) in_use_ = std::make_shared<const schedule>(*std::move(first));
+}
+
+OPTPIPE_INLINE void step_planner::submit(problem next) {
+    std::optional<schedule> start;
+    if (in_use_)
+        if (auto carried = carry_over(next, *in_use_)) start = *std::move(carried);
+    next_.emplace(online_plan{next, nullptr, {}, start ? objective_of(next, *start) : duration::unlimited(), {}});
+    planner_.submit(std::move(next), std::move(start));
+}
+
+OPTPIPE_INLINE online_plan step_planner::next_plan() {
+    OPTPIPE_EXPECT(next_.has_value(), "step_planner: no step has been submitted");
+    planner_.wait_for(std::chrono::duration<double>{std::numeric_limits<double>::infinity()});
+    const auto best = planner_.poll();
+    if (!best.schedule) throw error{"step planner: " + best.failure};
+    auto plan = *std::exchange(next_, std::nullopt);
+    plan.schedule = in_use_ = best.schedule;
+    plan.objective = best.objective;
+    plan.method = best.method;
+    return plan;
+}
+
+} // namespace optpipe
+#endif

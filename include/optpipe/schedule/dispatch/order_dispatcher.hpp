@@ -1,0 +1,115 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/dispatch/list_schedule.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe {
+
+/// How closely an `order_dispatcher` follows an order.
+struct order_dispatch_options {
+    /// The number of operations of a rank among which it chooses; 1 keeps the order.
+    std::size_t window = 8;
+    /// An operation doesn't start if an earlier one of the order can start within this share of its duration.
+    double patience = 0.5;
+};
+
+/// The best of these is 5 % shorter than the order as it was, in the mean over 15 plans of lognormal and uniform draws
+/// of 8 ranks × 32 microbatches, carried over to other draws; one takes 0.6 ms. With a window of 32 the memory often
+/// ran out.
+inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
+    {{4, 0.0}, {4, 0.5}, {8, 0.0}, {8, 0.5}, {16, 0.0}, {16, 0.5}}};
+
+/// Simulates a step, and lets every rank start the operation that comes first in an order among the next ones that are
+/// ready and whose memory fits: so an order made for other durations loses its gaps. Forwards of a group's stages keep
+/// their order. Ranks may wait for each other's memory; the result then lacks operations. Contract: the problem has
+/// the operations, each once.
+template <pipeline_graph Graph> class order_dispatcher {
+public:
+    order_dispatcher(const basic_problem<Graph>& p, const std::vector<operation>& given, order_dispatch_options with)
+        : p_{&p}, with_{with}, number_{p.graph}, step_{p, limits_of(p)}, has_ended_(number_.size(), 0),
+          queues_(p.graph.ranks()), forwards_(p.graph.stages()) {
+        for (const auto& op : given) {
+            queues_[p.rank_of(op.stage)].push_back(op);
+            if (op.kind == operation_kind::forward) forwards_[op.stage].push_back(op.microbatch);
+        }
+        for (auto& each : queues_)
+            std::reverse(each.begin(), each.end());
+        for (auto& each : forwards_)
+            std::reverse(each.begin(), each.end());
+    }
+
+    /// All operations in the order in which they started.
+    [[nodiscard]] operation_list<Graph> run() {
+        detail::list_schedule(step_, *this);
+        return step_.take_started();
+    }
+
+    // Called by `list_schedule`.
+
+    void serve(rank r) {
+        auto& queue = queues_[r]; // the next one last
+        const auto least = queue.size() - std::min(queue.size(), with_.window);
+        for (auto i = queue.size(); i-- > least;) {
+            const auto op = queue[i];
+            if (!may_start(op, r) || waits_for_earlier(queue, i)) continue;
+            if (op.kind == operation_kind::forward) forwards_[op.stage].pop_back();
+            step_.start(op, r);
+            queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+    }
+    void end(const operation& op, rank) { has_ended_[number_(op)] = 1; }
+
+private:
+    static auto limits_of(const basic_problem<Graph>& p) {
+        auto limits = p.memory_limit;
+        for (auto& limit : limits)
+            limit += tolerance{}.at(p.memory_scale());
+        return limits;
+    }
+    bool may_start(const operation& op, rank r) const {
+        if (!step_.is_free(op.kind, r)) return false;
+        if (const auto own = own_input_of(op, stash_way_of(*p_, op)); own && !has_ended_[number_(*own)]) return false;
+        if (!(arrival(op) <= step_.now() + step_.slack())) return false;
+        if (op.kind == operation_kind::forward && p_->groups.has(op.stage) &&
+            forwards_[op.stage].back() != op.microbatch)
+            return false;
+        const auto taken = memory_effect_of(*p_, op).acquired_at_start;
+        return !(taken > memory_size{}) || step_.fits(r, taken);
+    }
+    /// When the inputs from other cells arrive.
+    duration arrival(const operation& op) const {
+        const bool has_inputs = op.kind == operation_kind::forward || is_gradient(op.kind);
+        return has_inputs ? step_.arrival(op) : duration{};
+    }
+    bool waits_for_earlier(const std::vector<operation>& queue, std::size_t at) const {
+        if (is_transfer(queue[at].kind)) return false;
+        const auto until = step_.now() + with_.patience * duration_of(*p_, queue[at]);
+        for (auto i = queue.size(); i-- > at + 1;)
+            if (!is_transfer(queue[i].kind) && arrival(queue[i]) < until &&
+                arrival(queue[i]) > step_.now() + step_.slack())
+                return true;
+        return false;
+    }
+
+    const basic_problem<Graph>* p_;
+    order_dispatch_options with_;
+    operation_numbering<Graph> number_;
+    detail::running_step<Graph> step_;
+    std::vector<unsigned char> has_ended_;
+    per_rank<std::vector<operation>> queues_;
+    /// Microbatches whose forwards haven't started, the next one last.
+    per_stage<std::vector<microbatch>> forwards_;
+};
+
+} // namespace optpipe
