@@ -5,18 +5,15 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
-#include <cstddef>
-
 namespace optpipe {
 
 /// Makes pairs of forwards and backwards that follow one another on a rank, in either order, where the problem has the
 /// pair and this makes the step shorter. The result is a schedule of the same operations with other times, or `s`
-/// itself. Pairs of `s` may become single operations. Contract: `s` is valid.
+/// itself. Contract: `s` is valid.
 ///
-/// First, neighbours are merged on all ranks at once: forwards with the backward before them, or with the one after.
-/// Then the best of these schedules and `s` is improved one pair at a time, until `stop` or `most_trials` orders have
-/// been timed, each in O(number of operations).
-[[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {}, std::size_t most_trials = 2000);
+/// Neighbours are merged on all ranks at once: forwards with the backward after them, with the one before, or with
+/// either. The best of these schedules and `s` is returned; `stop` is asked between them. O(number of operations).
+[[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe
 
@@ -172,7 +169,7 @@ struct timed_pairs {
 
 } // namespace detail
 
-OPTPIPE_INLINE schedule merge_pairs(const problem& p, schedule s, stop_check stop, std::size_t most_trials) {
+OPTPIPE_INLINE schedule merge_pairs(const problem& p, schedule s, stop_check stop) {
     const auto slack = time_slack(p, s);
     detail::timed_pairs best{p, std::move(s)};
     const auto start = best.made;
@@ -188,7 +185,6 @@ OPTPIPE_INLINE schedule merge_pairs(const problem& p, schedule s, stop_check sto
         lists.merge(which);
         offer(std::move(lists));
     }
-    static_cast<void>(most_trials);
     return best.made;
 }
 
