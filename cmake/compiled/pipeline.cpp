@@ -1,4 +1,5 @@
 #define OPTPIPE_COMPILING OPTPIPE_UNIT_pipeline
+#include <optpipe/pipeline/costs_by_size.hpp>
 #include <optpipe/pipeline/layer_costs.hpp>
 #include <optpipe/pipeline/least_memory.hpp>
 #include <optpipe/pipeline/partition_problem.hpp>

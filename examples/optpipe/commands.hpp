@@ -47,6 +47,10 @@ struct plan_options {
     /// All problems, if there are several; the first is `problem`.
     std::vector<std::string> problems;
     std::string method;
+    /// Problems with costs at other sizes of a microbatch, and the numbers of microbatches to plan; see `plan_sizes`.
+    std::vector<std::string> costs_at;
+    std::vector<std::size_t> microbatches;
+    std::string out_problem;
     search_options search;
     bool deterministic = false;
     /// A schedule file to start from.

@@ -131,6 +131,21 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
                         "best (default), or one of: " + program::method_names() +
                             "; parameters as in gis:g=3, a storage option as in 1f1b:storage=full");
     add_search(*command, "deterministic work of a second or a few", o.search);
+#if defined(OPTPIPE_HAS_MILP)
+    auto* costs = command->add_option("--costs-at", o.costs_at,
+                                      "Choose the number of microbatches: problem files with costs at other sizes of a "
+                                      "microbatch, each with the number for its size");
+    costs->allow_extra_args(false);
+    command
+        ->add_option("--microbatches", o.microbatches,
+                     "With --costs-at: the numbers to plan, separated by commas (default: those of the files)")
+        ->allow_extra_args(false)
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 20))
+        ->needs(costs);
+    command->add_option("--out-problem", o.out_problem, "With --costs-at: write the problem that the plan belongs to")
+        ->needs(costs);
+#endif
     command->add_flag("--deterministic", o.deterministic,
                       "With a time limit: a search whose outcome doesn't depend on the number of threads");
     command->add_option("--start", o.start,

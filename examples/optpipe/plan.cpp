@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 #if defined(OPTPIPE_HAS_MILP)
+#include "plan_sizes.hpp"
 #include "search.hpp"
 #include <optpipe/planner/plan.hpp>
 #endif
@@ -241,6 +242,9 @@ planned_row plan_row(const plan_options& options, const optpipe::problem& p) {
 
 int plan(const plan_options& options) {
     refuse_contradictions(options);
+#if defined(OPTPIPE_HAS_MILP)
+    if (!options.costs_at.empty()) return plan_sizes(options);
+#endif
     if (options.problems.size() > 1 || !options.csv.empty()) return plan_table(options);
     outputs files{{{"PROBLEM", options.problem.path}, {"--start", options.start}},
                   {{"--out", options.files.schedule},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/planner/alternatives.hpp"
 #include "optpipe/planner/background_planner.hpp"
 #include "optpipe/planner/bounds/lower_bound.hpp"
 #include "optpipe/planner/cache/canonical.hpp"

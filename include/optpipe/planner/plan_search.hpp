@@ -11,6 +11,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/planner/bounds/single_device.hpp"
 #include "optpipe/planner/bounds/storage_mix.hpp"
 #include "optpipe/planner/cache/adapt.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
@@ -193,6 +194,8 @@ private:
         add_uniform_storage();
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
+        if (is_plain_ && !is_described_by_costs(state_.problem()) && state_.problem().graph.ranks() == 1)
+            state_.try_strategy(single_device_method, [&] { decide_single_device(late); });
         if (is_plain_ && !is_described_by_costs(state_.problem()))
             state_.try_strategy(structure, [&] {
                 state_.raise_bound(storage_mix_bound(state_.problem(), state_.bound(), late), storage_mix);
@@ -227,6 +230,12 @@ private:
             run_deterministic_portfolio(state_, left, {.seed = options_.seed, .threads = threads_}, log_);
         else
             run_concurrent_portfolio(state_, left, {.seed = options_.seed, .threads = threads_}, log_);
+    }
+
+    void decide_single_device(stop_check stop) {
+        const auto found = single_device(state_.problem(), stop);
+        state_.raise_bound(found.bound, single_device_method);
+        if (found.best) state_.offer(*found.best, single_device_method);
     }
 
     /// Runs the adaptive strategy once. With a time limit it has all its effort, as if it ran alone: it takes less than
@@ -425,6 +434,7 @@ private:
 
     static constexpr std::string_view structure = "structure";
     static constexpr std::string_view storage_mix = "storage-mix";
+    static constexpr std::string_view single_device_method = "single-device";
     static constexpr std::string_view cached = "cache";
     static constexpr std::string_view cheaper_storage = "cheaper-storage";
 

@@ -1,0 +1,195 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/plan_options.hpp"
+#include "optpipe/planner/plan_result.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace optpipe {
+
+/// One of several problems, and what is known of its plans.
+struct planned_alternative {
+    /// No schedule of this problem is shorter.
+    duration bound{};
+    /// Empty if it was dropped, because its bound is no better than the best plan, or if it was refused.
+    std::optional<plan_result> planned{};
+    /// Why it has no plan.
+    std::optional<refusal> refused{};
+};
+
+/// The plans of several problems, of which one is chosen.
+struct alternatives_plan {
+    /// In the order of the problems.
+    std::vector<planned_alternative> all{};
+    /// The problem with the shortest step.
+    std::size_t chosen = 0;
+    /// No schedule of any of the problems is shorter.
+    duration bound{};
+    double seconds = 0.0;
+
+    [[nodiscard]] const plan_result& best() const { return *all[chosen].planned; }
+};
+
+/// Plans several problems that do the same work in different ways, such as with microbatches of other sizes
+/// (`costs_by_size`), and chooses the one with the shortest step. The time limit holds for all together. Plans begin
+/// with the least bound, and problems whose bound is no better than the best plan are dropped; the best ones get the
+/// rest of the time. `options.start` isn't used. An invalid problem is refused, as it may lack memory for a microbatch.
+/// Contract: there is at least one problem; all have the same units.
+[[nodiscard]] outcome<alternatives_plan> plan_alternatives(std::span<const problem> problems,
+                                                           const plan_options& options = {});
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/planner/plan.hpp"
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+namespace optpipe {
+namespace detail {
+
+/// How the time limit is divided. Not tuned.
+struct alternatives_parameters {
+    /// Share of the time for a first plan of each problem; the rest is for the best ones.
+    double first_share = 0.5;
+    /// Number of problems that are planned for longer; each round keeps half of them (successive halving).
+    std::size_t finalists = 2;
+};
+
+class alternatives_search {
+public:
+    alternatives_search(std::span<const problem> problems, const plan_options& options)
+        : problems_{problems}, options_{options} {
+        result_.all.resize(problems.size());
+    }
+
+    outcome<alternatives_plan> run() {
+        plan_first();
+        const auto best = find_best();
+        if (!best) return worst_lack();
+        if (options_.time_limit)
+            for (auto kept = with_.finalists; kept > 0; kept /= 2)
+                plan_longer(kept);
+        result_.chosen = *find_best();
+        result_.bound = result_.best().objective;
+        for (const auto& each : result_.all)
+            if (!each.refused) result_.bound = std::min(result_.bound, each.bound);
+        result_.seconds = elapsed().count();
+        return std::move(result_);
+    }
+
+private:
+    using clock = std::chrono::steady_clock;
+    using seconds = std::chrono::duration<double>;
+
+    [[nodiscard]] seconds elapsed() const { return clock::now() - begin_; }
+    [[nodiscard]] std::optional<std::size_t> find_best() const {
+        std::optional<std::size_t> best;
+        for (std::size_t i = 0; i < result_.all.size(); ++i)
+            if (const auto& each = result_.all[i].planned;
+                each && (!best || each->objective < result_.all[*best].planned->objective))
+                best = i;
+        return best;
+    }
+    /// Whether a plan of the problem may be better than the best one.
+    [[nodiscard]] bool is_hopeful(std::size_t i) const {
+        const auto best = find_best();
+        if (!best) return true;
+        const auto objective = result_.all[*best].planned->objective;
+        return result_.all[i].bound + tolerance{}.at(objective) < objective;
+    }
+    /// The refusal of the problem that lacks least memory.
+    [[nodiscard]] refusal worst_lack() const {
+        const auto lack = [](const planned_alternative& each) { return each.refused->needed - each.refused->limit; };
+        return *std::min_element(result_.all.begin(), result_.all.end(), [&](const auto& a, const auto& b) {
+                    return lack(a) < lack(b);
+                })->refused;
+    }
+
+    /// Bounds of all problems, and a plan of each that may be the best, from the least bound on.
+    void plan_first() {
+        std::vector<std::size_t> rising(problems_.size());
+        std::iota(rising.begin(), rising.end(), std::size_t{0});
+        for (const auto i : rising)
+            set_bound(i);
+        std::stable_sort(rising.begin(), rising.end(),
+                         [&](std::size_t a, std::size_t b) { return result_.all[a].bound < result_.all[b].bound; });
+        auto limit = options_.time_limit;
+        if (limit) limit = with_.first_share / static_cast<double>(problems_.size()) * *limit;
+        for (const auto i : rising)
+            if (!result_.all[i].refused && is_hopeful(i)) plan_one(i, limit);
+    }
+    void set_bound(std::size_t i) {
+        auto& each = result_.all[i];
+        const auto found = validate(problems_[i]);
+        if (found.empty()) {
+            each.bound = bounds_of(problems_[i], stop_check{options_.stop}).best();
+            return;
+        }
+        each.refused = does_not_apply(found.front().text());
+    }
+    void plan_one(std::size_t i, std::optional<seconds> limit) {
+        auto& each = result_.all[i];
+        auto how = options_;
+        how.time_limit = limit;
+        how.start.reset();
+        if (each.planned) how.start = each.planned->schedule;
+        auto planned = plan(problems_[i], how);
+        if (!planned) {
+            if (!each.planned) each.refused = planned.why();
+            return;
+        }
+        auto found = *std::move(planned);
+        each.bound = std::max(each.bound, found.bound);
+        if (each.planned && found.method == start_method) found.method = each.planned->method;
+        each.planned = std::move(found);
+    }
+    /// Divides the time that is left among the `kept` best problems whose plans aren't settled.
+    void plan_longer(std::size_t kept) {
+        std::vector<std::size_t> open;
+        for (std::size_t i = 0; i < result_.all.size(); ++i)
+            if (const auto& each = result_.all[i].planned; each && each->why == plan_end::time_limit && is_hopeful(i))
+                open.push_back(i);
+        std::stable_sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) {
+            return result_.all[a].planned->objective < result_.all[b].planned->objective;
+        });
+        open.resize(std::min(open.size(), kept));
+        const auto left = *options_.time_limit - elapsed();
+        if (open.empty() || left.count() <= 0.0 || options_.stop.stop_requested()) return;
+        const auto share = left / static_cast<double>(kept > 1 ? 2 * open.size() : 1);
+        for (const auto i : open)
+            if (is_hopeful(i)) plan_one(i, share);
+    }
+
+    static constexpr alternatives_parameters with_{};
+
+    std::span<const problem> problems_;
+    const plan_options& options_;
+    clock::time_point begin_ = clock::now();
+    alternatives_plan result_{};
+};
+
+} // namespace detail
+
+OPTPIPE_INLINE outcome<alternatives_plan> plan_alternatives(std::span<const problem> problems,
+                                                            const plan_options& options) {
+    OPTPIPE_EXPECT(!problems.empty(), "plan_alternatives: there must be a problem");
+    return detail::alternatives_search{problems, options}.run();
+}
+
+} // namespace optpipe
+#endif

@@ -1,0 +1,249 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <cstddef>
+#include <optional>
+
+namespace optpipe {
+
+/// What is known of a problem with a single rank from the storage options alone.
+struct single_device_result {
+    /// No valid schedule is shorter.
+    duration bound{};
+    /// One microbatch after the other, with the least recomputation that fits without offloading; empty if nothing
+    /// fits.
+    std::optional<order> best{};
+};
+
+/// Decides the storage options of a single rank as a knapsack. When the gradient of the last stage starts, all stashes
+/// of its microbatch are in memory, or on the host; when that of another stage starts, those of the stages before it
+/// are. So the options of each microbatch fit the memory together at these times, and their extra work is at least the
+/// optimum of a multiple-choice knapsack. In a step with one microbatch, the bound also counts the transfers: the
+/// offloads end before the gradient of the last stage starts, and the reloads start after it.
+///
+/// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann), of at most `most_choices`; longer
+/// lists are thinned, and the bound is lower then. Contract: the problem is plain and has one rank.
+[[nodiscard]] single_device_result single_device(const problem& p, stop_check stop = {},
+                                                 std::size_t most_choices = 1U << 12U);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// Storage options of the first stages of one microbatch together.
+struct knapsack_choice {
+    /// Memory while the gradient of the last stage starts.
+    memory_size held{};
+    /// Recomputation, ahead of the backward or inside it.
+    duration extra{};
+    duration offload{};
+    duration reload{};
+    /// Position of the choice that it extends, and the option of the stage.
+    std::uint32_t before = 0;
+    storage_index option = 0;
+
+    [[nodiscard]] bool is_as_good_as(const knapsack_choice& other) const {
+        return held <= other.held && extra <= other.extra && offload <= other.offload && reload <= other.reload;
+    }
+};
+
+class storage_knapsack {
+public:
+    /// `with_transfers`: whether stashes may be offloaded.
+    storage_knapsack(const problem& p, bool with_transfers, std::size_t most_choices)
+        : p_{p}, with_transfers_{with_transfers}, most_choices_{most_choices} {}
+
+    /// False if it was stopped.
+    [[nodiscard]] bool solve(stop_check stop) {
+        const auto limit = p_.memory_limit[rank{}] + tolerance{}.at(p_.memory_scale());
+        std::vector<knapsack_choice> before{{}};
+        for (const stage s : p_.graph.all_stages()) {
+            if (stop()) return false;
+            std::vector<knapsack_choice> next;
+            for (std::size_t i = 0; i < before.size(); ++i)
+                for (auto each : choices_of(s)) {
+                    const auto restored = p_.storage[s][each.option].restored(p_.costs[s]);
+                    // Later, stashes that were on the device at that time may be on the host.
+                    if (!with_transfers_ && before[i].held + restored > limit) continue;
+                    each.held += before[i].held;
+                    if (each.held > limit) continue;
+                    each.extra += before[i].extra;
+                    // With several microbatches, transfers have the time of others.
+                    each.offload = p_.graph.microbatches() > 1 ? duration{} : each.offload + before[i].offload;
+                    each.reload = p_.graph.microbatches() > 1 ? duration{} : each.reload + before[i].reload;
+                    each.before = static_cast<std::uint32_t>(i);
+                    next.push_back(each);
+                }
+            keep_best(next);
+            thin(next);
+            lists_.push_back(next);
+            before = std::move(next);
+        }
+        return true;
+    }
+
+    [[nodiscard]] const std::vector<knapsack_choice>& choices() const { return lists_.back(); }
+    /// The option of each stage.
+    [[nodiscard]] per_stage<storage_index> options_of(std::size_t choice) const {
+        per_stage<storage_index> options(p_.graph.stages());
+        for (std::size_t s = p_.graph.stages(); s-- > 0;) {
+            const auto& each = lists_[s][choice];
+            options[stage{s}] = each.option;
+            choice = each.before;
+        }
+        return options;
+    }
+
+private:
+    /// The options of a stage. A stash that can be offloaded may be on the device at that time all the same.
+    [[nodiscard]] std::vector<knapsack_choice> choices_of(stage s) const {
+        const bool is_last = s.position() + 1 == p_.graph.stages();
+        std::vector<knapsack_choice> choices;
+        for (std::size_t o = 0; o < p_.storage[s].size(); ++o) {
+            const auto& option = p_.storage[s][o];
+            const auto at = static_cast<storage_index>(o);
+            if (option.offloads() && !with_transfers_) continue;
+            const auto held = is_last ? option.restored(p_.costs[s]) : option.held;
+            choices.push_back({held, option.extra_work(), {}, {}, 0, at});
+            if (option.offloads() && !is_last)
+                choices.push_back({option.left_on_device(), option.extra_work(), option.transfer->offload,
+                                   option.transfer->reload, 0, at});
+        }
+        return choices;
+    }
+    static void keep_best(std::vector<knapsack_choice>& choices) {
+        std::stable_sort(choices.begin(), choices.end(), [](const knapsack_choice& a, const knapsack_choice& b) {
+            return a.held != b.held ? a.held < b.held : a.extra < b.extra;
+        });
+        std::vector<knapsack_choice> best;
+        for (const auto& each : choices)
+            if (std::none_of(best.rbegin(), best.rend(),
+                             [&](const knapsack_choice& other) { return other.is_as_good_as(each); }))
+                best.push_back(each);
+        choices = std::move(best);
+    }
+    /// Merges neighbours into a choice that is as good as both.
+    void thin(std::vector<knapsack_choice>& choices) {
+        while (choices.size() > most_choices_) {
+            std::vector<knapsack_choice> merged;
+            for (std::size_t i = 0; i < choices.size(); i += 2) {
+                merged.push_back(choices[i]);
+                if (i + 1 == choices.size()) break;
+                auto& into = merged.back();
+                const auto& other = choices[i + 1];
+                into.held = std::min(into.held, other.held);
+                into.extra = std::min(into.extra, other.extra);
+                into.offload = std::min(into.offload, other.offload);
+                into.reload = std::min(into.reload, other.reload);
+            }
+            choices = std::move(merged);
+        }
+    }
+
+    const problem& p_;
+    bool with_transfers_;
+    std::size_t most_choices_;
+    std::vector<std::vector<knapsack_choice>> lists_;
+};
+
+/// The least time of a step of `microbatches` with the same choice; see `single_device`.
+class single_device_times {
+public:
+    explicit single_device_times(const problem& p) : microbatches_{static_cast<double>(p.graph.microbatches())} {
+        shortest_backward_ = duration::unlimited();
+        for (const stage s : p.graph.all_stages()) {
+            forwards_ += p.costs[s].forward;
+            backwards_ += p.costs[s].backward();
+            shortest_backward_ = std::min(shortest_backward_, p.costs[s].backward_input);
+        }
+        first_forward_ = p.costs[stage{}].forward;
+    }
+    [[nodiscard]] duration operator()(const knapsack_choice& choice) const {
+        const auto busy = microbatches_ * (forwards_ + backwards_ + choice.extra);
+        if (microbatches_ > 1.0) return busy;
+        const auto out = first_forward_ + choice.offload;
+        const auto back = choice.reload + shortest_backward_;
+        return std::max({busy, out + backwards_, forwards_ + back, out + back});
+    }
+
+private:
+    double microbatches_;
+    duration forwards_{};
+    duration backwards_{};
+    duration first_forward_{};
+    duration shortest_backward_{};
+};
+
+inline bool may_offload(const problem& p) {
+    for (const stage s : p.graph.all_stages())
+        for (const auto& option : p.storage[s])
+            if (option.offloads()) return true;
+    return false;
+}
+
+/// One microbatch after the other; each stage recomputes right before its backward.
+inline order one_after_another(const problem& p, const per_stage<storage_index>& options) {
+    order all{p.graph, {}};
+    for (const microbatch m : p.graph.all_microbatches()) {
+        const auto add = [&](stage s, operation_kind kind) { all.operations.push_back({s, kind, m, options[s]}); };
+        for (const stage s : p.graph.all_stages())
+            add(s, operation_kind::forward);
+        for (std::size_t i = p.graph.stages(); i-- > 0;) {
+            const stage s{i};
+            if (p.storage[s][options[s]].recomputes()) add(s, operation_kind::recompute);
+            if (p.full_backward) {
+                add(s, operation_kind::backward);
+                continue;
+            }
+            add(s, operation_kind::backward_input);
+            add(s, operation_kind::backward_weight);
+        }
+    }
+    return all;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE single_device_result single_device(const problem& p, stop_check stop, std::size_t most_choices) {
+    OPTPIPE_EXPECT(is_plain(p) && p.graph.ranks() == 1, "single_device: needs a plain problem with one rank");
+    single_device_result result;
+    const detail::single_device_times time{p};
+    const auto is_less = [&](const detail::knapsack_choice& a, const detail::knapsack_choice& b) {
+        return time(a) < time(b);
+    };
+    const auto best_of = [&](const std::vector<detail::knapsack_choice>& choices) {
+        return static_cast<std::size_t>(std::min_element(choices.begin(), choices.end(), is_less) - choices.begin());
+    };
+    detail::storage_knapsack kept{p, false, most_choices};
+    if (!kept.solve(stop)) return result;
+    const auto& choices = kept.choices();
+    if (!choices.empty()) result.best = detail::one_after_another(p, kept.options_of(best_of(choices)));
+    if (!detail::may_offload(p)) {
+        if (!choices.empty()) result.bound = time(choices[best_of(choices)]);
+        return result;
+    }
+    detail::storage_knapsack all{p, true, most_choices};
+    if (all.solve(stop) && !all.choices().empty()) result.bound = time(all.choices()[best_of(all.choices())]);
+    return result;
+}
+
+} // namespace optpipe
+#endif
