@@ -304,7 +304,8 @@ private:
         for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
             strategies_.push_back(std::move(strategy));
     }
-    [[nodiscard]] bool uses_cache() const { return !options_.cache.empty(); }
+    /// The cache doesn't know pairs.
+    [[nodiscard]] bool uses_cache() const { return !options_.cache.empty() && state_.problem().overlaps.empty(); }
     void start_from_cache() {
         const stopwatch watch;
         const auto& p = state_.problem();

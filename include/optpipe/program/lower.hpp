@@ -6,6 +6,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower/options.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 namespace optpipe {
@@ -109,6 +110,7 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     } else if (!is_valid(p, s)) {
         return refuse("the schedule breaks a rule of the problem: " + validate(p, s).front().reason);
     }
+    if (has_pairs(s.operations)) return refuse("a program has no pairs of a forward and a backward");
     if (!detail::is_addressable(p, options))
         return refuse("the stashes and messages of a step can't be addressed in bytes");
     for (const auto grouping : {options.lanes, message_lanes::separate})

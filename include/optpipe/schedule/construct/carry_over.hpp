@@ -30,7 +30,8 @@ struct drawn_order {
 
 /// A schedule that was made for other costs, or for another draw of microbatches, timed for this problem: the better of
 /// its order as it is, and of the one with the microbatches matched by the durations of their operations. A schedule
-/// that is valid is returned unchanged. Refused as `retime` refuses the order as it is.
+/// that is valid is returned unchanged, and in problems with pairs the order stays as it is. Refused as `retime`
+/// refuses the order as it is.
 [[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
 
 } // namespace optpipe
@@ -156,7 +157,9 @@ OPTPIPE_INLINE std::optional<order> carry_over(const problem& p, const drawn_ord
 OPTPIPE_INLINE outcome<schedule> carry_over(const problem& p, const schedule& s) {
     const bool is_alike = s.graph.stages() == p.graph.stages() && s.graph.microbatches() == p.graph.microbatches();
     auto as_is = retime(p, s);
-    if (!p.microbatches.has_factors() || !is_alike || (as_is && as_is->operations == s.operations)) return as_is;
+    if (!p.microbatches.has_factors() || !p.overlaps.empty() || !is_alike ||
+        (as_is && as_is->operations == s.operations))
+        return as_is;
     const bool are_known = std::all_of(s.operations.begin(), s.operations.end(), [&](const timed_operation& timed) {
         return detail::is_known(p, timed.op, p.graph.microbatches());
     });

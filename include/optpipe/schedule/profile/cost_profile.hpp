@@ -381,6 +381,7 @@ OPTPIPE_INLINE std::vector<cost_sample<cost_key>> cost_profile::costs_in(const p
     const auto shared = detail::shared_transfers(p, s);
     std::vector<cost_sample<cost_key>> found;
     for (std::size_t i = 0; i < s.operations.size(); ++i) {
+        if (s.operations[i].op.is_paired) continue; // its duration is that of the pair
         auto key = detail::key_of(p, s.operations[i].op);
         key.shared = shared[i];
         const auto took = s.operations[i].end - s.operations[i].start;
