@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -13,9 +14,11 @@ namespace language_model {
 /// The microbatches of a step, taken from places of a text that depend on the step alone.
 class text_step {
 public:
-    /// The text must be longer than one sequence.
+    /// The text must be longer than one sequence, and the microbatches a multiple of the slices.
     text_step(std::string_view text, const shape& s, std::size_t microbatches, std::size_t step)
         : per_microbatch_{s.tokens()}, slices_{s.slices}, tokens_(microbatches * s.tokens()), targets_(tokens_.size()) {
+        if (microbatches % s.slices != 0)
+            throw std::invalid_argument{"the number of microbatches must be a multiple of that of slices"};
         const auto places = text.size() - s.context();
         const auto rows = microbatches / s.slices * s.sequences;
         for (std::size_t row = 0; row < rows; ++row) {

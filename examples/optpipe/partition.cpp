@@ -19,7 +19,7 @@ namespace program {
 namespace {
 
 /// For example "rank 0: layers 0-3, 28-31", with a line per rank.
-std::string layers_text(const optpipe::partition_plan& chosen) {
+std::string text_of_ranks(const optpipe::partition_plan& chosen) {
     optpipe::per_rank<std::string> held(chosen.pipeline.graph.ranks());
     for (const optpipe::stage s : chosen.pipeline.graph.all_stages()) {
         auto& text = held[chosen.pipeline.rank_of(s)];
@@ -70,7 +70,7 @@ int partition(const partition_options& options) {
         write_layouts(files.text(), given, compared);
         return status;
     }
-    print_plan(files.text(), p, report, layers_text(*chosen) + tried_text(*chosen) + story_of(p, planned),
+    print_plan(files.text(), p, report, text_of_ranks(*chosen) + tried_text(*chosen) + story_of(p, planned),
                baselines_of(p, planned));
     return status;
 }

@@ -117,7 +117,8 @@ compared_layouts compare_layouts(const optpipe::partition_problem& p, const std:
     std::optional<optpipe::stage_layout> own;
     if (!layout.empty()) own = optpipe::parse_layout(layout, "--layout", p.layers.size());
     auto placed = p;
-    placed.pipelines = {own ? optpipe::pipeline_for(p, *own, "--layout") : p.pipelines.front()};
+    const auto first = own ? optpipe::pipeline_for(p, *own, "--layout") : p.pipelines.front();
+    placed.pipelines.insert(placed.pipelines.begin(), first);
     auto of_other = how;
     auto rest = how;
     if (how.time_limit) {
@@ -129,9 +130,13 @@ compared_layouts compare_layouts(const optpipe::partition_problem& p, const std:
     found.others.push_back({"uniform", optpipe::plan_layout(placed, 0, uniform, of_other)});
     if (own) found.others.push_back({"yours", optpipe::plan_layout(placed, 0, own->layers, of_other)});
     found.chosen = optpipe::plan_partition(p, rest);
-    for (const auto& each : found.others)
-        if (each.result && (!found.chosen || each.result->planned.objective < found.chosen->planned.objective))
-            found.chosen = *each.result;
+    for (const auto& each : found.others) {
+        if (!each.result || (found.chosen && found.chosen->planned.objective <= each.result->planned.objective))
+            continue;
+        auto better = *each.result;
+        if (found.chosen) better.bound = std::min(found.chosen->bound, better.planned.objective);
+        found.chosen = std::move(better);
+    }
     return found;
 }
 

@@ -7,6 +7,8 @@
 #include "search.hpp"
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/format.hpp>
+#include <optpipe/io/escape.hpp>
+#include <optpipe/io/limits.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/io/text_table.hpp>
 #include <optpipe/io/timeline.hpp>
@@ -40,16 +42,22 @@ std::vector<optpipe::problem> problems_of(const plan_options& options) {
     std::vector<optpipe::problem> measured{read_problem(options.problem)};
     for (const auto& path : options.costs_at)
         measured.push_back(read_problem({path, options.problem.changes}));
+    constexpr auto most = optpipe::detail::most_stage_microbatches;
+    const auto stages = measured.front().graph.stages();
     const optpipe::costs_by_size costs{std::move(measured)};
     std::vector<optpipe::problem> problems;
-    for (const auto number : options.microbatches.empty() ? costs.measured_numbers() : options.microbatches)
+    for (const auto number : options.microbatches.empty() ? costs.measured_numbers() : options.microbatches) {
+        if (number > most / stages)
+            throw optpipe::error{"--microbatches: " + std::to_string(number) + " times " + std::to_string(stages) +
+                                 " stages must be at most " + std::to_string(most)};
         problems.push_back(costs.at(number));
+    }
     return problems;
 }
 
 std::vector<optpipe::table_row> rows_of(const std::vector<optpipe::problem>& problems,
                                         const optpipe::alternatives_plan& found) {
-    const auto unit = optpipe::detail::in_brackets(problems.front().time_unit);
+    const auto unit = optpipe::detail::in_brackets(optpipe::printable(problems.front().time_unit, 20));
     std::vector<optpipe::table_row> lines{{"microbatches", "step" + unit, "bound" + unit, "chosen"}};
     for (std::size_t i = 0; i < problems.size(); ++i) {
         const auto& each = found.all[i];
@@ -78,8 +86,10 @@ int plan_sizes(const plan_options& options) {
                    {"--trace", options.files.trace}},
                   options.json};
     const auto problems = problems_of(options);
+    auto given = options_from(options.search);
+    given.deterministic = options.deterministic;
     const auto found =
-        watched(options_from(options.search), options.search, unit_of(problems.front()), options.quiet,
+        watched(given, options.search, unit_of(problems.front()), options.quiet,
                 [&](const optpipe::plan_options& how) { return optpipe::plan_alternatives(problems, how); });
     if (!found)
         return refuse(options.json, options.problem.path, problems.front(),

@@ -59,15 +59,18 @@ void add_trace(optpipe::cost_profile& profile, const optpipe::problem& p, const 
     constexpr std::size_t most_bytes = std::size_t{1} << 34U;
     if (path == "-") return optpipe::add_trace(profile, p, first, stdin, name_of(path), how);
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "rb"), std::fclose};
-    if (!file)
+    const auto refuse = [&] {
         throw optpipe::file_error{"cannot read '" + name_of(path) + "': " + std::generic_category().message(errno)};
+    };
+    if (!file) refuse();
     std::array<char, 2> start{};
     const auto count = std::fread(start.data(), 1, start.size(), file.get());
+    if (std::ferror(file.get()) != 0) refuse();
     if (optpipe::milp::detail::is_gzip({start.data(), count}))
         return optpipe::add_trace(profile, p, first, optpipe::milp::read_text(path, most_bytes), name_of(path), how);
     std::rewind(file.get());
     optpipe::add_trace(profile, p, first, file.get(), name_of(path), how);
-    if (std::ferror(file.get()) != 0) throw optpipe::file_error{"cannot read '" + name_of(path) + "'"};
+    if (std::ferror(file.get()) != 0) refuse();
 }
 
 /// Appends the steps of the traces, which are those of different ranks.

@@ -3,6 +3,7 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/io/json_fields.hpp"
 #include "optpipe/io/json_tree.hpp"
+#include "optpipe/io/limits.hpp"
 #include "optpipe/pipeline/edges.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
@@ -123,6 +124,11 @@ inline void read_overlaps(const fields& top, problem& p, violation_list& found) 
     const auto* value = top.find("overlaps");
     const auto* list = value && !value->is_null() ? top.list("overlaps") : nullptr;
     overlap_list<false> all;
+    if (list && list->size() > most_overlaps) {
+        found.add("overlaps", "holds " + std::to_string(list->size()) + ", at most " + std::to_string(most_overlaps) +
+                                  " are allowed");
+        return;
+    }
     for (std::size_t i = 0; list && i < list->size(); ++i) {
         const auto place = element_of("overlaps", i);
         if (!(*list)[i].is_object()) {

@@ -26,6 +26,7 @@ namespace optpipe {
 #include "optpipe/io/json_graph.hpp"
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/io/json_tree.hpp"
+#include "optpipe/io/limits.hpp"
 
 #include <algorithm>
 #include <charconv>

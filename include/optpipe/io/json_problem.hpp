@@ -31,6 +31,7 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 #include "optpipe/io/json_fields.hpp"
 #include "optpipe/io/json_graph.hpp"
 #include "optpipe/io/json_tree.hpp"
+#include "optpipe/io/limits.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 
@@ -47,10 +48,6 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 namespace optpipe {
 namespace detail {
 
-// Generous, but small enough that planning such a problem fits into memory.
-inline constexpr std::size_t most_ranks = std::size_t{1} << 12U;
-inline constexpr std::size_t most_stages = std::size_t{1} << 12U;
-inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;
 /// The parts of a problem as read. Some may be missing.
 struct problem_parts {
     std::optional<std::size_t> ranks;

@@ -37,6 +37,7 @@ struct stage_layout {
 #if OPTPIPE_DEFINES(io)
 #include "optpipe/core/error.hpp"
 #include "optpipe/io/escape.hpp"
+#include "optpipe/io/limits.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/schedule/builders/interleaved.hpp"
 
@@ -44,13 +45,10 @@ struct stage_layout {
 #include <charconv>
 #include <numeric>
 #include <utility>
+#include <variant>
 
 namespace optpipe {
 namespace detail {
-
-/// Most layers, and most stages times microbatches, of a layout: as many as files may have.
-inline constexpr std::size_t most_layout_layers = std::size_t{1} << 12U;
-inline constexpr std::size_t most_layout_cells = std::size_t{1} << 20U;
 
 [[noreturn]] inline void refuse_layout(const std::string& source, const std::string& place, const std::string& why) {
     throw input_error{source, {{place, why}}};
@@ -138,7 +136,7 @@ private:
     }
 
     /// Each layer, and each end of a stage, is a symbol.
-    static constexpr std::size_t most_symbols = 2 * most_layout_layers;
+    static constexpr std::size_t most_symbols = 2 * most_stages;
     std::string_view text_;
     const std::string& source_;
     std::size_t at_ = 0;
@@ -198,6 +196,11 @@ OPTPIPE_INLINE stage_layout parse_layout(std::string_view text, const std::strin
 OPTPIPE_INLINE problem pipeline_for(const partition_problem& p, const stage_layout& layout,
                                     const std::string& source_name) {
     const auto stages = layout.layers.size();
+    for (const auto& pin : p.pins)
+        if (const auto* s = std::get_if<stage>(&pin.where); s && s->position() >= stages)
+            detail::refuse_layout(source_name, "",
+                                  "has " + std::to_string(stages) + " stages, and layer " + std::to_string(pin.layer) +
+                                      " is pinned to stage " + std::to_string(s->value()));
     for (const auto& each : p.pipelines)
         if (each.graph.stages() == stages && (!layout.is_loop || is_loop_placed(each.graph))) return each;
     const auto& first = p.pipelines.front();
@@ -206,10 +209,10 @@ OPTPIPE_INLINE problem pipeline_for(const partition_problem& p, const stage_layo
         detail::refuse_layout(source_name, "",
                               "has " + std::to_string(stages) + " stages, which must be a multiple of the " +
                                   std::to_string(ranks) + " ranks");
-    if (first.graph.microbatches() > detail::most_layout_cells / stages)
+    if (first.graph.microbatches() > detail::most_stage_microbatches / stages)
         detail::refuse_layout(source_name, "",
                               "has " + std::to_string(stages) + " stages; stages times microbatches must be at most " +
-                                  std::to_string(detail::most_layout_cells));
+                                  std::to_string(detail::most_stage_microbatches));
     return with_placement(first, placement::loop<>{stages / ranks});
 }
 

@@ -78,7 +78,7 @@ OPTPIPE_INLINE void write_table(std::ostream& out, const std::vector<table_row>&
 }
 
 OPTPIPE_INLINE std::string markdown_escaped(std::string_view text) {
-    constexpr std::string_view interpreted = "\\`*_|<>~&#";
+    constexpr std::string_view interpreted = "\\`*_[]|<>~&#$";
     std::string result;
     for (const char c : text) {
         if (interpreted.find(c) != std::string_view::npos) result += '\\';
@@ -92,7 +92,7 @@ namespace detail {
 inline std::vector<table_row> markdown_rows(const std::vector<table_row>& lines) {
     std::vector<table_row> rows;
     for (const auto& line : lines) {
-        if (line.size() < lines.front().size()) continue;
+        if (line.size() != lines.front().size()) continue;
         rows.emplace_back();
         for (const auto& cell : line)
             rows.back().push_back(markdown_escaped(cell));

@@ -42,7 +42,11 @@ private:
     };
 
     [[nodiscard]] bool has(piece_kind kind) const;
-    [[nodiscard]] bool match_from(std::size_t at, std::string_view rest, named_operation& found) const;
+    /// Whether the pieces from `at` on match the rest of a name; `failed` has the pieces and rests that don't.
+    [[nodiscard]] bool match_from(std::size_t at, std::string_view rest, std::vector<bool>& failed,
+                                  named_operation& found) const;
+    [[nodiscard]] bool match_piece(std::size_t at, std::string_view rest, std::vector<bool>& failed,
+                                   named_operation& found) const;
     [[nodiscard]] static std::vector<piece> pieces_of(std::string_view text, const std::string& source_name);
 
     operation_kind kind_ = operation_kind::forward;
@@ -126,10 +130,12 @@ OPTPIPE_INLINE std::vector<range_pattern::piece> range_pattern::pieces_of(std::s
 }
 
 OPTPIPE_INLINE std::optional<named_operation> range_pattern::match(std::string_view name) const {
-    constexpr std::size_t most = 1000; // a longer name is no label, and several * would take long
+    constexpr std::size_t most = 1000; // a longer name is no label
     named_operation found;
     found.kind = kind_;
-    if (name.size() > most || !match_from(0, name, found)) return std::nullopt;
+    if (name.size() > most) return std::nullopt;
+    std::vector<bool> failed((pieces_.size() + 1) * (name.size() + 1), false);
+    if (!match_from(0, name, failed, found)) return std::nullopt;
     return found;
 }
 
@@ -137,14 +143,25 @@ OPTPIPE_INLINE bool range_pattern::has(piece_kind kind) const {
     return std::any_of(pieces_.begin(), pieces_.end(), [kind](const piece& each) { return each.kind == kind; });
 }
 
-OPTPIPE_INLINE bool range_pattern::match_from(std::size_t at, std::string_view rest, named_operation& found) const {
+OPTPIPE_INLINE bool range_pattern::match_from(std::size_t at, std::string_view rest, std::vector<bool>& failed,
+                                              named_operation& found) const {
     if (at == pieces_.size()) return rest.empty();
+    const auto state = at * (failed.size() / (pieces_.size() + 1)) + rest.size();
+    if (failed[state]) return false;
+    const bool is_match = match_piece(at, rest, failed, found);
+    if (!is_match) failed[state] = true;
+    return is_match;
+}
+
+OPTPIPE_INLINE bool range_pattern::match_piece(std::size_t at, std::string_view rest, std::vector<bool>& failed,
+                                               named_operation& found) const {
     const auto& now = pieces_[at];
+    const auto match_rest = [&](std::size_t length) { return match_from(at + 1, rest.substr(length), failed, found); };
     switch (now.kind) {
-    case piece_kind::text: return rest.starts_with(now.text) && match_from(at + 1, rest.substr(now.text.size()), found);
+    case piece_kind::text: return rest.starts_with(now.text) && match_rest(now.text.size());
     case piece_kind::anything:
         for (std::size_t length = 0; length <= rest.size(); ++length)
-            if (match_from(at + 1, rest.substr(length), found)) return true;
+            if (match_rest(length)) return true;
         return false;
     case piece_kind::stage_number:
     case piece_kind::microbatch_number: break;
@@ -153,7 +170,7 @@ OPTPIPE_INLINE bool range_pattern::match_from(std::size_t at, std::string_view r
     const auto [end, failure] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
     if (failure != std::errc{}) return false;
     (now.kind == piece_kind::stage_number ? found.stage : found.microbatch) = number;
-    return match_from(at + 1, rest.substr(static_cast<std::size_t>(end - rest.data())), found);
+    return match_rest(static_cast<std::size_t>(end - rest.data()));
 }
 
 } // namespace optpipe

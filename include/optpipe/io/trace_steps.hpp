@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -28,7 +29,7 @@ namespace optpipe::detail {
 class trace_steps {
 public:
     trace_steps(const problem& p, const trace_options& options, const std::string& source)
-        : p_{p}, options_{options}, source_{source}, microseconds_{microseconds()} {}
+        : p_{p}, options_{options}, source_{source}, microseconds_{microseconds()}, only_stage_{only_stage()} {}
 
     void add(cost_profile& profile, std::uint64_t first_step, const trace_reader& reader) const {
         auto steps = steps_of(ranges_by_class(reader));
@@ -64,16 +65,19 @@ private:
                        "\" isn't s, ms, us or ns");
     }
 
+    [[nodiscard]] std::optional<stage> only_stage() const {
+        if (!options_.rank || options_.rank->position() >= p_.graph.ranks()) return std::nullopt;
+        const auto by_rank = stages_by_rank(p_.graph);
+        const auto& own = by_rank[*options_.rank];
+        return own.size() == 1 ? std::optional{*own.begin()} : std::nullopt;
+    }
     [[nodiscard]] stage stage_of(const named_operation& of) const {
         if (of.stage) return stage{*of.stage};
         const auto where = "the name of its ranges has no {stage}, so ";
         if (!options_.rank || options_.rank->position() >= p_.graph.ranks())
             refuse(std::string{spelling(of.kind)}, std::string{where} + "there must be one trace for each rank");
-        const auto by_rank = stages_by_rank(p_.graph);
-        const auto& own = by_rank[*options_.rank];
-        if (own.size() != 1)
-            refuse(std::string{spelling(of.kind)}, std::string{where} + "each rank must have one stage");
-        return *own.begin();
+        if (!only_stage_) refuse(std::string{spelling(of.kind)}, std::string{where} + "each rank must have one stage");
+        return *only_stage_;
     }
 
     /// The ranges by stage and kind, each list by start. Of operations with ranges on a GPU, only these.
@@ -92,12 +96,17 @@ private:
         }
         return found;
     }
+    /// Whether two ranges, the first of which starts first, are in progress at once for more than rounding makes of two
+    /// that touch.
+    static bool overlap(const trace_range& a, const trace_range& b) {
+        constexpr double rounding = 1e-3; // of the shorter one
+        return a.start + a.took - b.start > rounding * std::min(a.took, b.took);
+    }
     /// One operation may have several ranges at once: on several streams or threads, or one inside another.
     static void merge_overlapping(std::vector<trace_range>& ranges) {
         std::vector<trace_range> merged;
         for (auto& each : ranges) {
-            if (!merged.empty() && merged.back().of == each.of &&
-                each.start < merged.back().start + merged.back().took) {
+            if (!merged.empty() && merged.back().of == each.of && overlap(merged.back(), each)) {
                 merged.back().took = std::max(merged.back().took, each.start + each.took - merged.back().start);
                 continue;
             }
@@ -187,6 +196,8 @@ private:
     const trace_options& options_;
     const std::string& source_;
     double microseconds_;
+    /// The stage of the trace's rank if it has one stage alone.
+    std::optional<stage> only_stage_;
 };
 
 } // namespace optpipe::detail

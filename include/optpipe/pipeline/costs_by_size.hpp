@@ -61,6 +61,11 @@ OPTPIPE_INLINE std::vector<violation> differences_in_shape(const problem& p, con
     const auto differs = [&](bool is_same, std::string place) {
         if (!is_same) found.push_back({std::move(place), "differs from that of the first problem"});
     };
+    const auto limited = [&](memory_size a, memory_size b, const char* list, rank r) {
+        if (a.is_unlimited() != b.is_unlimited())
+            found.push_back({std::string{list} + "[" + std::to_string(r.value()) + "]",
+                             "must be given in all problems or in none"});
+    };
     differs(p.graph.ranks() == other.graph.ranks(), "ranks");
     differs(p.graph.stages() == other.graph.stages(), "stages");
     if (!found.empty()) return found;
@@ -73,6 +78,10 @@ OPTPIPE_INLINE std::vector<violation> differences_in_shape(const problem& p, con
             return x.name == y.name && x.offloads() == y.offloads() && x.recomputes() == y.recomputes();
         });
         differs(same, place + "storage");
+    }
+    for (const rank r : p.graph.all_ranks()) {
+        limited(p.memory_limit[r], other.memory_limit[r], "memory_limit", r);
+        limited(p.host_memory_limit[r], other.host_memory_limit[r], "host_memory_limit", r);
     }
     differs(p.split_backward == other.split_backward, "split_backward");
     differs(p.full_backward == other.full_backward, "full_backward");
@@ -147,10 +156,12 @@ inline void set_microbatches(problem& p, std::size_t microbatches) {
 
 OPTPIPE_INLINE costs_by_size::costs_by_size(std::vector<problem> measured) : measured_{std::move(measured)} {
     if (measured_.size() < 2) throw input_error{"costs by size", {{"", "need problems of two sizes at least"}}};
-    for (const auto& each : measured_) {
-        require_plain(each, "costs are interpolated");
-        if (auto found = detail::differences_in_shape(measured_.front(), each); !found.empty())
-            throw input_error{"costs by size", std::move(found)};
+    for (std::size_t i = 0; i < measured_.size(); ++i) {
+        require_plain(measured_[i], "costs are interpolated");
+        auto found = detail::differences_in_shape(measured_.front(), measured_[i]);
+        for (auto& each : found)
+            each.place = "problems[" + std::to_string(i) + "]." + each.place;
+        if (!found.empty()) throw input_error{"costs by size", std::move(found)};
     }
     const auto number = [](const problem& p) { return p.graph.microbatches(); };
     std::sort(measured_.begin(), measured_.end(),

@@ -22,8 +22,8 @@ namespace optpipe {
 struct partition_problem {
     std::vector<layer_costs> layers{};
     /// Memory limits are those of the devices. Costs and storage options of the pipelines are ignored, as the layers
-    /// have their own. Their stages form chains without groups, and factors of microbatches are the same for all
-    /// stages.
+    /// have their own. Their stages form chains without groups and pairs, and factors of microbatches are the same for
+    /// all stages.
     std::vector<problem> pipelines{};
     /// Which layer feeds which, each pair once; every layer feeds the next one if there is no list.
     std::optional<std::vector<layer_edge>> edges{};
@@ -292,7 +292,8 @@ inline void validate_pins(const partition_problem& p, std::vector<violation>& fo
 inline void validate_together(const partition_problem& p, std::vector<violation>& found) {
     for (std::size_t i = 0; i < p.together.size(); ++i) {
         const auto list = place("together", i);
-        if (p.together[i].size() < 2) found.push_back({list, "must name at least two layers"});
+        if (std::set<std::size_t>(p.together[i].begin(), p.together[i].end()).size() < 2)
+            found.push_back({list, "must name at least two layers"});
         for (std::size_t j = 0; j < p.together[i].size(); ++j)
             static_cast<void>(is_layer(p, place(list.c_str(), j), p.together[i][j], found));
     }
@@ -364,9 +365,10 @@ OPTPIPE_INLINE std::vector<violation> validate(const partition_problem& p) {
             found.push_back({where, "has " + std::to_string(each.graph.stages()) +
                                         " stages, which take one layer each at least; there are " +
                                         std::to_string(p.layers.size())});
-        if (!each.graph.is_chain() || !each.groups.empty() || each.microbatches.is_by_stage())
-            found.push_back({where, "has edges, groups or factors of its stages, which aren't known before layers are "
-                                    "divided"});
+        if (!each.graph.is_chain() || !each.groups.empty() || each.microbatches.is_by_stage() || !each.overlaps.empty())
+            found.push_back({where,
+                             "has edges, groups, pairs or factors of its stages, which aren't known before layers are "
+                             "divided"});
         if (each.graph.ranks() != first.graph.ranks() || each.graph.microbatches() != first.graph.microbatches() ||
             each.microbatches != first.microbatches || each.objective != first.objective)
             found.push_back({where, "has other ranks, microbatches or another objective than the first"});

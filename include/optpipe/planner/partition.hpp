@@ -31,7 +31,8 @@ namespace optpipe {
 
 /// Plans one of the pipelines with `counts[s]` layers on stage s, to compare it with the plan of `plan_partition`. If
 /// edges, pins or `together` don't allow this, it is the partition closest to it (`partition_plan::layers`). Refused if
-/// they allow none, or if one microbatch at a time doesn't fit. Throws `input_error` for an invalid problem.
+/// they allow none, or if one microbatch at a time doesn't fit. Throws `input_error` for an invalid problem. Contract:
+/// there is such a pipeline, and a count for each of its stages.
 [[nodiscard]] outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                   std::span<const std::size_t> counts,
                                                   const plan_options& options = {});
@@ -39,11 +40,13 @@ namespace optpipe {
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(planner)
+#include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/planner/partition/partition_search.hpp"
 #include "optpipe/planner/partition/partition_space.hpp"
 #include "optpipe/planner/plan.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace optpipe {
@@ -61,6 +64,8 @@ OPTPIPE_INLINE outcome<partition_plan> plan_partition(const problem& p, std::spa
 OPTPIPE_INLINE outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                    std::span<const std::size_t> counts, const plan_options& options) {
     if (auto found = validate(p); !found.empty()) throw input_error{"plan_layout", std::move(found)};
+    OPTPIPE_EXPECT(pipeline < p.pipelines.size() && counts.size() == p.pipelines[pipeline].graph.stages(),
+                   "plan_layout: one count for each stage of a pipeline");
     const auto cuts = detail::cuts_of(p);
     const detail::partition_space space{p, cuts, pipeline};
     if (!space.exists()) return does_not_apply("pins and layers that belong together leave no partition");
@@ -72,6 +77,9 @@ OPTPIPE_INLINE outcome<partition_plan> plan_layout(const partition_problem& p, s
     auto planned = plan(space.with(layers), options);
     if (!planned) return planned.why();
     auto result = space.plan_of(layers, *std::move(planned));
+    for (std::size_t i = 0; i < p.pipelines.size(); ++i)
+        if (const detail::partition_space other{p, cuts, i}; other.exists())
+            result.bound = std::min(result.bound, other.bound());
     result.tried = 1;
     result.seconds = result.planned.seconds;
     return result;

@@ -36,7 +36,9 @@ public:
         if (p_.instructions.size() > most || p_.stages > most || p_.microbatches > most ||
             p_.markers > 2 * p_.instructions.size())
             return report("rank " + std::to_string(r_), "counts more than there can be");
-        if (!is_shaped()) return report("rank " + std::to_string(r_), "has edges or groups of stages that don't exist");
+        if (!is_shaped())
+            return report("rank " + std::to_string(r_),
+                          "has edges, groups or lists of stages or microbatches that don't exist");
         check_lanes();
         for (std::size_t b = 0; b < p_.buffers.size(); ++b)
             check_buffer(b);
@@ -55,10 +57,11 @@ private:
                std::find(all_operation_kinds.begin(), all_operation_kinds.end(), op.kind) != all_operation_kinds.end();
     }
 
-    /// Whether all stages that the shape names exist.
+    /// Whether all stages and microbatches that the shape names exist.
     [[nodiscard]] bool is_shaped() const {
         const auto& gradients = p_.shape.gradients;
-        bool exist = gradients.empty() || gradients.size() == p_.stages;
+        bool exist = (gradients.empty() || gradients.size() == p_.stages) &&
+                     p_.shape.microbatches.fits(p_.stages, p_.microbatches);
         const auto exists = [&](stage s) { exist = exist && s.position() < p_.stages; };
         for (std::size_t s = 0; s < p_.stages; ++s) {
             p_.shape.feeds.for_each_into(stage{s}, p_.stages, [&](const edge& e) { exists(e.from); });

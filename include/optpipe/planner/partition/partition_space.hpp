@@ -67,7 +67,7 @@ public:
     [[nodiscard]] problem with(const layer_division& each) const {
         return with_layers(given_, index_, stages_of(each));
     }
-    /// The plan of a partition, with the bound on all of them.
+    /// The plan of a partition, with the bound on all partitions of this pipeline.
     [[nodiscard]] partition_plan plan_of(const layer_division& each, plan_result planned) const {
         partition_plan made;
         made.chosen = index_;

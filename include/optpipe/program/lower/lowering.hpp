@@ -102,12 +102,13 @@ public:
     per_rank<rank_program> programs() {
         if (options_.update) write_updates();
         per_rank<rank_program> all(p_.graph.ranks());
+        const auto shape = shape_of(p_);
         for (const rank r : all.indices()) {
             all[r] = writers_[r.position()].finish();
             all[r].ranks = p_.graph.ranks();
             all[r].stages = p_.graph.stages();
             all[r].microbatches = p_.graph.microbatches();
-            all[r].shape = shape_of(p_);
+            all[r].shape = shape;
             all[r].alignment = options_.alignment;
             all[r].host_part = options_.host_part;
             all[r].forward_only = options_.forward_only;

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstddef>
+
+namespace optpipe::detail {
+
+// The most that files and command lines may ask for: generous, but small enough that planning fits into memory.
+inline constexpr std::size_t most_ranks = std::size_t{1} << 12U;
+inline constexpr std::size_t most_stages = std::size_t{1} << 12U;
+inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;
+inline constexpr std::size_t most_overlaps = std::size_t{1} << 16U;
+
+} // namespace optpipe::detail
