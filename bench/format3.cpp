@@ -5,9 +5,8 @@
 //                   [FOLDER | PROBLEM.json]...
 //
 // By default the problems of the tests, 10 seconds and 2 threads. `--only` selects the problems whose names contain the
-// text. Problems with `overlaps` are left out, as these can't be planned yet. After the table come medians, what is
-// asked of the plans, and slices of causal attention whose lengths or whose times are equal. `--svg` draws the gaps,
-// and the plans of two small problems.
+// text. After the table come medians, what is asked of the plans, and slices of causal attention whose lengths or whose
+// times are equal. `--svg` draws the gaps, and the plans of two small problems.
 #include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/file.hpp>
@@ -18,8 +17,6 @@
 #include <optpipe/pipeline/slices.hpp>
 #include <optpipe/planner.hpp>
 #include <optpipe/schedule/builders/all.hpp>
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -87,14 +84,6 @@ std::map<std::string, known_objectives> read_known(const std::string& path) {
         if (!best.empty()) entry.best = std::stod(best);
     }
     return known;
-}
-
-/// Whether the file states pairs of operations that run as one.
-bool has_overlaps(const std::filesystem::path& file) {
-    std::ifstream text{file};
-    const auto root = nlohmann::json::parse(text);
-    const auto found = root.find("overlaps");
-    return found != root.end() && !found->empty();
 }
 
 /// The results for one problem.
@@ -281,13 +270,8 @@ int main(int count, char** arguments) try {
     const auto s = read_settings(count, arguments);
     const auto known = read_known(s.known);
     std::vector<row> rows;
-    std::size_t left_out = 0;
     print_head(s);
     for (const auto& file : bench::problem_files(s.places, s.only)) {
-        if (has_overlaps(file)) {
-            ++left_out;
-            continue;
-        }
         row r;
         r.of = read_problem(file.string());
         if (const auto found = known.find(r.of.name); found != known.end()) r.known = found->second;
@@ -298,7 +282,6 @@ int main(int count, char** arguments) try {
         rows.push_back(std::move(r));
     }
     print_summary(rows);
-    if (left_out > 0) std::printf("\nLeft out, as they have overlaps: %zu problems\n", left_out);
     if (s.only.empty()) print_causal(s);
     draw(s, rows);
 } catch (const std::exception& e) {

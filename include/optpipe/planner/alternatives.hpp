@@ -49,6 +49,7 @@ struct alternatives_plan {
 
 #if OPTPIPE_DEFINES(planner)
 #include "optpipe/core/contract.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner/plan.hpp"
@@ -87,7 +88,7 @@ public:
         result_.chosen = *find_best();
         result_.bound = result_.best().objective;
         for (const auto& each : result_.all)
-            if (!each.refused) result_.bound = std::min(result_.bound, each.bound);
+            result_.bound = std::min(result_.bound, each.bound);
         result_.seconds = elapsed().count();
         return std::move(result_);
     }
@@ -112,11 +113,17 @@ private:
         const auto objective = result_.all[*best].planned->objective;
         return result_.all[i].bound + tolerance{}.at(objective) < objective;
     }
+    [[nodiscard]] static bool lacks_memory(const refusal& why) {
+        return why.reason == refusal_reason::over_memory || why.reason == refusal_reason::over_host_memory;
+    }
     /// The refusal of the problem that lacks least memory.
     [[nodiscard]] refusal worst_lack() const {
         const auto lack = [](const planned_alternative& each) { return each.refused->needed - each.refused->limit; };
+        const auto rank_of = [&](const planned_alternative& each) {
+            return std::pair{!lacks_memory(*each.refused), lack(each)};
+        };
         return *std::min_element(result_.all.begin(), result_.all.end(), [&](const auto& a, const auto& b) {
-                    return lack(a) < lack(b);
+                    return rank_of(a) < rank_of(b);
                 })->refused;
     }
 
@@ -137,9 +144,15 @@ private:
         auto& each = result_.all[i];
         const auto found = validate(problems_[i]);
         if (found.empty()) {
-            each.bound = bounds_of(problems_[i], stop_check{options_.stop}).best();
+            constexpr double part_for_bounds = 0.25;
+            const stop_when late{[&] {
+                return options_.stop.stop_requested() ||
+                       (options_.time_limit && elapsed() > part_for_bounds * *options_.time_limit);
+            }};
+            each.bound = bounds_of(problems_[i], late).best();
             return;
         }
+        each.bound = duration::unlimited();
         each.refused = does_not_apply(found.front().text());
     }
     void plan_one(std::size_t i, std::optional<seconds> limit) {
@@ -150,7 +163,9 @@ private:
         if (each.planned) how.start = each.planned->schedule;
         auto planned = plan(problems_[i], how);
         if (!planned) {
-            if (!each.planned) each.refused = planned.why();
+            if (each.planned) return;
+            each.refused = planned.why();
+            if (is_plain(problems_[i]) && lacks_memory(*each.refused)) each.bound = duration::unlimited();
             return;
         }
         auto found = *std::move(planned);

@@ -219,7 +219,7 @@ private:
             run_published_builders(state_, options_.without, threads_, log_, {find_any, [&] { run_adaptive_once(); }});
         builders_ = std::move(built.results);
         find_any();
-        if (is_first || is_plain_) run_adaptive_once();
+        run_adaptive_once();
         if (is_first && is_plain_) search_from(std::move(built.best));
         if (state_.done()) return;
         const auto left = strategies_left();
@@ -332,7 +332,7 @@ private:
         constexpr std::size_t enough = 3; // the first start in the middle of the step; the others differ little
         std::size_t executable = 0;
         const auto& p = state_.problem();
-        for (const auto& adapted : adapted_orders(entry, p)) {
+        for (const auto& adapted : adapted_orders(entry, p, enough)) {
             if (executable > 0 && state_.done()) break;
             order candidate{p.graph, {}};
             candidate.operations.assign(adapted.begin(), adapted.end());

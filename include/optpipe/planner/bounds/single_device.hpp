@@ -41,6 +41,7 @@ struct single_device_result {
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -129,15 +130,19 @@ private:
         }
         return choices;
     }
-    static void keep_best(std::vector<knapsack_choice>& choices) {
+    /// Keeps the choices that no other is as good as. Without transfer times, only the last one kept can be as good.
+    void keep_best(std::vector<knapsack_choice>& choices) const {
         std::stable_sort(choices.begin(), choices.end(), [](const knapsack_choice& a, const knapsack_choice& b) {
             return a.held != b.held ? a.held < b.held : a.extra < b.extra;
         });
         std::vector<knapsack_choice> best;
-        for (const auto& each : choices)
-            if (std::none_of(best.rbegin(), best.rend(),
+        const bool has_times = with_transfers_ && p_.graph.microbatches() == 1;
+        for (const auto& each : choices) {
+            const auto first = has_times || best.empty() ? best.begin() : std::prev(best.end());
+            if (std::none_of(first, best.end(),
                              [&](const knapsack_choice& other) { return other.is_as_good_as(each); }))
                 best.push_back(each);
+        }
         choices = std::move(best);
     }
     /// Merges neighbours into a choice that is as good as both.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/extent.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
@@ -211,8 +212,9 @@ inline bool has_every_forward(const drawn_order& of) {
 } // namespace detail
 
 /// Orders of `p` that are made from an entry of a problem of the same shape, the most promising first. Some may not be
-/// executable.
-[[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const cache_entry& entry, const problem& p) {
+/// executable; of those from another draw, all are, and there are at most `most`.
+[[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const cache_entry& entry, const problem& p,
+                                                                    std::size_t most = dynamic) {
     auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));
     if (!entry.of.has_draw()) return adapted_orders(known, entry.of.microbatches, p);
     drawn_order of{std::move(known), canonical_work(entry.of), entry.of.slices};
@@ -221,9 +223,11 @@ inline bool has_every_forward(const drawn_order& of) {
     const bool has_other_length = entry.of.slices.empty() && entry.of.microbatches != p.graph.microbatches();
     if (has_other_length && detail::has_every_forward(of)) draws = detail::draws_of_length(of, p);
     std::vector<operation_sequence> result;
-    for (const auto& draw : draws)
+    for (const auto& draw : draws) {
+        if (result.size() == most) break;
         if (auto carried = carry_over(p, draw))
             result.emplace_back(carried->operations.begin(), carried->operations.end());
+    }
     return result;
 }
 

@@ -85,7 +85,8 @@ public:
             const auto head = read_head(path);
             if (!head || !same_shape(head->of, asked)) continue;
             hits.bound = std::max(hits.bound, carried_bound(head->of, head->bound, asked));
-            candidates.push_back({distance(head->of, asked) + loss(*head), path});
+            const double far = is_same(head->of, asked) ? 0.0 : distance(head->of, asked) + loss(*head);
+            candidates.push_back({far, path});
         }
         std::sort(candidates.begin(), candidates.end(), [](const candidate& a, const candidate& b) {
             return a.distance != b.distance ? a.distance < b.distance : a.path < b.path;

@@ -148,18 +148,6 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
     return jobs;
 }
 
-/// The builders for problems with pairs.
-inline void add_pair_builders(const problem& p, const std::vector<std::string>& without,
-                              std::vector<builder_job>& jobs) {
-    if (p.overlaps.empty()) return;
-    for_each_graph_builder([&](const auto& build) {
-        const std::string name{build.name};
-        if (!is_left_out(without, name))
-            jobs.push_back({name, [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); },
-                            is_stoppable<decltype(build)>, is_search<decltype(build)>});
-    });
-}
-
 /// Every builder with every storage option that all stages have, in the order of the builders; then the builders that
 /// choose options themselves.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
@@ -298,6 +286,7 @@ private:
         std::vector<std::string> kept;
         std::erase_if(which, [&](std::size_t k) {
             const auto& option = jobs_[k].option;
+            if (option.empty()) return false; // it chooses options itself
             if (std::find(kept.begin(), kept.end(), option) != kept.end()) return false;
             if (kept.size() == most) {
                 skip(k, "other storage options did better");
@@ -398,7 +387,6 @@ inline built_schedules run_published_builders(search_state& state, const std::ve
                                               std::size_t threads, run_log& log, const between_builders& between) {
     auto jobs = is_described_by_costs(state.problem()) ? detail::published_builders(state.problem(), without)
                                                        : detail::uniform_storage_builders(state.problem(), without);
-    detail::add_pair_builders(state.problem(), without, jobs);
     return detail::builder_runner{state, std::move(jobs), log}.run(threads, between);
 }
 

@@ -28,6 +28,7 @@ public:
 
     /// The most that a pair with this forward saves.
     [[nodiscard]] duration of_forward(stage s, microbatch m) const {
+        if (p_->overlaps.empty()) return {};
         duration most{};
         const auto length = p_->cost(s, m).forward;
         for (const overlap& each : p_->overlaps)
@@ -39,6 +40,7 @@ public:
     }
     /// The most that a pair with this backward, of either kind, saves.
     [[nodiscard]] duration of_backward(stage s, microbatch m) const {
+        if (p_->overlaps.empty()) return {};
         duration most{};
         const auto c = p_->cost(s, m);
         for (const overlap& each : p_->overlaps)

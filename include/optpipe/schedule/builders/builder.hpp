@@ -53,10 +53,6 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
 /// them (`chain_problem`).
 template <class B> inline constexpr bool plans_any_graph = requires { requires B::any_graph; };
 
-/// Whether the builder decides on pairs by itself: it says so with `static constexpr bool makes_pairs = true`. In the
-/// schedules of others, `build_schedule` merges neighbours into pairs (`merge_pairs`).
-template <class B> inline constexpr bool makes_pairs = requires { requires B::makes_pairs; };
-
 /// The refusal of a builder that was stopped before it had an order.
 [[nodiscard]] constexpr refusal was_stopped() { return does_not_apply("stopped before it had a schedule"); }
 

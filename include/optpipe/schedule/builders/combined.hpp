@@ -20,7 +20,6 @@ namespace optpipe {
 /// are pairs, where the problem has these.
 struct combined_1f1b_builder {
     static constexpr std::string_view name = "combined";
-    static constexpr bool makes_pairs = true;
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
@@ -47,7 +46,7 @@ private:
             const auto at = lane.size();
             if (warm_up + k < all) numbered.add(warm_up + k, operation_kind::forward, lane);
             numbered.add(k, operation_kind::backward, lane);
-            if (lane.size() == at + 2) mark_pair(p.overlaps, lane[at], lane[at + 1]);
+            if (p.full_backward && lane.size() == at + 2) mark_pair(p.overlaps, lane[at], lane[at + 1]);
         }
     }
 };

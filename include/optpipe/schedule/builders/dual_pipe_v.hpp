@@ -32,7 +32,6 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 /// holds more than 2R + 1 stashes of a stage.
 struct dual_pipe_v_builder {
     static constexpr std::string_view name = "dualpipe-v";
-    static constexpr bool makes_pairs = true;
 
     /// Contract: v placement.
     template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
@@ -41,7 +40,7 @@ struct dual_pipe_v_builder {
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
-        return build(p.graph, p.overlaps);
+        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // no B, no pair of it
     }
 
 private:

@@ -31,7 +31,10 @@ public:
         : p_{&p}, given_{std::move(given)}, stop_{stop} {
         for (const auto& name : common_option_names(p)) {
             const auto options = *find_common_option(p, name.view());
-            if (!p.storage_of(stage{0}, options[stage{0}]).offloads()) choices_.push_back(options);
+            bool offloads = false;
+            for (const stage s : p.graph.all_stages())
+                offloads = offloads || p.storage_of(s, options[s]).offloads();
+            if (!offloads) choices_.push_back(options);
         }
         std::stable_sort(choices_.begin(), choices_.end(),
                          [&](const auto& a, const auto& b) { return again(a) < again(b); });

@@ -12,7 +12,7 @@ namespace optpipe {
 /// itself. Contract: `s` is valid.
 ///
 /// Neighbours are merged on all ranks at once: forwards with the backward after them, with the one before, or with
-/// either. The best of these schedules and `s` is returned; `stop` is asked between them. O(number of operations).
+/// either. The best of these schedules and `s` is returned; `stop` is asked between them. O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe

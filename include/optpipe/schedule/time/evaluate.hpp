@@ -75,7 +75,7 @@ template <pipeline_graph Graph, class Builder>
 /// The schedule of a builder within the memory of the problem, or the reason why there is none. Builders that may take
 /// long ask `stop`. For a problem that isn't plain, a builder for plain problems makes an order of a chain of stages
 /// and equal microbatches, one for each sequence (`chain_problem`); the schedule is this order of the problem. If the
-/// problem has pairs, neighbours are merged (`merge_pairs`), unless the builder makes pairs itself.
+/// problem has pairs, neighbours are merged (`merge_pairs`), unless the builder made pairs itself.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {
@@ -88,8 +88,9 @@ template <pipeline_graph Graph, class Builder>
     if (!built) return built.why();
     if (stop.is_requested()) return was_stopped();
     auto timed = time_order(p, *built);
-    if constexpr (!makes_pairs<Builder> && !Graph::is_static)
-        if (timed && !p.overlaps.empty()) return time_order(p, order_of(merge_pairs(p, *std::move(timed), stop)));
+    if constexpr (!Graph::is_static)
+        if (timed && !p.overlaps.empty() && !has_pairs(timed->operations))
+            return time_order(p, order_of(merge_pairs(p, *std::move(timed), stop)));
     return timed;
 }
 
