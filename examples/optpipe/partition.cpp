@@ -23,7 +23,7 @@ std::string text_of_ranks(const optpipe::partition_plan& chosen) {
     optpipe::per_rank<std::string> held(chosen.pipeline.graph.ranks());
     for (const optpipe::stage s : chosen.pipeline.graph.all_stages()) {
         auto& text = held[chosen.pipeline.rank_of(s)];
-        text += (text.empty() ? "" : ", ") + layers_text(chosen, s);
+        text += (text.empty() ? "" : ", ") + stage_layers_text(chosen, s);
     }
     std::string text;
     for (const optpipe::rank r : held.indices())

@@ -99,7 +99,7 @@ std::string stage_cell(const shown_layout& each, std::size_t s) {
     if (s >= p.graph.stages()) return "";
     const optpipe::stage at{s};
     return "rank " + std::to_string(p.rank_of(at).value()) + (each.plan->layers[s] == 1 ? ", layer " : ", layers ") +
-           layers_text(*each.plan, at) + ": " + optpipe::format_number(p.costs[at].work());
+           stage_layers_text(*each.plan, at) + ": " + optpipe::format_number(p.costs[at].work());
 }
 
 std::string rank_cell(const shown_layout& each, std::size_t r) {
@@ -140,7 +140,7 @@ compared_layouts compare_layouts(const optpipe::partition_problem& p, const std:
     return found;
 }
 
-std::string layers_text(const optpipe::partition_plan& chosen, optpipe::stage s) {
+std::string stage_layers_text(const optpipe::partition_plan& chosen, optpipe::stage s) {
     const auto& stage_of = chosen.stage_of;
     std::string text;
     for (std::size_t first = 0; first < stage_of.size(); ++first) {

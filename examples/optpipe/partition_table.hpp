@@ -30,7 +30,7 @@ compared_layouts compare_layouts(const optpipe::partition_problem& p, const std:
                                  const optpipe::plan_options& how);
 
 /// The layers of a stage, for example "0-3, 5".
-std::string layers_text(const optpipe::partition_plan& chosen, optpipe::stage s);
+std::string stage_layers_text(const optpipe::partition_plan& chosen, optpipe::stage s);
 
 /// Writes tables in Markdown: of the layouts, of their stages, and of their ranks. Contract: there is a chosen plan.
 void write_layouts(std::ostream& out, const optpipe::partition_problem& p, const compared_layouts& compared);
