@@ -197,6 +197,6 @@ TEST_CASE("bad input of layers has one message with place and reason") {
     CHECK(refusal_of([](auto& p) { p.layers.push_back(frozen(1.0, 1.0, gradient_kind::none)); }) ==
           "layers: layer 4, which has no backward, must come before layer 0, which has one\n");
     CHECK(refusal_of([](auto& p) { p.pipelines[1].groups.add(std::vector<stage>{stage{0}}, duration{}, 4); }) ==
-          "pipelines[1]: has edges, groups or factors of its stages, which aren't known before layers are "
+          "pipelines[1]: has edges, groups, pairs or factors of its stages, which aren't known before layers are "
           "divided\n");
 }

@@ -27,7 +27,8 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
 /// Only the bounds and the start: no builder, no strategy.
 plan_options only_start(schedule s) {
     plan_options options;
-    for_each_builder([&](const auto& build) { options.without.emplace_back(build.name); });
+    for (const auto name : builder_names())
+        options.without.emplace_back(name);
     options.start = std::move(s);
     return options;
 }

@@ -102,7 +102,7 @@ TEST_CASE("combined 1F1B has any number of microbatches, and needs pairs, a loop
     CHECK_FALSE(build_schedule(pair_problem(4, 8, 5, true), combined_1f1b));
 }
 
-TEST_CASE("pairs that the problem doesn't have, and those of other microbatches, are left out") {
+TEST_CASE("pairs that the problem doesn't have are left out; of slices, neighbours are merged") {
     auto p = pair_problem(4, 16, 4, true);
     const auto all = p.overlaps;
     p.overlaps = {};
@@ -118,7 +118,7 @@ TEST_CASE("pairs that the problem doesn't have, and those of other microbatches,
     uneven.microbatches.set_factors(factors);
     CHECK(built(uneven, dual_pipe_v).pairs > 0);
     uneven.microbatches.set_sequences(std::vector<unsigned>{0, 0, 1, 1, 2, 2, 3, 3});
-    CHECK(built(uneven, dual_pipe_v).pairs == 0);
+    CHECK(built(uneven, dual_pipe_v).pairs > 0); // of its neighbours, as for every other method
 }
 
 TEST_CASE("neighbours in other schedules are merged where that makes the step shorter") {
