@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-static_assert(EXAMPLES == 6, "each example needs its surroundings below");
+static_assert(EXAMPLES == 9, "each example needs its surroundings below");
 
 namespace whole_program {
 #include "example_1.inc"
@@ -21,9 +21,17 @@ void own_loop() {
 #include "example_2.inc"
 }
 
+void graph_of_stages(std::size_t microbatches, const std::vector<int>& lengths, const std::vector<std::vector<int>>& lists,
+                     const std::vector<std::vector<int>>& documents, double attention_share, std::size_t k) {
+    using namespace optpipe;
+    const stage_costs encoder, embedding, layers;
+#include "example_3.inc"
+#include "example_4.inc"
+}
+
 namespace policies {
 using namespace optpipe;
-#include "example_3.inc"
+#include "example_5.inc"
 } // namespace policies
 
 using my_stages = optpipe::testing::tracing_model;
@@ -31,7 +39,7 @@ using my_stages = optpipe::testing::tracing_model;
 void run_on_threads(const optpipe::problem& p, const optpipe::schedule& schedule, std::vector<my_stages>& stages,
                     std::size_t steps) {
     using namespace optpipe;
-#include "example_4.inc"
+#include "example_6.inc"
 }
 
 void train(const optpipe::problem& p, const optpipe::schedule& first, optpipe::threads::executor& executor,
@@ -39,9 +47,14 @@ void train(const optpipe::problem& p, const optpipe::schedule& first, optpipe::t
            std::size_t steps) {
     using namespace optpipe;
     using namespace std::chrono_literals;
-#include "example_5.inc"
+#include "example_7.inc"
+}
+
+void plan_each_step(const optpipe::schedule& first, const optpipe::problem& next) {
+    using namespace optpipe;
+#include "example_8.inc"
 }
 
 void solver() {
-#include "example_6.inc"
+#include "example_9.inc"
 }

@@ -189,9 +189,9 @@ OPTPIPE_INLINE problem with_ordered_layers(problem p, std::span<const layer_cost
 
 OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layers,
                                    std::span<const std::size_t> counts) {
-    std::vector<std::size_t> order(layers.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    return detail::with_ordered_layers(std::move(p), layers, order, counts);
+    std::vector<std::size_t> sorted(layers.size());
+    std::iota(sorted.begin(), sorted.end(), std::size_t{0});
+    return detail::with_ordered_layers(std::move(p), layers, sorted, counts);
 }
 
 } // namespace optpipe

@@ -155,14 +155,14 @@ OPTPIPE_INLINE detail::layer_cuts detail::cuts_of(const partition_problem& p) {
 OPTPIPE_INLINE problem with_layers(const partition_problem& p, std::size_t pipeline, std::span<const stage> stage_of) {
     const auto& g = p.pipelines[pipeline].graph;
     OPTPIPE_EXPECT(stage_of.size() == p.layers.size(), "with_layers: one stage for each layer");
-    std::vector<std::size_t> order(stage_of.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
+    std::vector<std::size_t> sorted(stage_of.size());
+    std::iota(sorted.begin(), sorted.end(), std::size_t{0});
+    std::stable_sort(sorted.begin(), sorted.end(),
                      [&](std::size_t a, std::size_t b) { return stage_of[a] < stage_of[b]; });
     std::vector<std::size_t> counts(g.stages(), 0);
     for (const stage s : stage_of)
         ++counts[s.position()];
-    auto made = detail::with_ordered_layers(p.pipelines[pipeline], p.layers, order, counts);
+    auto made = detail::with_ordered_layers(p.pipelines[pipeline], p.layers, sorted, counts);
     if (p.edges)
         made.graph = {g.ranks(), g.microbatches(), g.placement(), detail::stage_edges(*p.edges, stage_of, g.stages())};
     for (const stage s : made.graph.all_stages())

@@ -54,7 +54,7 @@ private:
 };
 
 /// The number of operations that start together at this place of a lane: 2 for a pair.
-constexpr std::size_t width_on_lane(const std::vector<operation>& lane, std::size_t at) {
+template <class Lane> constexpr std::size_t width_on_lane(const Lane& lane, std::size_t at) {
     const bool is_pair = lane[at].is_paired && lane[at].kind == operation_kind::forward && at + 1 < lane.size();
     return is_pair ? 2 : 1;
 }
