@@ -28,8 +28,8 @@ LEARNING_RATE = 0.05
 ROUNDING = 0.02
 TIMES = {"forward": 1.0, "backward_input": 1.1, "backward_weight": 0.7}
 MICROBATCHES_PER_RANK = 2
-# Costs by a trace differ from those by the runtime by this share at most, but for a few: at the end of a range, its
-# thread may wait for Python's lock.
+# Most costs from a trace differ from the runtime's by at most this share. A few differ by more, as a thread may wait for
+# Python's lock at the end of a range.
 TRACE_ERROR = 0.05
 # What a stage has if it isn't told: submodules that recompute, by storage option.
 SELECTIVE = ["wide"]

@@ -32,7 +32,8 @@ public:
         bool is_last = false;
         std::span<const received_value> inputs{};
         std::span<const handed_value> outputs{};
-        /// Of a group's other stages for a gradient, and to them from a forward.
+        /// Results of the group's forwards: a gradient receives those of the other stages, and a forward hands its own
+        /// to them.
         std::span<const received_value> partial_inputs{};
         std::span<const handed_value> partial_outputs{};
         std::span<const slice_memory> keys_values{};

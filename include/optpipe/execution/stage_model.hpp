@@ -62,7 +62,7 @@ struct forward_task {
     std::span<const handed_value> outputs{};
     /// In a group of stages: the places for this stage's share of the result, which all gradients of the group get.
     std::span<const handed_value> partials{};
-    /// In a slice of a sequence: keys and values of the slices so far, in their order. The last are its own to write.
+    /// Keys and values of a sequence's slices up to this one, in their order; the forward writes the last, its own.
     std::span<const slice_memory> keys_values{};
 };
 

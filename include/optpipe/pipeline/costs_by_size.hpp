@@ -16,7 +16,8 @@ namespace optpipe {
 class costs_by_size {
 public:
     /// `measured` has costs at two sizes or more, each problem with the number of microbatches for its size. Throws
-    /// `input_error` unless they are the same plain problem but for costs, limits and the number of microbatches.
+    /// `input_error` if they aren't plain, or differ in anything else than costs, limits and the number of
+    /// microbatches.
     explicit costs_by_size(std::vector<problem> measured);
 
     /// The problem with this number of microbatches, at least 1.
@@ -44,7 +45,6 @@ namespace detail {
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
-#include "optpipe/pipeline/placement.hpp"
 #include "optpipe/pipeline/require_plain.hpp"
 #include "optpipe/pipeline/storage.hpp"
 
@@ -145,13 +145,6 @@ inline problem on_line(problem p, const problem& other, cost_line line) {
     return p;
 }
 
-inline void set_microbatches(problem& p, std::size_t microbatches) {
-    per_stage<rank> where(p.graph.stages());
-    for (const stage s : p.graph.all_stages())
-        where[s] = p.rank_of(s);
-    p.graph = any_graph{p.graph.ranks(), microbatches, placement::map<>{std::move(where)}};
-}
-
 } // namespace detail
 
 OPTPIPE_INLINE costs_by_size::costs_by_size(std::vector<problem> measured) : measured_{std::move(measured)} {
@@ -181,7 +174,7 @@ OPTPIPE_INLINE problem costs_by_size::at(std::size_t microbatches) const {
     const auto& b = measured_[above];
     const auto from = size(a.graph.microbatches());
     auto p = detail::on_line(a, b, {(size(microbatches) - from) / (size(b.graph.microbatches()) - from)});
-    detail::set_microbatches(p, microbatches);
+    p.graph = any_graph{p.graph.ranks(), microbatches, p.graph.placement()};
     return p;
 }
 

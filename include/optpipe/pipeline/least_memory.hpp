@@ -102,7 +102,7 @@ private:
         at_once_is_cut_ = keep_best(at_once) || at_once_is_cut_;
         at_once_ = std::move(at_once);
     }
-    /// A lower bound on the device memory that the stashes of the stages visited so far take together after offloading.
+    /// The stashes of the stages visited so far take at least this device memory together, after offloading.
     constexpr memory_size left_at_least() const {
         if (at_once_is_cut_) return std::max(least_left_, least_held_ - std::min(least_held_, host_limit_));
         auto least = memory_size::unlimited();
@@ -151,7 +151,7 @@ private:
     memory_size limit_;
     memory_size host_limit_;
     std::vector<std::vector<state>> layers_{{state{}}};
-    /// Memory that the stashes of the stages visited so far may take together, on the device and on the host.
+    /// The stashes of the stages visited so far may take this memory together, on the device and on the host.
     std::vector<state> at_once_{state{}};
     bool at_once_is_cut_ = false;
     memory_size least_left_{};

@@ -4,6 +4,7 @@
 #include "optpipe/core/extent.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/costs.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,11 @@ enum class overlap_kind : std::uint8_t {
     backward,       ///< B
     backward_input, ///< I
 };
+
+/// The duration of the backward of this kind.
+[[nodiscard]] constexpr duration length_of(const stage_costs& c, overlap_kind kind) {
+    return kind == overlap_kind::backward ? c.backward() : c.backward_input;
+}
 
 /// A pair that a rank can run: F of one of its stages and the backward of one of its stages, as one operation that is
 /// shorter than both in succession.

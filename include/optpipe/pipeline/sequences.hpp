@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
 #include <vector>
@@ -16,6 +17,16 @@ template <pipeline_graph Graph>
         found.back().push_back(m);
     }
     return found;
+}
+
+/// All computation on these microbatches, without recomputation.
+template <pipeline_graph Graph>
+[[nodiscard]] duration work_of(const basic_problem<Graph>& p, const std::vector<microbatch>& slices) {
+    duration work{};
+    for (const microbatch m : slices)
+        for (const stage s : p.graph.all_stages())
+            work += p.cost(s, m).work();
+    return work;
 }
 
 } // namespace optpipe

@@ -144,7 +144,7 @@ private:
         auto& each = result_.all[i];
         const auto found = validate(problems_[i]);
         if (found.empty()) {
-            constexpr double part_for_bounds = 0.25;
+            constexpr double part_for_bounds = 0.25; // as in `plan`: most of the time is left for plans
             const stop_when late{[&] {
                 return options_.stop.stop_requested() ||
                        (options_.time_limit && elapsed() > part_for_bounds * *options_.time_limit);

@@ -79,12 +79,9 @@ template <bool IsStatic> constexpr void mark_pair(const overlap_list<IsStatic>& 
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration pair_duration(const basic_problem<Graph>& p, const overlap& of, const operation& f,
                                                const operation& b) {
-    const auto length_of = [&](const stage_costs& c) {
-        return b.kind == operation_kind::backward ? c.backward() : c.backward_input;
-    };
     const auto forward_length = p.cost(f.stage, f.microbatch).forward;
-    const auto backward_length = length_of(p.cost(b.stage, b.microbatch));
-    const auto usual = p.costs[f.stage].forward + length_of(p.costs[b.stage]);
+    const auto backward_length = length_of(p.cost(b.stage, b.microbatch), of.kind);
+    const auto usual = p.costs[f.stage].forward + length_of(p.costs[b.stage], of.kind);
     const auto together = ((forward_length + backward_length) / usual) * of.duration;
     const auto extra = p.microbatches.factors(b.stage, b.microbatch).forward * storage_of(p, b).backward_extra;
     return std::max({forward_length, backward_length, together}) + extra;

@@ -27,7 +27,7 @@ struct single_device_result {
 /// offloads end before the gradient of the last stage starts, and the reloads start after it.
 ///
 /// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann), of at most `most_choices`; longer
-/// lists are thinned, and the bound is lower then. Contract: the problem is plain and has one rank.
+/// lists are thinned, and the bound is lower then (not tuned). Contract: the problem is plain and has one rank.
 [[nodiscard]] single_device_result single_device(const problem& p, stop_check stop = {},
                                                  std::size_t most_choices = 1U << 12U);
 
@@ -37,7 +37,8 @@ struct single_device_result {
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/tolerance.hpp"
-#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -75,12 +76,14 @@ public:
     /// False if it was stopped.
     [[nodiscard]] bool solve(stop_check stop) {
         const auto limit = p_.memory_limit[rank{}] + tolerance{}.at(p_.memory_scale());
-        std::vector<knapsack_choice> before{{}};
+        const std::vector<knapsack_choice> nothing{{}};
         for (const stage s : p_.graph.all_stages()) {
             if (stop()) return false;
+            const auto& before = lists_.empty() ? nothing : lists_.back();
+            const auto own = choices_of(s);
             std::vector<knapsack_choice> next;
             for (std::size_t i = 0; i < before.size(); ++i)
-                for (auto each : choices_of(s)) {
+                for (auto each : own) {
                     const auto restored = p_.storage[s][each.option].restored(p_.costs[s]);
                     // Later, stashes that were on the device at that time may be on the host.
                     if (!with_transfers_ && before[i].held + restored > limit) continue;
@@ -95,16 +98,15 @@ public:
                 }
             keep_best(next);
             thin(next);
-            lists_.push_back(next);
-            before = std::move(next);
+            lists_.push_back(std::move(next));
         }
         return true;
     }
 
     [[nodiscard]] const std::vector<knapsack_choice>& choices() const { return lists_.back(); }
     /// The option of each stage.
-    [[nodiscard]] per_stage<storage_index> options_of(std::size_t choice) const {
-        per_stage<storage_index> options(p_.graph.stages());
+    [[nodiscard]] storage_by_stage<dynamic> options_of(std::size_t choice) const {
+        storage_by_stage<dynamic> options(p_.graph.stages());
         for (std::size_t s = p_.graph.stages(); s-- > 0;) {
             const auto& each = lists_[s][choice];
             options[stage{s}] = each.option;
@@ -204,27 +206,6 @@ inline bool may_offload(const problem& p) {
     return false;
 }
 
-/// One microbatch after the other; each stage recomputes right before its backward.
-inline order one_after_another(const problem& p, const per_stage<storage_index>& options) {
-    order all{p.graph, {}};
-    for (const microbatch m : p.graph.all_microbatches()) {
-        const auto add = [&](stage s, operation_kind kind) { all.operations.push_back({s, kind, m, options[s]}); };
-        for (const stage s : p.graph.all_stages())
-            add(s, operation_kind::forward);
-        for (std::size_t i = p.graph.stages(); i-- > 0;) {
-            const stage s{i};
-            if (p.storage[s][options[s]].recomputes()) add(s, operation_kind::recompute);
-            if (p.full_backward) {
-                add(s, operation_kind::backward);
-                continue;
-            }
-            add(s, operation_kind::backward_input);
-            add(s, operation_kind::backward_weight);
-        }
-    }
-    return all;
-}
-
 } // namespace detail
 
 OPTPIPE_INLINE single_device_result single_device(const problem& p, stop_check stop, std::size_t most_choices) {
@@ -240,7 +221,7 @@ OPTPIPE_INLINE single_device_result single_device(const problem& p, stop_check s
     detail::storage_knapsack kept{p, false, most_choices};
     if (!kept.solve(stop)) return result;
     const auto& choices = kept.choices();
-    if (!choices.empty()) result.best = detail::one_after_another(p, kept.options_of(best_of(choices)));
+    if (!choices.empty()) result.best = one_at_a_time(p, kept.options_of(best_of(choices)));
     if (!detail::may_offload(p)) {
         if (!choices.empty()) result.bound = time(choices[best_of(choices)]);
         return result;

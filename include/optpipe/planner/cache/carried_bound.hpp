@@ -101,8 +101,9 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// that only `known` has don't matter: they could only make its schedules shorter. An option that only `asked` has, and
 /// that none of `known` can replace, implies no bound.
 ///
-/// If microbatches differ, each of `asked` stands for the one of `known` with the same number, and there must be as
-/// many: its factors on memory must not be smaller, and the least ratio of the other factors lowers the bound.
+/// Both must have equally many microbatches if these differ. A microbatch of `asked` then stands for the one of `known`
+/// with the same number: its factors on memory must not be smaller, and the least ratio of the other factors lowers the
+/// bound.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;

@@ -16,6 +16,7 @@
 #include "optpipe/planner/partition/partition_plan.hpp"
 #include "optpipe/planner/plan_result.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/construct/chain_problem.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -38,7 +39,7 @@ public:
     /// Contract: `p` is valid, `cuts` are those of its layers, and both outlive this object.
     partition_space(const partition_problem& p, const layer_cuts& cuts, std::size_t pipeline)
         : given_{p}, index_{pipeline}, pipeline_{p.pipelines[pipeline]}, divisions_{cuts, p.pins, pipeline_.graph} {
-        const auto mean = mean_factors();
+        const auto mean = pipeline_.microbatches.has_factors() ? mean_factors(pipeline_, stage{0}) : cost_factors{};
         for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
             auto& work = work_of_piece_.emplace_back();
             for (const auto layer : cuts.layers_of(piece)) {
@@ -86,7 +87,7 @@ public:
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
         return units < static_cast<double>(most) ? std::llround(units) : most;
     }
-    /// The partition closest to one with so many layers on each stage. Contract: one exists.
+    /// The partition closest to one with `counts[s]` layers on stage s. Contract: a partition exists.
     [[nodiscard]] layer_division close_to(std::span<const std::size_t> counts) const {
         return divisions_.close_to(counts);
     }
@@ -214,21 +215,6 @@ public:
     }
 
 private:
-    /// The mean factors of the microbatches on computations.
-    [[nodiscard]] cost_factors mean_factors() const {
-        cost_factors mean;
-        const auto& microbatches = pipeline_.microbatches;
-        if (!microbatches.has_factors()) return mean;
-        mean = {.forward = 0.0, .backward_input = 0.0, .backward_weight = 0.0};
-        const auto share = 1.0 / static_cast<double>(pipeline_.graph.microbatches());
-        for (const microbatch m : pipeline_.graph.all_microbatches()) {
-            const auto& each = microbatches.factors(stage{0}, m);
-            mean.forward += share * each.forward;
-            mean.backward_input += share * each.backward_input;
-            mean.backward_weight += share * each.backward_weight;
-        }
-        return mean;
-    }
     /// The rank that a pin of the piece names.
     [[nodiscard]] std::optional<rank> pinned_rank(std::size_t piece) const {
         for (const auto& pin : given_.pins) {

@@ -140,7 +140,7 @@ template <pipeline_graph Graph>
 template <pipeline_graph Graph> [[nodiscard]] duration graph_bound(const basic_problem<Graph>& p) {
     duration best{};
     const detail::pair_savings<Graph> savings{p};
-    const auto work_of = [&](rank r) { return p.load(r) - (p.overlaps.empty() ? duration{} : savings.of_rank(r)); };
+    const auto work_of = [&](rank r) { return p.load(r) - savings.of_rank(r); };
     for (const rank r : p.graph.all_ranks())
         best = std::max(best, work_of(r));
     if (p.objective == objective_kind::span) return best;

@@ -13,16 +13,15 @@ namespace optpipe::detail {
 /// pair at most. The recomputation inside a backward isn't shortened.
 template <pipeline_graph Graph> class pair_savings {
 public:
-    explicit pair_savings(const basic_problem<Graph>& p)
-        : p_{&p}, longest_forward_(p.graph.stages()), longest_backward_(p.graph.stages()),
-          longest_input_(p.graph.stages()) {
+    explicit pair_savings(const basic_problem<Graph>& p) : p_{&p}, longest_(p.graph.stages()) {
         if (p.overlaps.empty()) return;
         for (const stage s : p.graph.all_stages())
             for (const microbatch m : p.graph.all_microbatches()) {
                 const auto c = p.cost(s, m);
-                longest_forward_[s] = std::max(longest_forward_[s], c.forward);
-                longest_backward_[s] = std::max(longest_backward_[s], c.backward());
-                longest_input_[s] = std::max(longest_input_[s], c.backward_input);
+                auto& own = longest_[s];
+                own.forward = std::max(own.forward, c.forward);
+                own.backward_input = std::max(own.backward_input, c.backward_input);
+                own.backward_weight = std::max(own.backward_weight, c.backward_weight);
             }
     }
 
@@ -33,9 +32,7 @@ public:
         const auto length = p_->cost(s, m).forward;
         for (const overlap& each : p_->overlaps)
             if (each.forward == s)
-                most = std::max(most, saved(each, length,
-                                            each.kind == overlap_kind::backward ? longest_backward_[each.backward]
-                                                                                : longest_input_[each.backward]));
+                most = std::max(most, saved(each, length, length_of(longest_[each.backward], each.kind)));
         return most;
     }
     /// The most that a pair with this backward, of either kind, saves.
@@ -45,13 +42,13 @@ public:
         const auto c = p_->cost(s, m);
         for (const overlap& each : p_->overlaps)
             if (each.backward == s)
-                most = std::max(most, saved(each, longest_forward_[each.forward],
-                                            each.kind == overlap_kind::backward ? c.backward() : c.backward_input));
+                most = std::max(most, saved(each, longest_[each.forward].forward, length_of(c, each.kind)));
         return most;
     }
     /// The most that all pairs of a rank save. One of its forwards is in no pair, because it comes before all
     /// backwards, and so is one of its backwards.
     [[nodiscard]] duration of_rank(rank r) const {
+        if (p_->overlaps.empty()) return {};
         const auto of_forwards = sum_without_least(r, [&](stage s, microbatch m) { return of_forward(s, m); });
         const auto of_backwards = sum_without_least(r, [&](stage s, microbatch m) { return of_backward(s, m); });
         return std::min(of_forwards, of_backwards);
@@ -60,9 +57,7 @@ public:
 private:
     /// The time that a pair saves if its parts last this long. It grows with both.
     [[nodiscard]] duration saved(const overlap& each, duration forward, duration backward) const {
-        const auto& back = p_->costs[each.backward];
-        const auto usual = p_->costs[each.forward].forward +
-                           (each.kind == overlap_kind::backward ? back.backward() : back.backward_input);
+        const auto usual = p_->costs[each.forward].forward + length_of(p_->costs[each.backward], each.kind);
         const auto share = std::max(0.0, 1.0 - each.duration / usual);
         return std::min({forward, backward, share * (forward + backward)});
     }
@@ -81,9 +76,8 @@ private:
     }
 
     const basic_problem<Graph>* p_;
-    per_stage<duration> longest_forward_;
-    per_stage<duration> longest_backward_;
-    per_stage<duration> longest_input_;
+    /// The longest forward, and backward for input and weight, of each stage.
+    per_stage<stage_costs> longest_;
 };
 
 } // namespace optpipe::detail

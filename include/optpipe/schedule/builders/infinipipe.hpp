@@ -37,7 +37,7 @@ public:
             if (!offloads) choices_.push_back(options);
         }
         std::stable_sort(choices_.begin(), choices_.end(),
-                         [&](const auto& a, const auto& b) { return again(a) < again(b); });
+                         [&](const auto& a, const auto& b) { return extra_work(a) < extra_work(b); });
     }
 
     /// Whether there is a choice.
@@ -65,7 +65,7 @@ public:
 private:
     using stage_options = storage_by_stage<Graph::stage_extent>;
 
-    [[nodiscard]] duration again(const stage_options& choice) const {
+    [[nodiscard]] duration extra_work(const stage_options& choice) const {
         duration sum{};
         for (const stage s : p_->graph.all_stages())
             sum += p_->storage_of(s, choice[s]).extra_work();
@@ -82,8 +82,9 @@ private:
         const auto before = choice;
         for (choice = 0; choice < before && !stop_(); ++choice) {
             const auto timed = simulate(*p_, order());
-            if (!timed || value_ < objective_of(*p_, *timed)) continue;
-            value_ = objective_of(*p_, *timed);
+            const auto value = timed ? objective_of(*p_, *timed) : duration::unlimited();
+            if (value_ < value) continue;
+            value_ = value;
             return true;
         }
         choice = before;

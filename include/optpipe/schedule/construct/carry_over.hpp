@@ -15,7 +15,7 @@ namespace optpipe {
 /// An order that was made for one draw of microbatches, and what is known of that draw.
 struct drawn_order {
     std::vector<operation> operations{};
-    /// The computation on each microbatch, in any unit: recomputation doesn't count.
+    /// The computation on each microbatch, in any unit. Recomputation ahead of a backward doesn't count.
     std::vector<double> work{};
     /// The number of slices of each sequence, in the order of the microbatches.
     std::vector<std::size_t> slices{};
@@ -38,6 +38,7 @@ struct drawn_order {
 
 #if OPTPIPE_DEFINES(schedule)
 #include "optpipe/pipeline/sequences.hpp"
+#include "optpipe/schedule/construct/chain_problem.hpp"
 #include "optpipe/schedule/construct/fit_memory.hpp"
 #include "optpipe/schedule/construct/follow_storage.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
@@ -53,7 +54,7 @@ struct drawn_order {
 namespace optpipe {
 namespace detail {
 
-/// The sequences of a draw: the first microbatch, the number of slices, and all computation of each.
+/// A sequence of a draw: its first microbatch, the number of its slices, and all computation on them.
 struct drawn_sequence {
     std::size_t first = 0;
     std::size_t slices = 0;
@@ -84,10 +85,9 @@ inline std::vector<std::size_t> slices_of(const problem& p) {
 }
 
 inline std::vector<double> microbatch_work(const problem& p) {
-    std::vector<double> work(p.graph.microbatches(), 0.0);
+    std::vector<double> work;
     for (const microbatch m : p.graph.all_microbatches())
-        for (const stage s : p.graph.all_stages())
-            work[m.position()] += p.cost(s, m).work().value();
+        work.push_back(work_of(p, {m}).value());
     return work;
 }
 
@@ -102,20 +102,13 @@ inline std::vector<std::vector<microbatch>> matched_microbatches(const problem& 
     return match;
 }
 
-/// The operations with these microbatches in place of the others: gradients of slices in reverse.
+/// The operations with these microbatches in place of the others.
 inline std::vector<operation> with_microbatches(const std::vector<operation>& all,
                                                 const std::vector<std::vector<microbatch>>& match) {
     std::vector<operation> result;
     result.reserve(all.size());
-    for (auto op : all) {
-        auto slices = match[op.microbatch.position()];
-        if (op.kind != operation_kind::forward && op.kind != operation_kind::offload)
-            std::reverse(slices.begin(), slices.end());
-        for (const microbatch m : slices) {
-            op.microbatch = m;
-            result.push_back(op);
-        }
-    }
+    for (const auto& of : all)
+        for_each_slice(of, match[of.microbatch.position()], [&](const operation& op) { result.push_back(op); });
     return result;
 }
 

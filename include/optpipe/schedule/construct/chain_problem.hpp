@@ -71,6 +71,16 @@ template <pipeline_graph Graph>
     return chain;
 }
 
+/// Calls `visit(operation)` for what a sequence's operation is on each of its slices, in the order in which they do it:
+/// from the gradient on, in reverse.
+template <class Visit> void for_each_slice(operation of, const std::vector<microbatch>& slices, const Visit& visit) {
+    const bool is_reversed = of.kind != operation_kind::forward && of.kind != operation_kind::offload;
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+        of.microbatch = slices[is_reversed ? slices.size() - 1 - i : i];
+        visit(of);
+    }
+}
+
 /// Converts an order of `chain_problem` to one of `p`: the slices of a sequence do one after the other what the
 /// sequence does; in reverse from the backward on. An order of a chain respects the edges of every graph, because each
 /// edge leads to a later stage, and a group's gradients follow its forwards.
@@ -79,15 +89,10 @@ template <pipeline_graph Graph>
                                                  const std::vector<std::vector<microbatch>>& sequences,
                                                  const order& of_chain) {
     basic_order<Graph> result{p.graph, {}};
-    for (auto op : of_chain.operations) {
-        auto slices = sequences[op.microbatch.position()];
-        if (op.kind != operation_kind::forward && op.kind != operation_kind::offload)
-            std::reverse(slices.begin(), slices.end());
-        for (const microbatch m : slices) {
-            op.microbatch = m;
+    for (const auto& of : of_chain.operations)
+        for_each_slice(of, sequences[of.microbatch.position()], [&](const operation& op) {
             if (const auto form = detail::possible_form(p, op)) result.operations.push_back(*form);
-        }
-    }
+        });
     return result;
 }
 

@@ -3,7 +3,6 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
-#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/dispatch/safe_memory.hpp"
 #include "optpipe/schedule/operation.hpp"
@@ -27,9 +26,7 @@ template <pipeline_graph Graph> class memory_fitter {
 public:
     memory_fitter(const basic_problem<Graph>& p, const std::vector<operation>& given)
         : p_{&p}, given_{&given}, number_{p.graph}, is_placed_(number_.size(), 0), next_forward_(p.graph.stages(), 0),
-          forwards_(p.graph.stages()), level_(p.graph.ranks()), limit_{p.memory_limit}, result_{p.graph, {}} {
-        for (auto& limit : limit_)
-            limit += tolerance{}.at(p.memory_scale());
+          forwards_(p.graph.stages()), level_(p.graph.ranks()), limit_{tolerated_limits(p)}, result_{p.graph, {}} {
         for (const auto& op : given)
             if (op.kind == operation_kind::forward) forwards_[op.stage].push_back(op.microbatch);
     }

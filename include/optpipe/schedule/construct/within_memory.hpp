@@ -173,17 +173,11 @@ private:
 
 } // namespace detail
 
-/// The serial order, one microbatch after the other, with the storage options of `least`. Stashes that must be
-/// offloaded are offloaded at once. Valid whenever any schedule is.
+/// The serial order, one microbatch after the other, with these storage options. Stashes that must be offloaded are
+/// offloaded at once.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
-                                                         const least_memory_by_rank& least) {
-    storage_by_stage<Graph::stage_extent> option(p.graph.stages());
-    per_rank<std::size_t, Graph::rank_extent> next(p.graph.ranks());
-    for (const stage s : p.graph.all_stages()) {
-        const rank r = p.rank_of(s);
-        option[s] = least[r].options[next[r]++];
-    }
+                                                         const storage_by_stage<Graph::stage_extent>& option) {
     basic_order<Graph> result{p.graph, {}};
     const cell_numbering cell{p.graph};
     std::vector<std::size_t> used(cell.size());
@@ -198,6 +192,18 @@ template <pipeline_graph Graph>
         }
     }
     return {p.graph, follow_storage(p, result.operations, used)};
+}
+/// With the storage options of `least`: valid whenever any schedule is.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
+                                                         const least_memory_by_rank& least) {
+    storage_by_stage<Graph::stage_extent> option(p.graph.stages());
+    per_rank<std::size_t, Graph::rank_extent> next(p.graph.ranks());
+    for (const stage s : p.graph.all_stages()) {
+        const rank r = p.rank_of(s);
+        option[s] = least[r].options[next[r]++];
+    }
+    return one_at_a_time(p, option);
 }
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {

@@ -48,20 +48,6 @@ struct graph_dispatch_search_parameters {
 
 namespace detail {
 
-/// All work on the microbatches of each sequence.
-template <pipeline_graph Graph>
-[[nodiscard]] std::vector<duration> work_of(const basic_problem<Graph>& p,
-                                            const std::vector<std::vector<microbatch>>& sequences) {
-    std::vector<duration> work;
-    for (const auto& slices : sequences) {
-        work.emplace_back();
-        for (const microbatch m : slices)
-            for (const stage s : p.graph.all_stages())
-                work.back() += p.cost(s, m).work();
-    }
-    return work;
-}
-
 /// An order that runs one sequence after the other, with the storage option that leaves least on the device: it fits
 /// wherever one sequence does.
 template <pipeline_graph Graph> [[nodiscard]] basic_order<Graph> one_sequence_at_a_time(const basic_problem<Graph>& p) {
@@ -200,7 +186,9 @@ private:
         std::vector<std::size_t> places(sequences_.size());
         std::iota(places.begin(), places.end(), std::size_t{0});
         std::vector<std::vector<microbatch>> all{in_order(places)};
-        const auto work = detail::work_of(*p_, sequences_);
+        std::vector<duration> work;
+        for (const auto& slices : sequences_)
+            work.push_back(work_of(*p_, slices));
         std::stable_sort(places.begin(), places.end(), [&](auto a, auto b) { return work[a] < work[b]; });
         all.push_back(in_order(places));
         std::reverse(places.begin(), places.end());

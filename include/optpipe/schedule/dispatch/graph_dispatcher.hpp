@@ -2,7 +2,6 @@
 
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/stop_check.hpp"
-#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/dispatch/dispatch_options.hpp"
@@ -50,7 +49,8 @@ struct graph_dispatch_options {
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
-        : p_{&p}, options_{&options}, cell_{p.graph}, stages_of_{stages_by_rank(p.graph)}, step_{p, limits_of(p)},
+        : p_{&p}, options_{&options}, cell_{p.graph}, stages_of_{stages_by_rank(p.graph)}, step_{p,
+                                                                                                 tolerated_limits(p)},
           stages_(p.graph.stages()), weights_(p.graph.ranks()), restored_(cell_.size(), 0) {
         const auto sequences = sequences_in(options.sequence);
         for (const auto& slices : sequences) {
@@ -99,13 +99,6 @@ private:
         [[nodiscard]] std::size_t size() const { return waiting.size() - next; }
     };
 
-    static auto limits_of(const basic_problem<Graph>& p) {
-        const auto slack = tolerance{}.at(p.memory_scale());
-        auto limits = p.memory_limit;
-        for (auto& limit : limits)
-            limit += slack;
-        return limits;
-    }
     /// The sequences in the order of these microbatches.
     std::vector<std::vector<microbatch>> sequences_in(const std::vector<microbatch>& forwards) const {
         std::vector<std::vector<microbatch>> found;

@@ -2,9 +2,9 @@
 
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
-#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/dispatch/list_schedule.hpp"
+#include "optpipe/schedule/dispatch/safe_memory.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -37,7 +37,7 @@ inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
 template <pipeline_graph Graph> class order_dispatcher {
 public:
     order_dispatcher(const basic_problem<Graph>& p, const std::vector<operation>& given, order_dispatch_options with)
-        : p_{&p}, with_{with}, number_{p.graph}, step_{p, limits_of(p)}, has_ended_(number_.size(), 0),
+        : p_{&p}, with_{with}, number_{p.graph}, step_{p, tolerated_limits(p)}, has_ended_(number_.size(), 0),
           queues_(p.graph.ranks()), forwards_(p.graph.stages()) {
         for (const auto& op : given) {
             queues_[p.rank_of(op.stage)].push_back(op);
@@ -71,12 +71,6 @@ public:
     void end(const operation& op, rank) { has_ended_[number_(op)] = 1; }
 
 private:
-    static auto limits_of(const basic_problem<Graph>& p) {
-        auto limits = p.memory_limit;
-        for (auto& limit : limits)
-            limit += tolerance{}.at(p.memory_scale());
-        return limits;
-    }
     bool may_start(const operation& op, rank r) const {
         if (!step_.is_free(op.kind, r)) return false;
         if (const auto own = own_input_of(op, stash_way_of(*p_, op)); own && !has_ended_[number_(*own)]) return false;

@@ -3,6 +3,7 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 
@@ -11,6 +12,15 @@
 #include <vector>
 
 namespace optpipe {
+
+/// The memory limits of all ranks, with the tolerance.
+template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_problem<Graph>& p) {
+    const auto slack = tolerance{}.at(p.memory_scale());
+    auto limits = p.memory_limit;
+    for (auto& limit : limits)
+        limit += slack;
+    return limits;
+}
 
 /// The memory of the sequences in flight, for the banker's algorithm (Dijkstra): before an operation takes memory,
 /// `is_safe` checks that each sequence in flight can still be finished, in the order in which they enter, with the
