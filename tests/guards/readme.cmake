@@ -1,6 +1,6 @@
-# cmake -DPAGES=<file>,... -DWORK_DIR=<folder> -P readme.cmake -- <compiler> <flag>...
+# cmake -DPAGES=<file>,... -DWORK_DIR=<folder> [-DFAULT=<line>] -P readme.cmake -- <compiler> <flag>...
 # Compiles every C++ example of README and other pages, in the surroundings that tests/guards/readme.cpp gives it: the n-th
-# as example_<n>.inc, the lines with #include of all of them as includes.inc.
+# as example_<n>.inc, the lines with #include of all of them as includes.inc. A fault is appended to the first one.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 
@@ -29,6 +29,9 @@ foreach(example IN LISTS examples)
     file(WRITE ${WORK_DIR}/example_${at}.inc "${example}")
 endforeach()
 file(WRITE ${WORK_DIR}/includes.inc "${includes}")
+if(FAULT)
+    file(APPEND ${WORK_DIR}/example_1.inc "${FAULT}\n")
+endif()
 
 execute_process(
     COMMAND ${arguments} -I${WORK_DIR} -DEXAMPLES=${count} -fsyntax-only ${CMAKE_CURRENT_LIST_DIR}/readme.cpp
