@@ -17,7 +17,7 @@ struct transfer_times {
 enum class gradient_kind {
     full,  ///< of its inputs and its weights: one I and one W, or one B
     input, ///< of its inputs alone, because its weights are frozen: one I
-    none,  ///< none, because nothing before it is trained
+    none,  ///< no gradients: neither this stage nor an earlier one is trained
 };
 
 /// The costs of one microbatch on one stage.
@@ -25,18 +25,19 @@ struct stage_costs {
     duration forward{};
     duration backward_input{};
     duration backward_weight{};
-    /// Device memory stashed by the forward until the input gradient is done.
+    /// Device memory of the stash, from the start of the forward to the end of the input gradient.
     memory_size activation{};
-    /// Memory that the weight gradient still needs, held from I to W; usually a part of the activation. Half of the
-    /// activation by default, as in a file. Must be set if `activation` is assigned later.
+    /// Memory that the weight gradient still needs. It is held from I to W, and is usually a part of the activation.
+    /// The default is half of the activation, as in a file; set it again if `activation` is assigned later.
     memory_size weight_stash = 0.5 * activation;
-    /// Describes the storage options `keep` and `offload` when a problem is made. In a problem, it is empty: the
-    /// options in `storage[s]` have the times.
+    /// Transfer times from which `set_stage` makes the storage option `offload`. Inside a problem this is empty,
+    /// because the options in `storage[s]` have the times.
     std::optional<transfer_times> transfer{};
     /// Without gradients of weights, `backward_weight` and `weight_stash` are 0; without any gradients,
     /// `backward_input` is 0, too.
     gradient_kind gradients = gradient_kind::full;
-    /// Device memory that a slice of a sequence leaves for the slices after it (keys and values), beside `activation`.
+    /// Device memory that a slice of a sequence leaves for the slices after it (keys and values), in addition to
+    /// `activation`.
     memory_size kv{};
 
     [[nodiscard]] constexpr duration backward() const { return backward_input + backward_weight; }

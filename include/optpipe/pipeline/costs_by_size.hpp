@@ -9,30 +9,31 @@
 
 namespace optpipe {
 
-/// The costs of a pipeline for any size of its microbatches. The same samples make a step whatever their number: with
-/// twice as many microbatches, each has half the size.
+/// The costs of a pipeline for any size of its microbatches. The number of samples in a step is fixed: with twice as
+/// many microbatches, each has half the size.
 ///
-/// Each cost, size, limit and delay is linear between two measured sizes, and beyond them; it isn't negative.
+/// Each cost, memory size, limit and delay is interpolated linearly between two measured sizes, extrapolated beyond
+/// them, and never negative.
 class costs_by_size {
 public:
-    /// `measured` has costs at two sizes or more, each problem with the number of microbatches for its size. Throws
-    /// `input_error` if they aren't plain, or differ in anything else than costs, limits and the number of
-    /// microbatches.
+    /// `measured` has a problem for each of at least two sizes, with the number of microbatches for that size. Throws
+    /// `error` if a problem isn't plain, and `input_error` if there are fewer than two sizes or the problems differ in
+    /// more than costs, limits and the number of microbatches.
     explicit costs_by_size(std::vector<problem> measured);
 
-    /// The problem with this number of microbatches, at least 1.
+    /// The problem with this number of microbatches. Contract: it is above 0.
     [[nodiscard]] problem at(std::size_t microbatches) const;
-    /// The measured numbers of microbatches, rising.
+    /// The measured numbers of microbatches, in ascending order.
     [[nodiscard]] std::vector<std::size_t> measured_numbers() const;
 
 private:
-    /// By the number of microbatches, rising.
+    /// Sorted by the number of microbatches, in ascending order.
     std::vector<problem> measured_;
 };
 
 namespace detail {
 
-/// Differences of `other` from `p` that aren't costs, limits or the number of microbatches.
+/// All differences between `other` and `p`, except in costs, limits and the number of microbatches.
 [[nodiscard]] std::vector<violation> differences_in_shape(const problem& p, const problem& other);
 
 } // namespace detail
@@ -94,9 +95,9 @@ OPTPIPE_INLINE std::vector<violation> differences_in_shape(const problem& p, con
     return found;
 }
 
-/// Values on the line through those of two problems.
+/// Interpolates linearly between a value of one problem and the same value of another.
 struct cost_line {
-    /// 0: the first problem, 1: the second one.
+    /// 0 gives the value of the first problem, 1 that of the second.
     double position = 0.0;
 
     template <class Quantity> [[nodiscard]] Quantity operator()(Quantity a, Quantity b) const {
@@ -127,7 +128,7 @@ struct cost_line {
     }
 };
 
-/// The first problem with all numbers on the line through both.
+/// The problem `p` with all numbers interpolated between `p` and `other`.
 inline problem on_line(problem p, const problem& other, cost_line line) {
     for (const stage s : p.graph.all_stages()) {
         p.costs[s] = line(p.costs[s], other.costs[s]);

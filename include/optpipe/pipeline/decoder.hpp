@@ -24,14 +24,14 @@ namespace optpipe {
 struct decoder_layer {
     std::size_t hidden = 0;
     std::size_t heads = 0;
-    /// Heads of keys and values; equal to `heads` without groups.
+    /// Number of heads of keys and values; equal to `heads` without grouped queries.
     std::size_t key_value_heads = 0;
     /// Width of one head's query and key.
     std::size_t key_width = 0;
     std::size_t value_width = 0;
-    /// Latent attention (DeepSeek-V2, section 2.1). Queries are compressed to the first width, keys and values to the
-    /// second. The third is the width of the part of a key that carries the position, which all heads share. All are 0
-    /// if attention isn't latent.
+    /// Widths of latent attention (DeepSeek-V2, section 2.1); all are 0 if attention isn't latent. Queries are
+    /// compressed to `query_rank`, keys and values to `key_value_rank`. `rotary_width` is the width of the part of a
+    /// key that carries the position; all heads share this part.
     std::size_t query_rank = 0;
     std::size_t key_value_rank = 0;
     std::size_t rotary_width = 0;
@@ -69,7 +69,7 @@ struct decoder_layer {
     [[nodiscard]] constexpr double active_parameters() const {
         return shared_parameters() + (is_routed() ? real(active_experts) * expert_parameters() : 0.0);
     }
-    /// FLOP per token of the forward through gate and up: two for each parameter of two of the three matrices.
+    /// FLOP per token of the forward through the gate and up matrices: two per parameter.
     [[nodiscard]] constexpr double gate_and_up_work() const {
         return 2.0 * 2.0 / 3.0 * experts_met() * expert_parameters();
     }
@@ -92,7 +92,7 @@ struct decoder_layer {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
     }
-    /// Elements of queries, keys and values, and, with latent attention, of their compressed inputs.
+    /// Elements per token of queries, keys and values; with latent attention, also of their compressed inputs.
     [[nodiscard]] constexpr double projections_stashed() const {
         return projected() + (is_latent() ? compressed() : 0.0);
     }
@@ -128,42 +128,43 @@ private:
 };
 
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
-/// (10^9 bytes): a first guess until there is a measured profile. It describes real models (`model_shapes.hpp`);
-/// `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus attention. I takes the
-/// same with twice the attention. W takes 2 FLOP per parameter and token. Embeddings take no time.
+/// (10^9 bytes). They are a first guess until there is a measured profile. `model_shapes.hpp` has the shapes of
+/// published models; `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus
+/// attention. I takes the same with twice the attention. W takes 2 FLOP per parameter and token. Embeddings take no
+/// time.
 ///
-/// An aggregate for designated initializers. `compute_rate` and the shape must be given; `model_shapes` has examples of
-/// shapes.
+/// An aggregate for designated initializers. `compute_rate` and the shape must be given.
 struct decoder {
     static constexpr std::string_view time_unit = "ms";
     static constexpr std::string_view memory_unit = "GB";
 
     std::size_t layers = 0;
     decoder_layer layer{};
-    /// Number of leading layers with a shape of their own.
+    /// Number of layers at the start of the model that have the shape `first_layer`.
     std::size_t first_layers = 0;
     decoder_layer first_layer{};
     /// Size of the vocabulary, for the output layer on the last stage and the embedding on the first. If 0, the model
     /// has neither.
     std::size_t vocabulary = 0;
     /// Number of ranks among which embedding and output layer are split by their vocabulary (Vocabulary Parallelism,
-    /// Yeung et al., 2024). If above 1, no stage of the chain has them: `vocabulary_shard` has a rank's part.
+    /// Yeung et al., 2024). If above 1, no stage of the chain includes these layers; `vocabulary_shard` gives the costs
+    /// of one rank's shard.
     std::size_t vocabulary_shards = 1;
 
     std::size_t sequence = 4096;
-    /// Whether sequences are cut into slices. Keys and values, which later slices use, are then `kv`, and no part of
-    /// the stash. The factors of slices (`slices`) follow from `attention_share`.
+    /// Whether sequences are cut into slices. If so, keys and values, which later slices use, count as `kv` and not as
+    /// a part of the stash. `slices` computes the factors of slices from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
     /// Number of ranks that share every layer. It divides all work, all memory, and the messages between ranks.
     std::size_t tensor_parallel = 1;
-    /// Groups of ranks that share the experts, each group with its own microbatches. Divides the parameters of experts.
-    /// Tokens are assumed to spread evenly over all experts.
+    /// Number of data-parallel groups of ranks among which the experts are distributed. It divides the parameters of
+    /// experts. Tokens are assumed to spread evenly over all experts.
     std::size_t expert_parallel = 1;
-    /// Ranks that share the optimizer state (ZeRO, stage 1).
+    /// Number of ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;
     double bytes_per_element = 2.0;
-    /// Bytes for weight and gradient, and bytes of optimizer state: Adam with mixed precision.
+    /// Bytes per parameter for weight and gradient, and for the optimizer state: Adam with mixed precision.
     double bytes_per_parameter = 6.0;
     double optimizer_bytes_per_parameter = 12.0;
     /// TFLOP/s that a rank reaches; must be above 0.
@@ -205,14 +206,14 @@ struct decoder {
         result.transfer = transfers_over(result.activation, host_link_rate);
         return result;
     }
-    /// The share of attention in F of a stage.
+    /// The share of the duration of a stage's F that attention takes, from 0 to 1.
     [[nodiscard]] constexpr double attention_share(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         const auto attention =
             compute_time(here.sum([&](const decoder_layer& l) { return l.attention_work(sequence); }));
         return attention / costs(s, stages).forward;
     }
-    /// The share of attention in F of every stage, as `slices` takes them.
+    /// `attention_share` of every stage, as an argument for `slices`.
     [[nodiscard]] OPTPIPE_CONSTEXPR per_stage<double> attention_shares(std::size_t stages) const {
         per_stage<double> shares(stages);
         for (const stage s : shares.indices())
@@ -321,7 +322,8 @@ private:
             [&](const decoder_layer& l) { return (l.*member)(); });
     }
     [[nodiscard]] constexpr bool is_split() const { return vocabulary_shards > 1; }
-    /// Elements of a layer's keys and values that slices leave for later ones, and the work that computed them.
+    /// Elements per token of a layer's keys and values, and the work that computes them. Both are 0 unless slices leave
+    /// keys and values for later slices.
     [[nodiscard]] constexpr double kept_for_slices(const decoder_layer& l) const {
         return is_sliced ? l.keys_and_values() : 0.0;
     }

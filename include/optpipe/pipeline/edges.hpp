@@ -14,15 +14,15 @@
 
 namespace optpipe {
 
-/// An edge of a pipeline: stage `to` uses what stage `from` computes, and hands its gradient back. `from` < `to`.
+/// An edge of a pipeline: stage `to` uses the output of stage `from`, and sends the gradient back. `from` < `to`.
 struct edge {
     stage from{};
     stage to{};
-    /// Factor on the time between the ranks of both stages, for the message and for its gradient.
+    /// Factor on the communication time between the ranks of both stages, for the message and for its gradient.
     double size = 1.0;
-    /// Device memory of data that waits for a far stage. On the rank of `from` it is held from the start of F of `from`
-    /// to the end of F of `to`; on the rank of `to`, from the start of the gradient of `to` to the end of that of
-    /// `from`.
+    /// Device memory of the message, and of its gradient, while it waits to be used. On the rank of `from` it is held
+    /// from the start of F of `from` to the end of F of `to`; on the rank of `to`, from the start of the gradient of
+    /// `to` to the end of that of `from`.
     memory_size held{};
     friend constexpr bool operator==(const edge&, const edge&) = default;
 };

@@ -12,10 +12,10 @@
 
 namespace optpipe {
 
-/// The sequences of a step that have equally many slices, and cost the same, slice by slice, on every stage. A
-/// microbatch that isn't a slice is a sequence of one.
+/// Sequences of a step with the same number of slices and, slice by slice, the same costs on every stage. A microbatch
+/// that isn't a slice is a sequence of one.
 struct equal_sequences {
-    /// The slices of the first of them.
+    /// The slices of the first of these sequences.
     std::vector<microbatch> slices{};
     std::size_t count = 0;
 };
@@ -31,7 +31,7 @@ bool cost_the_same(const basic_problem<Graph>& p, const std::vector<microbatch>&
     return true;
 }
 
-/// All sequences; those that cost the same are in one list.
+/// All sequences of the step, each as the list of its slices; the sequences that cost the same are in one group.
 template <pipeline_graph Graph>
 std::vector<std::vector<std::vector<microbatch>>> grouped_by_cost(const basic_problem<Graph>& p) {
     std::vector<std::vector<std::vector<microbatch>>> groups;
@@ -45,7 +45,7 @@ std::vector<std::vector<std::vector<microbatch>>> grouped_by_cost(const basic_pr
 
 } // namespace detail
 
-/// All sequences of the step, each in one entry.
+/// All sequences of the step, grouped by their costs. Each sequence is counted in one entry.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<equal_sequences> sequences_by_cost(const basic_problem<Graph>& p) {
     if (p.microbatches.are_equal()) return {{{microbatch{0}}, p.graph.microbatches()}};
@@ -55,8 +55,9 @@ template <pipeline_graph Graph>
     return found;
 }
 
-/// The microbatches that differ in nothing but their names: they have the same place in sequences that cost the same.
-/// Every microbatch is in one list; each list is in ascending order, and so are their first microbatches.
+/// Lists of microbatches that can be exchanged for each other, because they have the same place in sequences that cost
+/// the same. Every microbatch is in one list. Each list is in ascending order, and the lists are sorted by their first
+/// microbatches.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<std::vector<microbatch>> interchangeable_microbatches(const basic_problem<Graph>& p) {
     std::vector<std::vector<microbatch>> lists;

@@ -19,15 +19,16 @@
 namespace optpipe {
 
 /// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
-/// of a stage are the sums over its layers. A stage computes the gradients that any of its layers computes. Its layers
-/// without a backward run first and leave nothing behind: the stage's activation is the larger one of their activation
-/// and that of the other layers.
+/// of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. Its layers
+/// without a backward run first, and their activation isn't kept: the stage's activation is the larger of theirs and
+/// that of its other layers.
 struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.
     memory_size static_memory{};
-    /// If empty, the layer has the options that its costs describe. A stage has each option, by name, that all of its
-    /// layers have. It lacks an option that recomputes ahead of the backward in some layers and inside it in others.
+    /// The layer's storage options; if empty, those that its costs describe. A stage has an option if all of its layers
+    /// with a backward have an option of that name, unless some of them recompute ahead of the backward and others
+    /// inside it.
     storage_list<false> storage{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };
@@ -59,7 +60,7 @@ namespace detail {
     if (!a || !b) return std::nullopt;
     return transfer_times{a->offload + b->offload, a->reload + b->reload};
 }
-/// The kind of a stage with layers of both kinds.
+/// The gradients of a stage that has layers of both kinds.
 [[nodiscard]] constexpr gradient_kind both(gradient_kind a, gradient_kind b) {
     for (const auto kind : {gradient_kind::full, gradient_kind::input})
         if (a == kind || b == kind) return kind;
@@ -81,13 +82,14 @@ namespace detail {
     const auto inside = a.backward_extra + b.backward_extra;
     return ahead > duration{} && inside > duration{};
 }
-/// Transfer times of two layers with the same option; one of the layers may have nothing to move.
+/// The sum of the transfer times of two layers, where a layer without transfers adds nothing. Empty if neither layer
+/// has transfers.
 [[nodiscard]] constexpr std::optional<transfer_times> either(const std::optional<transfer_times>& a,
                                                              const std::optional<transfer_times>& b) {
     if (!a && !b) return std::nullopt;
     return both(std::optional{a.value_or(transfer_times{})}, std::optional{b.value_or(transfer_times{})});
 }
-/// The options that both lists have by name, and that recompute at the same place.
+/// For each name in both lists, the sum of the two options, if they recompute at the same place.
 [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
     storage_list<false> options;
     for (const auto& x : a)
@@ -99,7 +101,7 @@ namespace detail {
     return options;
 }
 
-/// The layer's storage list, or the list that its costs describe.
+/// The layer's storage list or, if it is empty, the list that its costs describe.
 [[nodiscard]] storage_list<false> listed_storage(const layer_costs& layer);
 
 /// A stage with the layers that `which` lists: its costs and its options. Contract: at least one layer; those without

@@ -12,22 +12,22 @@
 
 namespace optpipe::detail {
 
-/// The sets of layers that the first stages of a pipeline may hold together: with each layer, a set has all layers that
-/// feed it, and it has layers with a backward only if it has all layers without one. Layers that can't be divided,
-/// because they belong together or lie between such layers, are one piece. Cuts have numbers: a cut's number is above
-/// those of the cuts within it, and the first cut is empty.
+/// The cuts of a model: the sets of layers that the first stages of a pipeline may hold together. A cut that has a
+/// layer also has all layers that feed this layer. A cut that has a layer with a backward also has all layers without
+/// one. Layers that can't be divided, because they belong together or lie between such layers, are one piece. Cuts are
+/// numbered: a cut's number is above those of its proper subsets, and cut 0 is empty.
 class layer_cuts {
 public:
-    /// A cut with one piece more or less, and that piece.
+    /// A cut with one piece more or less than another cut, and this piece.
     struct step {
         std::size_t cut = 0;
         std::size_t piece = 0;
     };
-    /// Most cuts that are listed; two branches of 100 layers have 10,201. If there are more, only those in the order of
-    /// the layers are listed.
+    /// The largest number of cuts to list; two branches of 100 layers have 10,201. If there are more cuts, only those
+    /// in the order of the layers are listed.
     static constexpr std::size_t most_cuts = 16'384;
 
-    /// The first `without_backward` layers have no backward.
+    /// The first `without_backward` layers have no backward. Each list in `together` names layers that belong together.
     layer_cuts(std::size_t layers, const std::optional<std::vector<layer_edge>>& edges,
                std::span<const std::vector<std::size_t>> together, std::size_t without_backward,
                std::size_t most = most_cuts);
@@ -45,7 +45,7 @@ public:
     [[nodiscard]] std::size_t piece_of(std::size_t layer) const { return piece_of_[layer]; }
     [[nodiscard]] std::size_t pieces_in(std::size_t cut) const { return pieces_in_[cut]; }
     [[nodiscard]] std::size_t layers_in(std::size_t cut) const { return layers_in_[cut]; }
-    /// The cuts with one piece more, or less.
+    /// The cuts with one piece more (`larger`) or one piece less (`smaller`) than `cut`.
     [[nodiscard]] const std::vector<step>& larger(std::size_t cut) const { return larger_[cut]; }
     [[nodiscard]] const std::vector<step>& smaller(std::size_t cut) const { return smaller_[cut]; }
 
@@ -58,7 +58,7 @@ private:
     void add_step(std::size_t from, std::size_t to, std::size_t piece);
     /// Lists the empty cut alone.
     void list_empty();
-    /// False if there are more than `most`.
+    /// Lists all cuts, and returns true, unless there are more than `most`.
     bool list_all(std::size_t most);
     void list_in_order();
 
@@ -66,7 +66,8 @@ private:
     graph layers_of_;
     /// The pieces that feed each piece.
     graph sources_;
-    /// The pieces with a layer that has no backward; and for each piece, whether it has a layer with a backward.
+    /// `frozen_` lists the pieces that have a layer without a backward; `has_backward_` says for each piece whether it
+    /// has a layer with a backward.
     std::vector<std::size_t> frozen_;
     std::vector<bool> has_backward_;
     bool are_all_ = true;
@@ -77,15 +78,15 @@ private:
     std::vector<std::vector<step>> smaller_;
 };
 
-/// The strongly connected components of a graph, by Tarjan's algorithm. A component is found after those that it leads
-/// to.
+/// Finds the strongly connected components of a graph by Tarjan's algorithm, in reverse topological order: each
+/// component comes after those to which it leads.
 class component_search {
 public:
     explicit component_search(const std::vector<std::vector<std::size_t>>& leads_to)
         : leads_to_{leads_to}, entered_(leads_to.size(), 0), lowest_(leads_to.size(), 0),
           is_open_(leads_to.size(), false) {}
 
-    /// Finds the components that `node` leads to, unless it was visited.
+    /// Finds the component of `node` and those to which it leads, unless `node` was visited.
     void visit(std::size_t node) {
         if (entered_[node] > 0) return;
         entered_[node] = lowest_[node] = ++visited_;
@@ -111,7 +112,8 @@ private:
 
     const std::vector<std::vector<std::size_t>>& leads_to_;
     std::size_t visited_ = 0;
-    /// The number of each node in the order of visits, from 1 on, and the least such number to which the node leads.
+    /// Each node's number in the order of visits, from 1 on, and the least such number of an open node to which it
+    /// leads.
     std::vector<std::size_t> entered_;
     std::vector<std::size_t> lowest_;
     std::vector<bool> is_open_;

@@ -18,19 +18,19 @@
 
 namespace optpipe::detail {
 
-/// The layers divided among stages: the cut behind each stage. A stage holds the layers that its cut has beyond the
-/// previous cut.
+/// A division of layers among stages: entry s is the cut that has the layers of stages 0 to s. A stage holds the layers
+/// by which its cut exceeds the previous cut.
 using layer_division = std::vector<std::size_t>;
 
-/// The ways to divide the layers of a model among the stages of one pipeline: edges between stages lead to later ones,
-/// each stage holds at least one piece, and pinned layers are where they belong.
+/// The ways to divide the layers of a model among the stages of one pipeline: every edge leads to the same or a later
+/// stage, each stage holds at least one piece, and pinned layers are on their stages or ranks.
 class layer_divisions {
 public:
     /// Contract: `cuts` outlives this object.
     layer_divisions(const layer_cuts& cuts, std::span<const layer_pin> pins, const any_graph& pipeline);
 
     [[nodiscard]] const layer_cuts& cuts() const { return cuts_; }
-    /// Whether there is any division.
+    /// Whether there is at least one division.
     [[nodiscard]] bool exist() const { return may_begin(0, 0); }
     /// The number of divisions, or a number above `most` if there are more.
     [[nodiscard]] std::size_t count(std::size_t most) const {
@@ -39,10 +39,10 @@ public:
         for_each(enough, [&](const layer_division&) { ++found; });
         return found;
     }
-    /// Contract: a cut for each stage.
+    /// Whether `each` is one of these divisions. Contract: `each` has one cut per stage.
     [[nodiscard]] bool allow(const layer_division& each) const;
-    /// A division close to the one with `counts[s]` layers on each stage s: from the first stage on, each stage ends as
-    /// near to that as the remaining stages allow. Contract: there is a division.
+    /// A division close to the one with `counts[s]` layers on each stage s. From the first stage on, each stage s ends
+    /// at the possible cut whose number of layers is nearest to counts[0] + … + counts[s]. Contract: `exist()`.
     [[nodiscard]] layer_division close_to(std::span<const std::size_t> counts) const;
     /// The stage of each layer.
     [[nodiscard]] std::vector<stage> stages_of(const layer_division& each) const;
@@ -53,7 +53,7 @@ public:
         if (exist()) visit(each, stop, look);
     }
     /// Calls `look(neighbour)` for every division that differs by one piece moved to another stage, until `stop()`. If
-    /// the piece can't go that far, it moves one stage, and a piece of each stage in between moves on.
+    /// the piece can't pass a stage in between, it stays there, and another piece of that stage moves on instead.
     template <class Look> void for_each_neighbour(const layer_division& of, stop_check stop, const Look& look) const {
         for (std::size_t from = 0; from < stages(); ++from)
             for (std::size_t to = 0; to < stages() && size_of(of, from) > 1; ++to) {
@@ -97,7 +97,8 @@ private:
         return s == stages() ? left == 0 : left >= stages() - s;
     }
     void find_beginnings();
-    /// The step of the list that moves `wanted`, or else the first, or last, that moves a piece of stage `s`.
+    /// The step in `some` that moves the piece `wanted`. If there is none, the step that moves the last piece of stage
+    /// `s` if `is_forward`, otherwise the first.
     [[nodiscard]] const layer_cuts::step& choose(const std::vector<layer_cuts::step>& some, const layer_division& of,
                                                  std::size_t s, std::size_t wanted, bool is_forward) const;
     [[nodiscard]] layer_division moved_forward(layer_division of, std::size_t from, std::size_t to,
@@ -105,8 +106,8 @@ private:
     [[nodiscard]] layer_division moved_back(layer_division of, std::size_t from, std::size_t to,
                                             std::size_t piece) const;
 
-    /// Calls `look(cut)` for the cuts behind which stage `s` may end if it begins behind `begin`, as long as `look`
-    /// returns true. Returns whether `look` always returned true.
+    /// Calls `look(cut)` for each cut at which stage `s` may end if it begins at the cut `begin`, until `look` returns
+    /// false. Returns whether `look` always returned true.
     template <class Look> bool for_each_end(std::size_t begin, std::size_t s, const Look& look) const {
         if (s + 1 == stages()) return look(cuts_.size() - 1);
         std::set<std::size_t> next{begin};
@@ -135,9 +136,9 @@ private:
 
     const layer_cuts& cuts_;
     std::vector<rank> rank_of_;
-    /// The pins of each piece; empty if there are none at all.
+    /// The pins of each piece; empty if no layer is pinned.
     std::vector<std::vector<std::variant<stage, rank>>> pins_;
-    /// [s · cuts + cut]: see `may_begin`. Only with pins.
+    /// `may_begin(s, cut)` at [s · cuts + cut]; empty if no layer is pinned.
     std::vector<bool> may_begin_;
 };
 

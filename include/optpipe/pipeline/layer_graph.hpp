@@ -8,18 +8,18 @@
 
 namespace optpipe {
 
-/// Layer `to` uses what layer `from` computes, and hands its gradient back. `from` < `to`. Layers are counted from 0.
+/// Layer `to` uses the output of layer `from`, and sends the gradient back. `from` < `to`. Layers are counted from 0.
 struct layer_edge {
     std::size_t from = 0;
     std::size_t to = 0;
-    /// Factor on the time between the ranks of their stages.
+    /// Factor on the communication time between the ranks of their stages.
     double size = 1.0;
-    /// Device memory of data that waits if the two layers are in different stages (`edge::held`).
+    /// Device memory of waiting data if the two layers are in different stages (`edge::held`).
     memory_size held{};
     friend bool operator==(const layer_edge&, const layer_edge&) = default;
 };
 
-/// A layer that has to be on a stage or a rank.
+/// Fixes a layer to a stage or to a rank.
 struct layer_pin {
     std::size_t layer = 0;
     std::variant<stage, rank> where{};

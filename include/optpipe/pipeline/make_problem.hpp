@@ -13,7 +13,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// Calls `visit(candidate)` for each of `options_of(stage)`, stage by stage.
+/// Calls `visit(storage_candidate)` for each storage option in `options_of(stage)`, stage by stage.
 template <pipeline_graph Graph, class OptionsOf, class Visit>
 constexpr void for_each_candidate(const basic_problem<Graph>& p, const OptionsOf& options_of, const Visit& visit) {
     const auto paths = paths_of(p);
@@ -24,8 +24,8 @@ constexpr void for_each_candidate(const basic_problem<Graph>& p, const OptionsOf
             visit(storage_candidate{s, p.costs[s], option, paths.lifespan[s], places[s], stages[p.rank_of(s)].size()});
 }
 
-/// Gives every stage those of `options_of(stage)` that the policy allows; if it allows none, the stage keeps its
-/// stashes.
+/// Gives every stage the storage options in `options_of(stage)` that the policy allows. If it allows none, the stage
+/// keeps its stashes.
 template <pipeline_graph Graph, class Policy, class OptionsOf>
 constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, const Policy& policy,
                                                     const OptionsOf& options_of) {
@@ -42,8 +42,8 @@ constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, cons
 
 } // namespace detail
 
-/// For each stage, whether the policy forbids, permits or requires that stashes are offloaded as a whole. Stages that
-/// can't be offloaded are forbidden.
+/// For each stage, whether the policy forbids, permits or requires that stashes are offloaded as a whole. It is
+/// `forbid` for stages that can't be offloaded.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr per_stage<offload_decision, Graph::stage_extent> decisions_of(const basic_problem<Graph>& p,
                                                                                       const Policy& policy) {
@@ -72,9 +72,10 @@ template <pipeline_graph Graph, class Policy>
 
 /// Makes a problem from three descriptions: its shape, the costs of a microbatch, and a policy for storing stashes. The
 /// policy chooses from the model's options, or, if the model has none, from those that the costs describe. By default,
-/// stashes are kept or offloaded as a whole, as the planner decides. Every rank gets `limit`: the device memory left
-/// for stashes, without weights, gradients and optimizer state. The members `p2p()` (between all ranks), `time_unit`
-/// and `memory_unit` of the model are used if it has them. All other fields keep their defaults and are public.
+/// the planner decides for each stash whether it is kept or offloaded as a whole. `limit` is the device memory of every
+/// rank that weights, gradients and optimizer state leave for stashes. The members `p2p()` (between all ranks),
+/// `time_unit` and `memory_unit` of the model are used if it has them. All other fields keep their defaults and are
+/// public.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>
 [[nodiscard]] constexpr basic_problem<Graph> make_problem(const Graph& g, const Model& model,
                                                           memory_size limit = memory_size::unlimited(),

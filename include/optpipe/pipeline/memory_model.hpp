@@ -44,7 +44,7 @@ struct uniform_memory {
     [[nodiscard]] constexpr stage_costs costs(stage, std::size_t) const { return each; }
 };
 
-/// F = I = W = 1 and a stash of 1, half of which W still needs: the unit problems of the papers.
+/// The unit problems of the papers: F, I and W take 1 each, and a stash has size 1. W still needs `weight_share` of it.
 struct unit_memory {
     double weight_share = 0.5;
     [[nodiscard]] constexpr stage_costs costs(stage, std::size_t) const {

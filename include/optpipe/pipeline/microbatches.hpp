@@ -15,11 +15,11 @@ namespace optpipe {
 
 /// Factors on the costs of one microbatch on one stage, all above 0.
 struct cost_factors {
-    double forward = 1.0;         ///< on F and on recomputation, of either kind
+    double forward = 1.0;         ///< on F, `recompute` and `backward_extra`
     double backward_input = 1.0;  ///< on I
     double backward_weight = 1.0; ///< on W
     double memory = 1.0;          ///< on everything held, and on the size and duration of transfers
-    double message = 1.0;         ///< on the time of what the stage sends forward, and of its gradient
+    double message = 1.0;         ///< on the time to send the stage's output, and to return its gradient
     friend constexpr bool operator==(const cost_factors&, const cost_factors&) = default;
 };
 
@@ -29,7 +29,8 @@ inline constexpr cost_factors usual_factors{};
 /// The same factor on everything.
 [[nodiscard]] constexpr cost_factors equal_factors(double f) { return {f, f, f, f, f}; }
 
-/// The costs of a stage for a microbatch with these factors. Transfer times, which describe options, stay.
+/// The costs of a stage for a microbatch with these factors. Transfer times stay as they are, because they only
+/// describe storage options.
 [[nodiscard]] constexpr stage_costs scaled(stage_costs c, const cost_factors& f) {
     c.forward = f.forward * c.forward;
     c.backward_input = f.backward_input * c.backward_input;
@@ -62,12 +63,12 @@ public:
         if (are_equal_ || factors_.empty()) return usual_factors;
         return factors_[is_by_stage_ ? s.position() * count_ + m.position() : m.position()];
     }
-    /// Gives each microbatch factors for all stages. `list[m]` are those of microbatch m.
+    /// Sets the factors of each microbatch m, for all stages, to `list[m]`.
     template <class List> constexpr void set_factors(const List& list) {
         is_by_stage_ = false;
         take_factors(list, list.size());
     }
-    /// Gives each stage and microbatch factors: `list[s * microbatches + m]`.
+    /// Sets the factors of each stage s and microbatch m to `list[s * microbatches + m]`.
     template <class List> constexpr void set_factors_by_stage(const List& list, std::size_t microbatches) {
         is_by_stage_ = true;
         take_factors(list, microbatches);
@@ -80,8 +81,8 @@ public:
                (sequence_.empty() || sequence_.size() == microbatches);
     }
 
-    /// Makes microbatches with the same number slices of one sequence, in order: `list[m]` is the number of microbatch
-    /// m. Contract: slices of one sequence follow one another.
+    /// Sets the sequence of each microbatch m: `list[m]` is the sequence's number. Microbatches with the same number
+    /// are the slices of one sequence, in order. Contract: slices of one sequence follow one another.
     template <class List> constexpr void set_sequences(const List& list) {
         sequence_.clear();
         bool any = false;
@@ -104,7 +105,7 @@ public:
         if (m.position() + 1 >= sequence_.size()) return std::nullopt;
         return sequence_[m.position()] == sequence_[m.position() + 1] ? std::optional{m.next()} : std::nullopt;
     }
-    /// Whether `m` is one of several slices.
+    /// Whether `m` is one of several slices of a sequence.
     [[nodiscard]] constexpr bool is_slice(microbatch m) const { return slice_before(m) || slice_after(m); }
     [[nodiscard]] constexpr bool has_slices() const { return !sequence_.empty(); }
     [[nodiscard]] constexpr bool has_factors() const { return !factors_.empty(); }
@@ -132,16 +133,16 @@ private:
     bool are_equal_ = true;
     bool is_by_stage_ = false;
     std::size_t count_ = 0;
-    /// Empty, one per microbatch, or one per stage and microbatch.
+    /// Empty, or one entry per microbatch, or one per stage and microbatch.
     bounded_vector<cost_factors, extent_product(std::size_t{Stages}, std::size_t{Microbatches})> factors_{};
-    /// The number of each microbatch's sequence, from 0 on in order; empty if none has several slices.
+    /// The number of each microbatch's sequence, counted from 0 in order; empty if no sequence has several slices.
     bounded_vector<std::uint32_t, std::size_t{Microbatches}> sequence_{};
 };
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic>
 using microbatch_list = basic_microbatch_list<named_extent<Stages>(), named_extent<Microbatches>()>;
 
-/// Microbatches that differ only on some of `stages` stages, such as an encoder of images: on those in `which`, all
-/// costs of microbatch m have the factor `scale[m]`.
+/// Microbatches of a pipeline of `stages` stages that differ only on the stages in `which`, such as an encoder of
+/// images. On these stages, all costs of microbatch m have the factor `scale[m]`.
 template <class Which, class Scale>
 [[nodiscard]] microbatch_list<> scaled_stages(const Which& which, const Scale& scale, std::size_t stages) {
     const auto count = scale.size();

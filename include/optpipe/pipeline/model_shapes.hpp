@@ -81,7 +81,7 @@ inline constexpr decoder deepseek_v3{.layers = 61,
                                      .vocabulary = 129280,
                                      .sequence = 4096};
 
-/// A shape by the name that `optpipe new --model` takes.
+/// A shape, and its name for `optpipe new --model`.
 struct named_shape {
     std::string_view name;
     decoder model;

@@ -9,10 +9,10 @@ namespace optpipe {
 enum class offload_decision {
     forbid,  ///< stashes stay on the device
     permit,  ///< the planner decides
-    require, ///< every stash is offloaded; a dispatcher keeps a stash if the host is full or its gradient is due
+    require, ///< every stash is offloaded, unless a dispatcher finds that the host is full or the gradient is due
 };
 
-/// Storage policies that keep stashes, or offload them as a whole; they allow no other option.
+/// Storage policies that allow no other options than keeping a stash and offloading it as a whole.
 namespace offload {
 
 struct never {

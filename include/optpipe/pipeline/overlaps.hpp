@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// The backward in a pair.
+/// The kind of backward in a pair.
 enum class overlap_kind : std::uint8_t {
     backward,       ///< B
     backward_input, ///< I
@@ -22,13 +22,13 @@ enum class overlap_kind : std::uint8_t {
     return kind == overlap_kind::backward ? c.backward() : c.backward_input;
 }
 
-/// A pair that a rank can run: F of one of its stages and the backward of one of its stages, as one operation that is
-/// shorter than both in succession.
+/// A pair that a rank can run as one operation: F of one of its stages, and the backward of the same or another of its
+/// stages. The pair usually takes less time than both in succession.
 struct overlap {
     stage forward{};
     stage backward{};
     overlap_kind kind = overlap_kind::backward;
-    /// Duration of the pair if its microbatches have no factors; at least that of either part.
+    /// Duration of the pair if its microbatches have no factors; at least that of its longer part.
     optpipe::duration duration{};
     /// Device memory that is taken while the pair runs, in addition to that of its parts.
     memory_size memory{};
@@ -47,7 +47,8 @@ public:
         OPTPIPE_EXPECT(find(each.forward, each.backward, each.kind) == nullptr, "overlaps: the pair is there already");
         list_.push_back(each);
     }
-    /// The pair of F of `forward` and the backward of `backward`; null if there is none. Invalidated by `add`.
+    /// The pair of F of `forward` and the backward of `backward`; null if there is none. Calling `add` invalidates the
+    /// pointer.
     [[nodiscard]] constexpr const overlap* find(stage forward, stage backward, overlap_kind kind) const {
         for (const overlap& each : list_)
             if (each.forward == forward && each.backward == backward && each.kind == kind) return &each;

@@ -17,29 +17,30 @@
 
 namespace optpipe {
 
-/// The layers of a model, and the pipelines among which they may be divided: the same devices and microbatches with
-/// different placements of the stages.
+/// The layers of a model, and the pipelines among whose stages they may be divided. All pipelines have the same devices
+/// and microbatches; their placements of the stages differ.
 struct partition_problem {
     std::vector<layer_costs> layers{};
-    /// Memory limits are those of the devices. Costs and storage options of the pipelines are ignored, as the layers
-    /// have their own. Their stages form chains without groups and pairs, and factors of microbatches are the same for
-    /// all stages.
+    /// Each pipeline is a chain without groups and pairs, and its microbatches have the same factors on all stages.
+    /// Memory limits are those of the devices. Costs and storage options are ignored, because the layers have their
+    /// own.
     std::vector<problem> pipelines{};
-    /// Which layer feeds which, each pair once; every layer feeds the next one if there is no list.
+    /// Which layer feeds which, each pair once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};
     std::vector<layer_pin> pins{};
-    /// Lists of layers that have to be in one stage; the layers between them, along edges, are in this stage, too.
+    /// Each list names layers that have to be in one stage. All layers on a path of edges between them are in this
+    /// stage, too.
     std::vector<std::vector<std::size_t>> together{};
-    /// The speed of each rank: computations take their durations divided by it. Empty if all have speed 1.
+    /// The speed of each rank, by which the durations of its computations are divided. Empty if all ranks have speed 1.
     std::vector<double> rank_speed{};
 
     [[nodiscard]] double speed_of(rank r) const { return rank_speed.empty() ? 1.0 : rank_speed[r.position()]; }
 };
 
-/// One of the pipelines with the layers divided among its stages: `stage_of` has the stage of each layer. Costs are
-/// those of the rank's speed, and edges between layers of different stages become edges between these stages. A layer
-/// sends its output once to each stage that needs it: among its edges to one stage, the largest size and the largest
-/// `held` count. The sizes and the `held` of different layers add up.
+/// The pipeline `p.pipelines[pipeline]` with layer i on stage `stage_of[i]`. Durations are divided by the speed of the
+/// stage's rank. Edges between layers of different stages become edges between these stages. A layer sends its output
+/// once to each stage that needs it: among its edges to one stage, only the largest size and the largest `held` count.
+/// The sizes of different layers add up, and so do their `held`.
 ///
 /// Contract: `p` is valid, and `pipeline` is one of its pipelines. Every stage has a layer, and no edge leads to an
 /// earlier one.
@@ -54,15 +55,15 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
     return p;
 }
 
-/// The usual placements for which `layers` layers suffice: one stage per rank, and two stages per rank as a loop and as
-/// a v.
+/// The pipeline `p` with each of the usual placements: one stage per rank and, if there are several ranks and `layers`
+/// is enough for two stages on each, two stages per rank as a loop and as a v.
 [[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
 
 namespace detail {
 
 /// Violations in the layers, each checked like a stage with its costs.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
-/// Violations in the sums over all layers, if each layer is valid by itself.
+/// Violations in the order of the layers and in the sums over all of them. Contract: each layer is valid by itself.
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
@@ -234,7 +235,7 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) 
 
 namespace detail {
 
-/// Checks that `list[at].field` is one of the layers; returns whether it is.
+/// Whether `layer` is the number of a layer. If it isn't, adds a violation at the place `where`.
 inline bool is_layer(const partition_problem& p, const std::string& where, std::size_t layer,
                      std::vector<violation>& found) {
     if (layer < p.layers.size()) return true;

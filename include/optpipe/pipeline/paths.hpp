@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// Earliest start times of a microbatch that is alone in the pipeline, and the least time that its remaining work
-/// takes. The gradient of a stage is its I, or its B if the backward isn't split.
+/// Earliest start times of the operations of a microbatch that is alone in the pipeline, and the least time that its
+/// remaining work takes. The gradient of a stage is its I, or its B if the backward isn't split.
 template <auto Stages> struct basic_microbatch_paths {
     per_stage<duration, Stages> forward_start{};
     per_stage<duration, Stages> gradient_start{};

@@ -23,7 +23,7 @@
 
 namespace optpipe {
 
-/// What feeds a stage: an earlier stage, and the size and memory of the edge from it (`edge`).
+/// An input of a stage: the earlier stage that feeds it, and the size and memory of the edge between them (`edge`).
 struct stage_input {
     stage from{};
     double size = 1.0;
@@ -33,7 +33,7 @@ struct stage_input {
         : from{of}, size{times}, held{waiting} {}
 };
 
-/// Describes a pipeline stage by stage, each after those that feed it:
+/// Describes a pipeline stage by stage. Each stage is added after the stages that feed it:
 ///
 ///     pipeline_builder model;
 ///     const auto vision = model.add(rank{0}, encoder);
@@ -47,7 +47,7 @@ class pipeline_builder {
 public:
     using inputs = std::initializer_list<stage_input>;
 
-    /// Adds a stage to rank `on`. Contract: stages in `fed_by` have been added before, each is named once.
+    /// Adds a stage to rank `on`. Contract: the stages in `fed_by` were added before, and each is named once.
     stage add(rank on, const stage_costs& costs, inputs fed_by = {}) {
         return add(on, costs, fed_by, described_storage(costs));
     }
@@ -61,9 +61,9 @@ public:
         stages_.push_back({on, costs, std::move(options)});
         return added;
     }
-    /// Adds the stages of a memory model as a chain, stage i of `ranks.size()` to `ranks[i]`; `fed_by` feeds the first.
-    /// Returns the last. The members `p2p()`, `time_unit` and `memory_unit` of the model are used if it has them, and
-    /// all of its storage options (`restrict_storage` removes some).
+    /// Adds a chain of `ranks.size()` stages with the costs of a memory model, stage i to `ranks[i]`. `fed_by` feeds
+    /// the first stage. Returns the last stage. The members `p2p()`, `time_unit` and `memory_unit` of the model are
+    /// used if it has them. The stages get all of the model's storage options; `restrict_storage` removes some.
     template <class Model> stage add_chain(const std::vector<rank>& ranks, const Model& model, inputs fed_by = {}) {
         static_assert(check_memory_model<Model>() && check_storage_of<Model>());
         OPTPIPE_EXPECT(!ranks.empty(), "pipeline_builder: a chain has at least one stage");
@@ -73,8 +73,8 @@ public:
             last = add_stage_of(model, stage{i}, ranks, {last});
         return last;
     }
-    /// Adds shards of one layer, one to each of `ranks`, all of which are fed by `fed_by`, and makes them a group with
-    /// this delay.
+    /// Adds one shard of a layer to each of `ranks`, and makes the shards a group with this delay. `fed_by` feeds all
+    /// of them. Returns the shards.
     std::vector<stage> add_shards(const std::vector<rank>& ranks, const stage_costs& each, inputs fed_by,
                                   duration delay = {}) {
         std::vector<stage> shards;
@@ -83,7 +83,7 @@ public:
         group(shards, delay);
         return shards;
     }
-    /// Makes stages a group: the gradient of each waits until `delay` after F of all.
+    /// Makes these stages a group: the gradient of each starts no earlier than `delay` after F of all of them.
     void group(std::vector<stage> stages, duration delay = {}) { groups_.push_back({std::move(stages), delay}); }
 
     /// The problem of a step with `microbatches` microbatches. It has all ranks up to the highest one that holds a

@@ -75,7 +75,7 @@ template <std::size_t Ranks = dynamic> using hop_times = basic_hop_times<named_e
 
 /// Which transfers may run at the same time.
 template <auto Ranks> struct basic_transfer_rules {
-    /// Transfers that one rank may have under way at once: 1, or 2 (one per direction).
+    /// Number of transfers that one rank can run at once: 1, or 2 (one per direction).
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
     /// The host link of each rank, a number below the number of ranks. Ranks with equal numbers share one link.
@@ -87,7 +87,7 @@ template <auto Ranks> struct basic_transfer_rules {
         for (const rank r : link.indices())
             link[r] = r.value();
     }
-    /// Puts the links of both ranks together.
+    /// Merges the host links of both ranks into one.
     constexpr void share_link(rank a, rank b) {
         const auto from = link[b];
         const auto to = link[a];
@@ -99,7 +99,7 @@ template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rul
 
 template <pipeline_graph Graph> struct basic_problem;
 
-/// Whether every stage has just the options that costs describe: its stashes are kept, or offloaded as a whole.
+/// Whether every stage has only the options that costs describe: `keep` and, if it has transfer times, `offload`.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_described_by_costs(const basic_problem<Graph>& p) {
     for (const stage s : p.graph.all_stages())
         if (!is_described_by_costs(p.costs[s], p.storage[s])) return false;
@@ -114,13 +114,13 @@ template <pipeline_graph Graph> struct basic_problem {
     using label = std::conditional_t<Graph::is_static, std::string_view, std::string>;
 
     Graph graph{};
-    /// Without transfer times: those are in `storage`. `set_stage` changes both.
+    /// The costs of each stage, without transfer times, which are in `storage`. `set_stage` changes both.
     per_stage<stage_costs, stages_extent> costs{};
     /// The options of each stage; never empty.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
-    /// How the microbatches differ: all are equal by default.
+    /// How the microbatches differ. By default, all are equal.
     microbatch_list<stages_extent, Graph::microbatch_extent> microbatches{};
-    /// Shards of layers.
+    /// Groups of stages that hold shards of one layer.
     stage_groups<stages_extent> groups{};
     /// Forwards and backwards that a rank can run as one operation.
     overlap_list<Graph::is_static> overlaps{};
@@ -161,8 +161,9 @@ template <pipeline_graph Graph> struct basic_problem {
         costs[s].transfer = std::optional<transfer_times>{};
         set_storage(s, options);
     }
-    /// Changes the costs of a stage by `change(stage_costs&)`. If costs describe the stage's options, `change` gets the
-    /// transfer times as well, and the options are described anew. Other options stay as they are.
+    /// Calls `change(stage_costs&)` on the costs of a stage. If costs describe the stage's options
+    /// (`is_described_by_costs`), the argument includes the transfer times, and the options are made anew from the
+    /// changed costs. Other options stay as they are.
     template <class Change> constexpr void change_stage(stage s, const Change& change) {
         const bool is_described = is_described_by_costs(costs[s], storage[s]);
         auto changed = costs[s];
@@ -199,8 +200,7 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr bool carries_gradients(const edge& e) const {
         return costs[e.from].gradients != gradient_kind::none && costs[e.to].gradients != gradient_kind::none;
     }
-    /// The costs of the stage for one microbatch, with its factors. `backward()` and `work()` of the result include
-    /// them.
+    /// The costs of a stage for one microbatch, multiplied by the microbatch's factors.
     [[nodiscard]] constexpr stage_costs cost(stage s, microbatch m) const {
         return microbatches.has_factors() ? scaled(costs[s], microbatches.factors(s, m)) : costs[s];
     }
@@ -212,30 +212,30 @@ template <pipeline_graph Graph> struct basic_problem {
         OPTPIPE_EXPECT(option < storage_options(s), "no such storage option");
         return storage[s][option];
     }
-    /// The stage's first option that moves the whole stash to the host and recomputes nothing. Transfers that name no
-    /// option mean this one.
+    /// The stage's first option that moves the whole stash to the host and recomputes nothing. A transfer in a schedule
+    /// that names no option means this one.
     [[nodiscard]] constexpr std::optional<storage_index> whole_offload(stage s) const {
         for (std::size_t i = 0; i < storage[s].size(); ++i)
             if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
         return std::nullopt;
     }
-    /// The most device memory of a stage during a backward that starts with `restored`, if W follows I at once. A full
+    /// The most device memory of a stage during a backward that starts with `restored`, if W directly follows I. A full
     /// backward never holds more than it starts with.
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
         return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }
-    /// Duration of the operation that passes the gradient on to the stage before.
+    /// Duration of the operation that passes the gradient on to earlier stages: I, or B if the backward isn't split.
     [[nodiscard]] constexpr duration gradient_time(stage s) const {
         return split_backward ? costs[s].backward_input : costs[s].backward();
     }
-    /// Duration of all computations of a rank in a step.
+    /// Duration of all computations of a rank in a step, without recomputation.
     [[nodiscard]] constexpr duration load(rank r) const {
         duration work{};
         for (const stage s : graph.all_stages())
             if (rank_of(s) == r) work += mean_work(s);
         return static_cast<double>(graph.microbatches()) * work;
     }
-    /// Duration of a stage's computations for a microbatch, recomputation excluded: the mean over the microbatches.
+    /// Duration of a stage's computations for a microbatch, without recomputation: the mean over the microbatches.
     [[nodiscard]] constexpr duration mean_work(stage s) const {
         if (!microbatches.has_factors()) return costs[s].work();
         duration work{};
@@ -243,8 +243,8 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// Work of the busiest rank on a microbatch, on average. Equal microbatches can't follow each other sooner than
-    /// that.
+    /// Mean time that the busiest rank works on a microbatch. Equal microbatches can't follow each other sooner than
+    /// this.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
@@ -268,16 +268,16 @@ template <pipeline_graph Graph> struct basic_problem {
             if (!graph.is_chain()) return false;
         return microbatches.are_equal() && groups.empty();
     }
-    /// The most time that one of the stage's storage options takes, transfers included.
+    /// The longest time that any of the stage's storage options adds, for recomputation and transfers.
     [[nodiscard]] constexpr duration longest_storage(stage s) const {
         duration longest{};
         for (std::size_t i = 0; i < storage_options(s); ++i)
             longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
-    /// The largest stash, memory of a pair or limit of device memory; comparisons of memory are relative to this
-    /// amount. A limit counts for no more than all stashes of its rank together, so that a huge number meant as "no
-    /// limit" doesn't blur the comparisons on other ranks.
+    /// The largest stash, `kv`, `held` of an edge, memory of a pair or device memory limit. Comparisons of memory are
+    /// relative to this amount. A limit counts for no more than all stashes of its rank together, so that a huge number
+    /// meant as "no limit" doesn't blur the comparisons on other ranks.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());
@@ -296,7 +296,7 @@ template <pipeline_graph Graph> struct basic_problem {
     }
 
 private:
-    /// Duration of all operations, transfers and messages of one microbatch, none of which overlap.
+    /// Duration of all operations, transfers and messages of one microbatch if none of them overlap.
     [[nodiscard]] constexpr duration serial_time_of(microbatch m) const {
         duration total{};
         for (const stage s : graph.all_stages()) {
@@ -311,7 +311,7 @@ private:
         }
         return total;
     }
-    /// The largest factor of the microbatches on what the stage holds.
+    /// The largest memory factor of the microbatches on a stage.
     [[nodiscard]] constexpr double largest_memory_factor(stage s) const {
         double largest = microbatches.has_factors() ? 0.0 : 1.0;
         if (microbatches.has_factors())
@@ -319,7 +319,7 @@ private:
                 largest = std::max(largest, microbatches.factors(s, m).memory);
         return largest;
     }
-    /// The sum of the microbatches' factors on what the stage holds.
+    /// The sum of the memory factors of the microbatches on a stage.
     [[nodiscard]] constexpr double memory_factor_sum(stage s) const {
         if (!microbatches.has_factors()) return static_cast<double>(graph.microbatches());
         double sum = 0.0;
@@ -410,7 +410,7 @@ template <pipeline_graph Graph, class Predicate>
     return std::any_of(p.storage.begin(), p.storage.end(),
                        [&](const auto& options) { return std::any_of(options.begin(), options.end(), is_meant); });
 }
-/// The times of the transfers of a whole stash; empty if the stage has no such option.
+/// The transfer times of a whole stash; empty if no option of the stage offloads whole stashes.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<transfer_times> stash_transfer(const basic_problem<Graph>& p, stage s) {
     const auto offload = p.whole_offload(s);
@@ -425,8 +425,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool recomputes_anything
     return any_storage_option(p, [](const storage_option& o) { return o.extra_work() > duration{}; });
 }
 
-/// Whether the problem is a chain of stages with gradients of weights, and equal microbatches: what problems without
-/// edges, groups, pairs, frozen stages and lists of microbatches are.
+/// Whether the problem is plain: its stages form a chain without groups and pairs, all of them compute the gradients of
+/// their weights, and all microbatches are equal.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain(const basic_problem<Graph>& p) {
     return p.is_simple() && p.overlaps.empty() && std::all_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) {
                return c.gradients == gradient_kind::full;

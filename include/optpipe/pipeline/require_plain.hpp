@@ -8,11 +8,11 @@
 
 namespace optpipe {
 
-/// The end of the error about something that only supports plain problems (`is_plain`).
+/// The end of the error message of functions that only support plain problems (`is_plain`).
 inline constexpr std::string_view only_for_plain =
     " only for a chain of stages with gradients of weights and equal microbatches, without groups and pairs";
 
-/// Throws `optpipe::error` unless the problem is plain. `what` begins the error's sentence, such as "a page is".
+/// Throws `optpipe::error` unless the problem is plain. `what` is the start of the error message, such as "a page is".
 inline void require_plain(const problem& p, std::string_view what) {
     if (!is_plain(p)) throw error{std::string{what}.append(only_for_plain)};
 }

@@ -8,7 +8,8 @@
 
 namespace optpipe {
 
-/// The microbatches by sequence, in the order of the list. A microbatch that isn't a slice is a sequence of one.
+/// The sequences of the step in order, each as the list of its microbatches. A microbatch that isn't a slice is a
+/// sequence of one.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<std::vector<microbatch>> sequences_of(const basic_problem<Graph>& p) {
     std::vector<std::vector<microbatch>> found;
@@ -19,7 +20,7 @@ template <pipeline_graph Graph>
     return found;
 }
 
-/// All computation on these microbatches, without recomputation.
+/// Duration of all computations on these microbatches, without recomputation.
 template <pipeline_graph Graph>
 [[nodiscard]] duration work_of(const basic_problem<Graph>& p, const std::vector<microbatch>& slices) {
     duration work{};

@@ -17,13 +17,13 @@ namespace optpipe {
 /// The work of a microbatch's tokens, relative to the sequence for which the stages' costs are given.
 struct token_work {
     double linear = 0.0;    ///< its tokens
-    double quadratic = 0.0; ///< its pairs of a token and an earlier one: what causal attention computes
+    double quadratic = 0.0; ///< its pairs of a token and an earlier one, which causal attention computes
     friend constexpr bool operator==(const token_work&, const token_work&) = default;
 };
 
-/// The factors of a microbatch with linear part l and quadratic part q. Attention takes the share a of the forward of
-/// the sequence that the stages' costs are for. Its gradient takes twice its forward and is a part of I; the other work
-/// takes as long in F as in I and in W:
+/// The factors of a microbatch with linear part l and quadratic part q. The stages' costs are for a sequence in whose
+/// forward attention takes the share a. The gradient of attention is a part of I, and takes twice as long as its
+/// forward. All other work takes equally long in F, I and W:
 ///
 ///     forward          (1 − a) l + a q
 ///     backward_input  ((1 − a) l + 2 a q) / (1 + a)
@@ -37,12 +37,12 @@ struct token_work {
             work.linear};
 }
 
-/// The end of the first tokens of a sequence whose forward takes the factor `time`, relative to the sequence that the
-/// stages' costs are for: the positive root of
+/// The length x of a sequence's beginning whose forward takes `time`. Both are relative to the sequence that the
+/// stages' costs are for. It is the positive root of
 ///
 ///     a x² + (1 − a) x = time
 ///
-/// by Newton's method from above, as std::sqrt is no constant expression.
+/// found by Newton's method from above, because std::sqrt isn't constexpr.
 [[nodiscard]] constexpr double end_of_time(double time, double attention_share) {
     const double a = attention_share;
     double end = std::max(1.0, time);
@@ -91,7 +91,7 @@ template <class Share> [[nodiscard]] constexpr double most_attention(const Share
     }
 }
 
-/// The mean of the lengths, if no length is given.
+/// `length` or, if it is 0, the mean of `all`.
 template <class Lengths> [[nodiscard]] constexpr double length_or_mean(double length, const Lengths& all) {
     if (length > 0.0) return length;
     double sum = 0.0;
@@ -111,7 +111,7 @@ public:
         ++sequences_;
         end_ = 0.0;
     }
-    /// Adds the slice from the end of the one before.
+    /// Adds the slice from the end of the previous slice to `end`.
     constexpr void add_until(double end) {
         works_.push_back({end - end_, end * end - end_ * end_});
         sequence_.push_back(sequences_);
@@ -131,8 +131,8 @@ private:
     double end_ = 0.0;
 };
 
-/// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence; both are relative to
-/// the sequence that the stages' costs are for.
+/// Cuts each sequence into `k` slices. `end_of(length, i)` is the end of slice i of a sequence of this length. Length
+/// and end are relative to the sequence that the stages' costs are for.
 template <std::size_t Stages, std::size_t Microbatches, class Lengths, class Share, class EndOf>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches> cut_sequences(const Lengths& tokens,
                                                                             const Share& attention_share, std::size_t k,
@@ -160,7 +160,7 @@ template <std::size_t Count, class Lists>
     return sums;
 }
 
-/// The end of slice i of k that take the same time.
+/// The end of slice i if a sequence is cut into `k` slices that take the same time.
 [[nodiscard]] constexpr double equal_time_end(double length, double attention_share, std::size_t i, std::size_t k) {
     const double all = (1.0 - attention_share) * length + attention_share * length * length;
     const double part = static_cast<double>(i + 1) / static_cast<double>(k);
@@ -170,7 +170,7 @@ template <std::size_t Count, class Lists>
 } // namespace detail
 
 /// The microbatches of a step in which every sequence is cut into `k` slices of equal length. `tokens` lists the
-/// lengths of the sequences. Slices attend to the slices before them, so the last one takes longest. With k 1,
+/// lengths of the sequences. Slices attend to the slices before them, so the last one takes longest. With k = 1,
 /// sequences stay whole.
 ///
 /// `attention_share` is the share of attention in a forward of the sequence that the stages' costs are for; it is one
@@ -189,7 +189,7 @@ slices(const Lengths& tokens, const Share& attention_share, std::size_t k, doubl
 
 /// As `slices`, but all slices of a sequence take the same time: the earlier a slice, the longer it is. Slice i of k
 /// ends where (i + 1) / k of the sequence's forward is done (`end_of_time`). If stages have different shares of
-/// attention, times are equal on the stage with the largest.
+/// attention, times are equal on the stage with the largest share.
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
 [[nodiscard]] constexpr microbatch_list<Stages, Microbatches>
 equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size_t k, double costed_length = 0.0) {
@@ -199,8 +199,9 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
                                                        detail::length_or_mean(costed_length, tokens), end_of);
 }
 
-/// The lengths in tokens of slices of about the same time of one sequence: those of `equal_time_slices`, with each end
-/// rounded to a multiple of `multiple`. At most one slice for each multiple.
+/// The lengths, in tokens, of `k` slices of one sequence that take about the same time: those of `equal_time_slices`,
+/// with ends rounded to multiples of `multiple`. The last slices may end elsewhere if `tokens` isn't a multiple.
+/// Contract: `k * multiple` ≤ `tokens`.
 [[nodiscard]] inline std::vector<std::size_t> equal_time_lengths(std::size_t tokens, double attention_share,
                                                                  std::size_t k, std::size_t multiple = 1,
                                                                  double costed_length = 0.0) {
@@ -219,8 +220,9 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
     return lengths;
 }
 
-/// The microbatches of a step whose sequences are cut into slices of any lengths: `lengths[i]` lists those of sequence
-/// i, in tokens. By default, the stages' costs are for a sequence of the mean length; otherwise as `slices`.
+/// The microbatches of a step whose sequences are cut into slices of any lengths: `lengths[i]` lists the lengths of the
+/// slices of sequence i, in tokens. `attention_share` and `costed_length` are as for `slices`; by default, the stages'
+/// costs are for a sequence of the mean length.
 ///
 ///     p.microbatches = slices_of(std::vector(16, equal_time_lengths(4096, 0.5, 8, 64)), 0.5);
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lists, class Share>
@@ -239,8 +241,9 @@ slices_of(const Lists& lengths, const Share& attention_share, double costed_leng
     return slices.microbatches(attention_share);
 }
 
-/// The microbatches of a step into which documents are packed, where a token attends to its own document alone:
-/// `documents[m]` lists the lengths of the documents of microbatch m. Their lengths add up, and so do the squares.
+/// The microbatches of a step into which documents are packed. A token attends only to its own document. `documents[m]`
+/// lists the lengths of the documents of microbatch m. Its linear work is the sum of these lengths; its quadratic work
+/// is the sum of their squares.
 ///
 /// `attention_share` and `costed_length` are as for `slices`; by default, the stages' costs are for one document as
 /// long as the mean microbatch.

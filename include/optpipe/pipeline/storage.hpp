@@ -25,13 +25,13 @@ inline constexpr std::size_t longest_storage_name = 32;
 struct storage_option {
     /// Unique within its stage.
     bounded_text<longest_storage_name> name{};
-    /// Device memory that the forward leaves: at most the stage's activation, and less only if something is recomputed.
-    /// Must be set: the default of files, all of the activation, doesn't apply here (see `keep_stash`).
+    /// Device memory that the forward leaves. It is at most the stage's activation, and less only if something is
+    /// recomputed. It must be set, as only files default to the activation (see `keep_stash`).
     memory_size held = memory_size::unlimited();
     /// Duration of a separate operation, before the backward, that restores the whole activation. 0: there is none.
     duration recompute{};
     /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. The backward never holds
-    /// more than `held`; only I may hold the weight stash if that is larger.
+    /// more than `held`, except that I may hold a larger weight stash.
     duration backward_extra{};
     /// Size of a transfer, at most `held`.
     memory_size transfer_size{};
@@ -40,9 +40,9 @@ struct storage_option {
 
     [[nodiscard]] constexpr bool offloads() const { return transfer.has_value(); }
     [[nodiscard]] constexpr bool recomputes() const { return recompute > duration{}; }
-    /// Work of a (stage, microbatch) that isn't needed if its stash is kept.
+    /// Duration of recomputation, in an operation of its own or inside the backward.
     [[nodiscard]] constexpr duration extra_work() const { return recompute + backward_extra; }
-    /// Extra work plus the duration of the transfers.
+    /// `extra_work()` plus the durations of the transfers.
     [[nodiscard]] constexpr duration extra_time() const {
         return extra_work() + (transfer ? transfer->offload + transfer->reload : duration{});
     }

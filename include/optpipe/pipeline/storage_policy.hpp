@@ -122,7 +122,7 @@ template <class M> concept has_storage = requires(const M& model, stage s, std::
     { model.storage(s, stages) } -> std::same_as<storage_list<false>>;
 };
 
-/// Refuses a memory model with a `storage` member of the wrong type, which would be ignored otherwise.
+/// Refuses a memory model whose `storage` member has the wrong type; otherwise the member would be ignored.
 template <class M> consteval bool check_storage_of() {
     static_assert(has_storage<M> || !std::is_member_function_pointer_v<decltype(detail::storage_member<M>())>,
                   "memory model: its storage must be `storage_list<false> storage(stage, std::size_t stages) const`");

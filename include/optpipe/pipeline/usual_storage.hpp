@@ -21,13 +21,13 @@ namespace optpipe {
     return transfer_times{one_way, one_way};
 }
 
-/// The storage options of a stage of a model. Each part of the stash that can be recomputed gives two options without
-/// that part: recomputed inside the backward, or ahead of it (`-ahead`). A link to the host gives two more options for
-/// each of these and for the kept stash: with a transfer of all held memory (`+offload`; `offload` for the kept stash),
-/// and with a transfer of half of it (`+offload-half`).
+/// Makes the storage options of a stage: `keep`, and two options for each part of the stash that can be recomputed. One
+/// recomputes the part inside the backward, the other ahead of it (`-ahead`). With a link to the host, each option gets
+/// two variants: with a transfer of all held memory (`+offload`; `offload` for `keep`), and with a transfer of half of
+/// it (`+offload-half`; `offload-half` for `keep`).
 class usual_storage {
 public:
-    /// `host_link_rate` is in GB/s, of the stage's rank. 0: there is no link.
+    /// `host_link_rate` is the rate of the rank's host link in GB/s; 0 if there is none.
     OPTPIPE_CONSTEXPR usual_storage(const stage_costs& kept, double host_link_rate)
         : activation_{kept.activation}, host_link_rate_{host_link_rate} {
         add(keep_stash(kept));
