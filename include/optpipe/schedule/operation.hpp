@@ -35,18 +35,18 @@ inline constexpr std::array all_operation_kinds{
     return kind == operation_kind::offload || kind == operation_kind::reload;
 }
 
-/// Whether an operation of this kind passes the gradient to the stage before.
+/// Whether an operation of this kind passes the gradient to earlier stages.
 [[nodiscard]] constexpr bool is_gradient(operation_kind kind) {
     return kind == operation_kind::backward_input || kind == operation_kind::backward;
 }
 
-/// Whether an operation of this kind adds to the gradients of the weights. It is then the last operation of its
-/// microbatch that uses the stash.
+/// Whether an operation of this kind computes gradients of weights. Such an operation is the last one that uses the
+/// stash.
 [[nodiscard]] constexpr bool is_weight_gradient(operation_kind kind) {
     return kind == operation_kind::backward_weight || kind == operation_kind::backward;
 }
 
-/// PyTorch's letters; OFFLOAD, RELOAD and RECOMPUTE are spelled in full.
+/// The kind's letter in PyTorch; OFFLOAD, RELOAD and RECOMPUTE are spelled in full.
 [[nodiscard]] constexpr std::string_view spelling(operation_kind kind) {
     switch (kind) {
     case operation_kind::forward: return "F";
@@ -60,7 +60,7 @@ inline constexpr std::array all_operation_kinds{
     return "?";
 }
 
-/// A single letter, for narrow places: C is RECOMPUTE, because R is RELOAD.
+/// A single letter for the kind. C is RECOMPUTE, because R is RELOAD.
 [[nodiscard]] constexpr char letter_of(operation_kind kind) {
     return kind == operation_kind::recompute ? 'C' : spelling(kind).front();
 }
@@ -70,10 +70,10 @@ struct operation {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
-    /// The storage option of this stage and microbatch: its position in the stage's list, the same in all their
-    /// operations.
+    /// The position, in the stage's list, of the storage option of this stage and microbatch. All of their operations
+    /// have the same.
     storage_index storage = 0;
-    /// Whether it is a part of a pair (schedule/pair.hpp).
+    /// Whether the operation is a part of a pair (schedule/pair.hpp).
     bool is_paired = false;
     friend constexpr auto operator<=>(const operation&, const operation&) = default;
     friend constexpr bool operator==(const operation&,
@@ -88,12 +88,12 @@ constexpr operation offload_of(stage s, microbatch m) { return {s, operation_kin
 constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind::reload, m}; }
 constexpr operation recompute_of(stage s, microbatch m) { return {s, operation_kind::recompute, m}; }
 
-/// Whether `a` and `b` do the same work, with any storage option, alone or in a pair.
+/// Whether `a` and `b` have the same stage, kind and microbatch. Storage options and pairs don't matter.
 [[nodiscard]] constexpr bool is_same_work(const operation& a, const operation& b) {
     return a.stage == b.stage && a.kind == b.kind && a.microbatch == b.microbatch;
 }
 
-/// The operation of another kind on the same stage and microbatch; not in a pair.
+/// The operation of kind `kind` on the stage and microbatch of `op`, outside pairs.
 constexpr operation sibling(operation op, operation_kind kind) {
     op.kind = kind;
     op.is_paired = false;
@@ -158,7 +158,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool may_split(const bas
     return p.split_backward || p.costs[s].gradients == gradient_kind::input;
 }
 
-/// Whether no computation of its stage and microbatch comes after the operation.
+/// Whether the operation is the last computation of its stage and microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool is_last_computation(const basic_problem<Graph>& p, const operation& op) {
     switch (p.costs[op.stage].gradients) {
@@ -218,7 +218,8 @@ struct memory_effect {
     }
 };
 
-/// The effect of an operation of a stage whose stash is stored in this way, without `kv` and what edges hold.
+/// The effect of an operation of a stage with these costs and this storage option, without `kv` and the memory that
+/// edges hold.
 [[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, const storage_option& stored,
                                                        operation_kind kind) {
     constexpr memory_size none{};
@@ -242,8 +243,8 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds the further memory that a slice of a sequence holds: keys and values from the start of its F to the end of its
-/// gradient, and as much again, for their gradients, from the start of the last slice's gradient on.
+/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. Their gradients
+/// take as much again, from the start of the last slice's gradient on; only the last slice has none.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };
@@ -259,7 +260,7 @@ constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operatio
         effect.acquired_at_start += kv_of(*m);
 }
 
-/// Adds the memory of data that waits for far stages on the rank of the operation.
+/// Adds the memory that edges hold on the operation's rank (`edge::held`).
 template <pipeline_graph Graph>
 constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto held_by = [&](const edge& e) { return p.microbatches.factors(e.from, op.microbatch).memory * e.held; };
@@ -273,8 +274,8 @@ constexpr void add_effect_of_edges(const basic_problem<Graph>& p, const operatio
 
 } // namespace detail
 
-/// The part of an operation's effect that isn't its stash, and doesn't depend on how that is stored: keys and values,
-/// and data that waits for far stages.
+/// The part of an operation's effect that doesn't depend on how its stash is stored: keys and values, and the memory
+/// that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_beside_stash(const basic_problem<Graph>& p, const operation& op) {
     memory_effect effect{};
@@ -283,7 +284,8 @@ template <pipeline_graph Graph>
     return effect;
 }
 
-/// Contract: the stage has the storage option of the operation.
+/// The effect of an operation, with the factors of its microbatch. Contract: the stage has the operation's storage
+/// option.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_of(const basic_problem<Graph>& p, const operation& op) {
     auto effect = memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind);
@@ -295,9 +297,8 @@ template <pipeline_graph Graph>
     return effect;
 }
 
-/// Calls `visit(rank, amount)` for the device memory that other operations took, on any rank, and that is free once
-/// `op` has ended: data that an edge held until its far stage had used it, and keys and values of a stage without
-/// gradients.
+/// Calls `visit(rank, amount)` for device memory that other operations took, on any rank, and that the end of `op`
+/// frees: memory that edges hold, and keys and values of a stage without gradients.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_release_of_others(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
     if (p.is_simple()) return;

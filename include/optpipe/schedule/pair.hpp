@@ -19,14 +19,14 @@ namespace optpipe {
 /// Spelled as PyTorch spells it, such as `(2F5;3B1)OVERLAP_F_B`.
 ///
 /// In an order, the parts of a pair follow one another on their rank's compute lane. In a schedule, both have the times
-/// of the pair. The lane counts a pair once; everything else about it follows from its parts.
+/// of the pair. A pair occupies the lane once; everything else about it follows from its parts.
 struct operation_pair {
     operation forward{};
     operation backward{};
     friend constexpr bool operator==(const operation_pair&, const operation_pair&) = default;
 };
 
-/// The parts, marked. Contract: the first is a forward, the other a gradient.
+/// The pair of `f` and `b`, both marked. Contract: `f` is a forward, and `b` is a gradient.
 [[nodiscard]] constexpr operation_pair pair_of(operation f, operation b) {
     OPTPIPE_EXPECT(f.kind == operation_kind::forward && is_gradient(b.kind), "a pair is a forward and a backward");
     f.is_paired = b.is_paired = true;
@@ -56,7 +56,7 @@ inline constexpr std::string_view pair_suffix = "OVERLAP_F_B";
     return is_pair ? std::optional{pair_of(*f, *b)} : std::nullopt;
 }
 
-/// The entry of the list for these parts; null if they can't be a pair.
+/// The entry of the list for these two operations; null if they can't be a pair.
 template <bool IsStatic>
 [[nodiscard]] constexpr const overlap* overlap_of(const overlap_list<IsStatic>& overlaps, const operation& f,
                                                   const operation& b) {
@@ -70,7 +70,7 @@ template <pipeline_graph Graph>
     return overlap_of(p.overlaps, f, b);
 }
 
-/// Makes a pair of a forward and a backward if the list has it.
+/// Marks a forward and a backward as a pair if the list has this pair.
 template <bool IsStatic> constexpr void mark_pair(const overlap_list<IsStatic>& overlaps, operation& f, operation& b) {
     if (overlap_of(overlaps, f, b)) f.is_paired = b.is_paired = true;
 }
@@ -92,8 +92,8 @@ template <class Operations> [[nodiscard]] constexpr bool has_pairs(const Operati
     return std::any_of(timed.begin(), timed.end(), [](const timed_operation& each) { return each.op.is_paired; });
 }
 
-/// Calls `visit(forward, backward)` for the parts of each pair of a schedule, both timed operations; rank by rank in
-/// the order of time. Marked operations without a partner are left out.
+/// Calls `visit(forward, backward)` with the two timed operations of each pair of a schedule, rank by rank in the order
+/// of time. Marked operations without a partner are left out.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_pair(const basic_schedule<Graph>& s, const Visit& visit) {
     if (!has_pairs(s.operations)) return;

@@ -21,8 +21,9 @@ inline constexpr std::size_t operation_extent = extent_product(most_operations_p
 
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
-/// A sequence of all operations. It determines the order on each rank's compute lane, on each copy engine and link, and
-/// in the memory of each rank; nothing else in it matters. `simulate` derives the times.
+/// A sequence of all operations. It determines the order of operations on each rank's compute lane, on each copy engine
+/// and link, and in which they take each rank's memory. Nothing else in the sequence matters. `simulate` derives the
+/// times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};
@@ -46,7 +47,7 @@ template <pipeline_graph Graph> struct basic_schedule {
 using order = basic_order<any_graph>;
 using schedule = basic_schedule<any_graph>;
 
-/// Orders operations by start, then by end, then by their place in a microbatch's life.
+/// Orders operations by start, then by end, then by kind, stage and microbatch.
 [[nodiscard]] constexpr bool starts_before(const timed_operation& a, const timed_operation& b) {
     if (a.start != b.start) return a.start < b.start;
     if (a.end != b.end) return a.end < b.end;
@@ -63,7 +64,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr duration last_end(const 
 
 namespace detail {
 
-/// The operations of each rank, in the same order. The extent is dynamic because gcc 12 can't return an array of
+/// The operations of each rank, in the given order. The extent is dynamic because gcc 12 can't return an array of
 /// vectors in a constant expression.
 template <pipeline_graph Graph, class Operations>
 constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, const Operations& operations) {
@@ -77,12 +78,12 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 
 } // namespace detail
 
-/// One list per rank of its operations, in the order in which they start. Transfers are listed at their starts.
+/// For each rank, a list of its operations in the order in which they start, transfers included.
 ///
 /// A synchronous loop runs such a list one operation after the other, and posts sends asynchronously, because
-/// neighbours may both send first. It is correct and stays within the plan's memory, but gives up what the plan gains
-/// by transfers beside computations: a rank computes nothing while it transfers. For an asynchronous loop, `lower` and
-/// `issue_order` give all waits: when each transfer may start, and what waits for its end.
+/// neighbours may both send first. The loop is correct and stays within the plan's memory, but a rank computes nothing
+/// while it transfers, so the loop is slower than the plan. For an asynchronous loop, `lower` and `issue_order` give
+/// all waits: when each transfer may start, and which operations wait for its end.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);

@@ -13,9 +13,8 @@
 namespace optpipe {
 
 /// In the manner of AdaPipe (Sun et al., 2024): 1F1B in which each stage recomputes as little as the memory permits for
-/// the stashes that it holds at once. Among the options that the stage lists, it uses the one with the least extra work
-/// that fits, for all microbatches. Stages stay as they are; AdaPipe also moves layers between them. Nothing is
-/// offloaded.
+/// the stashes that it holds at once. For all of its microbatches, a stage uses the storage option with the least extra
+/// work that fits. Stages stay as they are; AdaPipe also moves layers between them. Nothing is offloaded.
 ///
 /// One stage per rank. Refuses with `over_memory` if no option of a stage fits.
 struct adapipe_builder {
@@ -34,7 +33,7 @@ struct adapipe_builder {
     }
 
 private:
-    /// The memory that 1F1B holds on the rank of a stage with an option.
+    /// The memory of 1F1B on the rank of stage `s` if all stashes of the stage use the option `o`.
     template <pipeline_graph Graph>
     static constexpr memory_size needed(const basic_problem<Graph>& p, stage s, const storage_option& o) {
         const auto stashes = std::min(p.graph.stages() - s.position(), p.graph.microbatches());

@@ -28,15 +28,15 @@ namespace optpipe {
 
 /// A constructive planner for any valid problem: unequal costs, a limit per rank, any placement, offloading over shared
 /// links. It starts from the number of microbatches in flight that the memory holds (`order_within_memory`). Then it
-/// simulates the step with a `dispatcher`, and searches for its best parameters, and for exceptions to its rules
-/// (`dispatch_search`), until a structural bound is reached or the effort is spent. The number of trials follows from
-/// the size of the problem, not from a clock.
+/// simulates the step with a `dispatcher`, and searches for the dispatcher's best parameters and for exceptions to its
+/// rules (`dispatch_search`), until a structural bound is reached or the effort is spent. The number of trials follows
+/// from the size of the problem, not from a clock.
 ///
 /// It finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless it is stopped, the
 /// schedule is never worse than 1F1B or GPipe, if these fit and no offload is required. `Policy` says which stages may
 /// or must be offloaded as a whole (`decisions_of`). If stashes aren't only kept or offloaded as a whole, the search
 /// tries each option that all stages have, for all of their microbatches (`uniform_problem`), and AdaPipe's schedule.
-/// `Policy` doesn't apply to other options: for that, use `restrict_storage`.
+/// `Policy` doesn't apply to other options; `restrict_storage` restricts them.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
     static constexpr bool any_graph = true;
@@ -79,10 +79,10 @@ private:
     static constexpr std::string_view infeasible = "no schedule exists, not even with one microbatch at a time";
     static constexpr std::string_view found_none = "found no schedule, though none is proven infeasible";
 
-    /// Trials that are made whatever the effort, because a schedule is needed.
+    /// Number of trials that are made whatever the effort, because a schedule is needed.
     static constexpr std::size_t least_trials = 8;
 
-    /// For graphs and microbatches that differ: the policy then applies to nothing.
+    /// Plans a problem that isn't plain. The policy doesn't apply to it.
     template <pipeline_graph Graph>
     outcome<basic_order<Graph>> for_any_graph(const basic_problem<Graph>& p, stop_check stop) const {
         constexpr double rounding = 1e-9;
@@ -97,7 +97,7 @@ private:
         return one ? was_stopped() : one.why();
     }
 
-    /// Without offloads of whole stashes on stages for which they are forbidden.
+    /// The problem `p` without offloading of whole stashes on the stages for which it is forbidden.
     template <pipeline_graph Graph>
     static constexpr basic_problem<Graph>
     without_forbidden(basic_problem<Graph> p, const per_stage<offload_decision, Graph::stage_extent>& decisions) {
@@ -141,14 +141,15 @@ private:
                 best.offer(with_storage(p, choice.options, *made));
         }
     }
-    /// Whether validation distinguishes the start of every operation that holds memory from its end. If not, an order
-    /// that holds more than a rank has may count as valid.
+    /// Whether `validate` can tell the start of every operation that holds memory from its end. If it can't, an order
+    /// that exceeds a rank's memory may count as valid.
     template <pipeline_graph Graph> static constexpr bool times_are_distinct(const basic_problem<Graph>& p) {
         const auto slack = tolerance{}.at(p.serial_time());
         return std::all_of(p.costs.begin(), p.costs.end(),
                            [&](const stage_costs& c) { return std::min(c.forward, c.backward_input) > slack; });
     }
-    /// A refusal that names the rank that lacks most of `need`, or lacks host memory; none if every rank has enough.
+    /// A refusal that names a rank without enough host memory or, if there is none, the rank whose limit is furthest
+    /// below `need`. Empty if every rank has enough.
     template <pipeline_graph Graph>
     static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p, const least_memory_by_rank& least,
                                                     memory_size least_memory_result::*need, std::string_view sentence) {

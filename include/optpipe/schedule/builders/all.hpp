@@ -39,7 +39,7 @@
 
 namespace optpipe {
 
-/// Every builder of this library, as `optpipe compare` lists them.
+/// The builders for plain problems that choose no storage options, in the order in which `optpipe compare` lists them.
 inline constexpr std::tuple all_builders{gpipe,
                                          one_forward_one_backward,
                                          interleaved,
@@ -70,14 +70,15 @@ template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) 
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, storage_builders);
 }
 
-/// The builders for problems that aren't plain. They refuse those that are: there, they are 1F1B, or have no pairs.
+/// The builders for problems that aren't plain. They refuse plain problems, for which they would be 1F1B or have no
+/// pairs.
 inline constexpr std::tuple graph_builders{sequence_1f1b, graph_1f1b, dynapipe, combined_1f1b};
 
 template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) {
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, graph_builders);
 }
 
-/// The names of all builders, in the same order.
+/// The names of `all_builders`, `storage_builders` and `graph_builders`, in this order.
 [[nodiscard]] inline std::vector<std::string_view> builder_names() {
     std::vector<std::string_view> names;
     const auto add = [&](const auto& build) { names.push_back(build.name); };

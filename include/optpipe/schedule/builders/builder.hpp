@@ -26,10 +26,11 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
 /// only on the problem: no clock, no global state. If your policy produces one list per rank, merge them with
 /// `interleave`.
 ///
-/// A builder that takes long on large problems also takes a `stop_check`, and asks it every few milliseconds. Once it
-/// returns true, the builder refuses (`was_stopped`); if only its time is over (`is_requested` isn't true), it may
-/// return the best order found until then. `simulate` determines whether an order fits the memory; a builder that knows
-/// it doesn't may refuse with `over_memory`. `name` is the method's name for `--method`.
+/// A builder that takes long on large problems also takes a `stop_check`, and asks it every few milliseconds. Once the
+/// check returns true, the builder refuses (`was_stopped`). If only the time is over (`is_requested` is false), the
+/// builder may return the best order found until then. `simulate` determines whether an order fits the memory; a
+/// builder may refuse with `over_memory` if it knows that its order doesn't fit. `name` is the method's name for
+/// `--method`.
 template <class B, class Graph = any_graph>
 concept schedule_builder = std::copyable<B> && has_name<B> && has_build<B, Graph>;
 

@@ -25,8 +25,8 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 
 /// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that parameters are held once): v placement. In the steady
 /// state, forwards and full backwards of a rank's two stages alternate; only warm-up and cool-down split backwards. A
-/// forward and the backward after it are a pair where the problem has such a pair, as in the original, which so hides
-/// the communication of experts; else the rank runs one after the other.
+/// forward and the backward after it are a pair if the problem has such a pair; otherwise the rank runs one after the
+/// other. The original uses pairs to hide the communication of experts.
 ///
 /// Any number of microbatches: below 2R, the order is that for 2R without the microbatches that don't exist. No rank
 /// holds more than 2R + 1 stashes of a stage.
@@ -40,7 +40,7 @@ struct dual_pipe_v_builder {
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
-        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // no B, no pair of it
+        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // without B, no pair
     }
 
 private:
@@ -74,7 +74,7 @@ private:
                 put_pair(1);
             }
             detail::repeat(after_, [&] { put_backward(1), put_pair(1); });
-            // The later half of these is split; their weight gradients fill the end.
+            // The later half of these backwards is split; their weight gradients fill the end.
             for (std::size_t i = 0; i < 2 * before_; ++i)
                 i < before_ ? put_backward(1 - i % 2) : put_input(1 - i % 2);
             detail::repeat(after_, [&] { put_weight(), put_input(0); });
@@ -92,7 +92,7 @@ private:
         OPTPIPE_CONSTEXPR void put_backward(std::size_t chunk) {
             put(backward(stages_[chunk], microbatch{gradients_[chunk]++}));
         }
-        /// The next forward of the chunk and the next backward of the other one.
+        /// Puts the next forward of the chunk and the next backward of the other one, as a pair if possible.
         OPTPIPE_CONSTEXPR void put_pair(std::size_t chunk) {
             const auto at = lane_.size();
             put_forward(chunk);

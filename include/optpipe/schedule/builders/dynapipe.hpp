@@ -34,8 +34,8 @@ public:
                      std::size_t trials, std::uint64_t seed)
         : p_{&p}, positions_{&positions}, stop_{stop}, left_{trials}, random_{seed} {}
 
-    /// The best order found, of all if there are no more than trials; `given` if none fits the memory. Contract:
-    /// `given` is ascending.
+    /// The best order found; it is the best of all if there are at most as many orders as trials. If none fits the
+    /// memory, the sequences are in the order `given`. Contract: `given` is ascending.
     [[nodiscard]] basic_order<Graph> run(const std::vector<std::vector<microbatch>>& given) {
         const bool are_few = can_try_all(given.size());
         best_ = given;
@@ -48,7 +48,7 @@ public:
     }
 
 private:
-    /// Random swaps of the best order with which a descent starts anew. Not tuned.
+    /// Number of random swaps in the best order before a new descent. Not tuned.
     static constexpr std::size_t kick = 3;
 
     using sequence_order = std::vector<std::vector<microbatch>>;
@@ -81,7 +81,7 @@ private:
                 std::swap(now[random_.below(now.size())], now[random_.below(now.size())]);
         }
     }
-    /// Moves sequences to other places as long as that shortens the step.
+    /// Swaps and moves sequences as long as that shortens the step.
     void descend(sequence_order& now) {
         auto value = value_of(now);
         for (bool improved = true; improved;) {

@@ -42,8 +42,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
 
 /// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
 /// cells. A microbatch reaches each rank's next chunk k groups later, so that k · group microbatches, at least `pace`,
-/// pass in between. If v and k share factors, operations that would fall on taken cells move to the next group's place.
-/// Contract: loop placement, 1 ≤ group ≤ R.
+/// pass in between. If k and the number of chunks share factors, operations that would fall on taken cells move to the
+/// next group's place. Contract: loop placement, 1 ≤ group ≤ R.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
     constexpr std::size_t cells_each = 3;
@@ -78,7 +78,7 @@ template <pipeline_graph Graph>
     return std::min(g.microbatches(), groups * block.group);
 }
 
-/// The largest lack of memory over the ranks; not positive if all limits hold.
+/// The largest amount by which `needed` exceeds a rank's memory limit; not positive if all limits hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size largest_lack(const basic_problem<Graph>& p,
                                                  const per_rank<memory_size, Graph::rank_extent>& needed) {
@@ -135,18 +135,18 @@ template <pipeline_graph Graph>
 } // namespace detail
 
 /// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2). It resembles interleaved 1F1B,
-/// but rank r does only R(v − 1) + R − r forwards before its first gradient, and each input gradient is followed by its
-/// weight gradient, in groups of `group` microbatches. With a group of R it holds Rv stashes of a stage; with ⌈R/2⌉ ≤ g
-/// < R only g(v − 1) + R, at the price of (R − g)(v − 1) unit passes of idle time. Below that, the chunks of a rank are
-/// several groups apart.
+/// but rank r does only R(v − 1) + R − r forwards before its first gradient, where v is the number of stages per rank.
+/// Each input gradient is followed by its weight gradient. Microbatches go in groups of g. With g = R, a rank holds Rv
+/// stashes of a stage; with ⌈R/2⌉ ≤ g < R, only g(v − 1) + R, at the price of (R − g)(v − 1) unit passes of idle time.
+/// With smaller groups, the chunks of a rank are several groups apart.
 ///
-/// For loop placement and any number of stages per rank; with one (linear placement) it is 1F1B with split backwards,
-/// whatever the group. Any number of ranks and microbatches, any costs and hops. If backwards can't be split, full ones
-/// replace them: that keeps the memory, and costs much time for groups below R.
+/// For loop placement and any number of stages per rank. With one stage per rank (linear placement) it is 1F1B with
+/// split backwards, whatever the group. Any number of ranks and microbatches, any costs and hops. If backwards can't be
+/// split, full backwards replace I and W: the memory stays the same, but groups below R take much more time.
 struct gis_builder {
     static constexpr std::string_view name = "gis";
 
-    /// Microbatches in a group, at most R; 0: the largest group that fits the memory.
+    /// Number of microbatches in a group, at most R. 0: the largest group that fits the memory.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<gis_builder>, 1> parameters() {
         return {{{"g", &gis_builder::group}}};

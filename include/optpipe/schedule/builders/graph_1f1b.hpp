@@ -20,10 +20,11 @@ namespace optpipe {
 
 namespace detail {
 
-/// A step in which every microbatch does the same as the previous one, a period later. The period is the work of the
-/// busiest rank. In each period a rank runs the forwards of its stages in order, then their full backwards in reverse,
-/// without a gap; every operation takes its first turn after its inputs. Messages between ranks take no time, as usual
-/// for 1F1B; otherwise a short one could cost a whole period.
+/// A step in which every microbatch does the same as the previous one, a period later. The period is the busiest rank's
+/// work on a mean microbatch. In each period a rank runs the forwards of its stages in order, then their full backwards
+/// in reverse, without a gap. Every operation so has a fixed time in the period, and starts at this time in the first
+/// period in which its inputs are ready. Messages between ranks take no time, as usual for 1F1B; otherwise a short
+/// message could cost a whole period.
 template <pipeline_graph Graph> class graph_period {
 public:
     explicit graph_period(const basic_problem<Graph>& p)
@@ -36,7 +37,7 @@ public:
             wait_for_gradients(stage{i});
     }
 
-    /// The order of a step in which gradients come back `further` microbatches later than they can.
+    /// The order of a step in which backwards run `further` periods later than they could.
     [[nodiscard]] basic_order<Graph> order(const Graph& g, std::size_t further) const {
         struct start {
             duration at;
@@ -95,7 +96,7 @@ private:
             s, [&](stage member, duration delay) { ready = std::max(ready, end_of_forward(member) + delay); });
         backward_[s] = first_turn(backward_[s], ready);
     }
-    /// The first time no earlier than `ready` that is a number of periods after `turn`.
+    /// The first time, no earlier than `ready`, that is a whole number of periods after `turn`.
     [[nodiscard]] duration first_turn(duration turn, duration ready) const {
         constexpr double rounding = 1e-9;
         return turn + std::max(0.0, std::ceil((ready - turn) / period_ - rounding)) * period_;
@@ -103,7 +104,7 @@ private:
 
     problem mean_;
     duration period_;
-    /// Starts of the first microbatch; at first, turns in the period.
+    /// Start times of the first microbatch's operations. Until their inputs are considered, the times in the period.
     per_stage<duration> forward_;
     per_stage<duration> backward_;
 };
@@ -111,12 +112,13 @@ private:
 } // namespace detail
 
 /// 1F1B of a graph. In each period, a rank runs one forward and one full backward of each of its stages. A stage's
-/// warm-up is the number of periods between the forward and the backward of a microbatch: with equal stages, the number
-/// of levels of the graph behind it, so a chain with one stage per rank gets 1F1B, and slices get Seq1F1B.
+/// warm-up is the number of periods between the forward and the backward of a microbatch. With equal stages, this is
+/// the number of levels of the graph behind the stage. So a chain with one stage per rank gets 1F1B, and its slices get
+/// Seq1F1B.
 ///
 /// With an output layer whose vocabulary is split over the ranks (a group), it is the 1F1B of Vocabulary Parallelism
-/// (Yeung et al., 2024): F of a shard is the pass S, its backward the pass T, and each of the two waits for all ranks
-/// takes a period, so ranks hold two more microbatches.
+/// (Yeung et al., 2024): F of a shard is the pass S, and its backward is the pass T. A microbatch waits for all ranks
+/// twice. Each time takes a period, so ranks hold two more microbatches.
 struct graph_1f1b_builder {
     static constexpr std::string_view name = "graph-1f1b";
     static constexpr bool any_graph = true;

@@ -23,8 +23,8 @@ namespace optpipe {
 
 namespace detail {
 
-/// Chooses storage options for a given order, one for each diagonal: stage s and the n-th microbatch to enter are on
-/// diagonal s + n, which ranks work on at the same time. The options are those without transfers that all stages have.
+/// Chooses a storage option for each diagonal of a given order. Stage s and microbatch m are on diagonal s + m; ranks
+/// work on the same diagonal at the same time. The options are those without transfers that all stages have.
 template <pipeline_graph Graph> class diagonal_storage {
 public:
     diagonal_storage(const basic_problem<Graph>& p, basic_order<Graph> given, stop_check stop)
@@ -40,7 +40,7 @@ public:
                          [&](const auto& a, const auto& b) { return extra_work(a) < extra_work(b); });
     }
 
-    /// Whether there is a choice.
+    /// Whether there are at least two options to choose from.
     [[nodiscard]] bool has_choice() const { return choices_.size() > 1; }
 
     /// All diagonals first use the option that holds least. Then one diagonal after the other recomputes less if memory
@@ -77,7 +77,8 @@ private:
             sum += p_->storage_of(s, choice[s]).held;
         return sum;
     }
-    /// Takes the choice with the least recomputation that keeps the step as short.
+    /// Sets `choice` to the option with the least recomputation for which the step gets no longer. Returns whether
+    /// `choice` changed.
     bool recompute_less(std::size_t& choice) {
         const auto before = choice;
         for (choice = 0; choice < before && !stop_(); ++choice) {

@@ -18,8 +18,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_loop_placed(cons
     return true;
 }
 
-/// The forwards and backwards of a rank in interleaved 1F1B, each kind in its order. Those of microbatches that don't
-/// exist are numbered, too. Contract: stage s on rank s mod R.
+/// The forwards and the backwards of a rank in interleaved 1F1B, each numbered in their order. Operations of
+/// microbatches that don't exist have numbers, too. Contract: stage s on rank s mod R.
 class interleaved_lane {
 public:
     template <pipeline_graph Graph>

@@ -20,8 +20,8 @@
 namespace optpipe {
 namespace detail {
 
-/// On each rank, the `chunks` stages with the longest lifespans among those that can be offloaded; with one stage per
-/// rank and `half`, every second microbatch of that stage.
+/// Flags the stashes to offload: on each rank, those of the `chunks` stages with the longest lifespans among the stages
+/// that can be offloaded. With `half`, a rank with one stage offloads only every second microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
                                                  std::size_t chunks, bool half) {
@@ -61,14 +61,14 @@ template <pipeline_graph Graph>
     return why;
 }
 
-/// Which stashes are offloaded: the number of stages on each rank, and whether only every second microbatch, if a rank
-/// has one stage.
+/// Which stashes are offloaded: those of `chunks` stages on each rank. With `half`, a rank with one stage offloads only
+/// every second microbatch.
 struct offload_share {
     std::size_t chunks = 1;
     bool half = false;
 };
 
-/// Groups to try, those with the least idle time first.
+/// Group sizes to try, those with the least idle time first.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<std::size_t> groups_to_try(const basic_problem<Graph>& p, std::size_t group) {
     if (group > 0) return {group};
@@ -78,7 +78,8 @@ template <pipeline_graph Graph>
     return {p.graph.ranks(), half_group(p), 1};
 }
 
-/// A base order with the stashes of its longest-lived stages offloaded; the best one found if the time is up.
+/// The best of the interleaved orders with these group sizes, with the stashes of the longest-lived stages offloaded.
+/// If the time is up, the best one found until then.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {
@@ -106,22 +107,24 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 } // namespace detail
 
 /// PipeOffload (Wan et al., 2025, sections 4 and 5): a generalized interleaved order in which, on each rank, the
-/// stashes of the `chunks` stages with the longest lifespans are offloaded. The published order is uniform repetition,
-/// with groups of one microbatch; in it, offloading saves more than its share of the peak.
+/// stashes of the `chunks` stages with the longest lifespans are offloaded. The published order repeats groups of one
+/// microbatch; in this order, offloading saves more than its share of the peak.
 ///
 /// The warm-up is postponed. Then transfers are placed into alternating slots of the copy engines and links around the
-/// computations; or without slots, if transfers take unequal times, or that saves more. Stashes that couldn't be
-/// reloaded in time stay. If the limits of device or host require it, offloads come earlier, reloads later, more
-/// stashes of those stages are offloaded, and computations wait. Without limits, transfers never delay anything.
+/// computations. They are placed without slots if they take unequal times, or if more memory is saved so. Stashes that
+/// couldn't be reloaded in time stay on the device. If the limits of device or host require it, offloads come earlier,
+/// reloads later, more stashes of the same stages are offloaded, and computations wait. Without limits, transfers never
+/// delay anything.
 ///
-/// For loop placement, and for linear placement as one stage per rank: 1F1B with split backwards and offloading. Any
+/// For loop placement. With one stage per rank (linear placement) it is 1F1B with split backwards and offloading. Any
 /// number of ranks per link, ranks and microbatches, any costs; some stages may not be offloadable.
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 
-    /// Number of stages of each rank whose stashes are offloaded, or all that can be, if there are fewer.
+    /// Number of stages of each rank whose stashes are offloaded; if fewer can be offloaded, all of those.
     std::size_t chunks = 1;
-    /// Microbatches in a group, at most R. 0 means 1 and, under a memory limit, the best of R, the half group and 1.
+    /// Number of microbatches in a group, at most R. 0 means 1 or, under a memory limit, the best of R, `half_group`
+    /// and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_builder>, 2> parameters() {
         return {{{"chunks", &pipe_offload_builder::chunks}, {"g", &pipe_offload_builder::group}}};

@@ -11,12 +11,13 @@
 
 namespace optpipe {
 
-/// PipeOffload with all stages of each rank offloaded: it holds a few stashes, however deep the pipeline, if a round
-/// trip takes no longer than the work on it.
+/// PipeOffload with all stages of each rank offloaded: a rank holds only a few stashes, however deep the pipeline, if a
+/// stash's round trip to the host takes no longer than the work on its microbatch.
 struct pipe_offload_full_builder {
     static constexpr std::string_view name = "po-f";
 
-    /// Microbatches in a group, at most R. 0 means 1 and, under a memory limit, the best of R, the half group and 1.
+    /// Number of microbatches in a group, at most R. 0 means 1 or, under a memory limit, the best of R, `half_group`
+    /// and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_full_builder>, 1> parameters() {
         return {{{"g", &pipe_offload_full_builder::group}}};

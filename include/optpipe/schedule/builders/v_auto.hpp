@@ -31,21 +31,21 @@ namespace detail {
 
 /// How `v_search` divides its effort: a `…_part` of n means effort / n. Not tuned.
 struct v_search_parameters {
-    /// Part of the effort for trying blocks with one setting, and number of blocks tried whatever the size of the
-    /// problem.
+    /// Part of the effort for trying blocks with one setting, and number of blocks that are tried whatever the effort.
     std::size_t screening_part = 4;
     std::size_t least_screened = 8;
-    /// Number of the best blocks that are tried with every setting, and largest number of additional forwards at first.
+    /// Number of the best blocks that are tried with every setting, and with how many numbers of additional forwards in
+    /// the warm-up, counted from 0.
     std::size_t tried_further = 8;
     std::size_t more_forwards = 4;
-    /// Part of the effort for pulling operations into gaps, and for the search from the results. One pull takes as long
-    /// as `fillings_per_squeeze` fillings with weight gradients.
+    /// Part of the effort for pulling operations into gaps, and as much again for the search from the results. One pull
+    /// takes as long as `fillings_per_squeeze` fillings with weight gradients.
     std::size_t squeezing_part = 4;
     std::size_t fillings_per_squeeze = 10;
     /// Part of the remaining effort for the search from each of the best orders; so some effort is left for the last
     /// order.
     std::size_t improving_part = 3;
-    /// Number of orders, and of orders after pulling, from which that search starts.
+    /// Number of orders from which this search starts: those without pulling, and those after it.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
     /// The longest period of a block, in cells per microbatch; a block of that period needs about half of the memory of
@@ -93,7 +93,7 @@ private:
         bool fits = true;
         /// The largest memory over the ranks.
         memory_size needed{};
-        /// Cells of one microbatch, until its last input gradient.
+        /// Number of cells from the start of a microbatch to its last input gradient.
         std::size_t latency = 0;
         std::size_t number = 0;
     };
@@ -114,13 +114,13 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Memory for all microbatches at once: with few of them, no more is needed.
+    /// Memory of the stashes of all microbatches at once. If there are few microbatches, no more is needed.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }
 
-    /// Collects patterns of the shortest period with which a pattern fits: for one microbatch, or for two, unevenly
-    /// spaced.
+    /// Collects the patterns of the shortest period for which a pattern fits. A period has one microbatch, or two that
+    /// are unevenly spaced.
     constexpr void collect() {
         for (auto cells = 2 * v_period; cells <= 2 * with_.longest_period && !stop_(); ++cells) {
             if (cells % 2 == 0) collect({.period = cells / 2});
@@ -135,9 +135,9 @@ private:
             return x.latency != y.latency ? x.latency < y.latency : x.number < y.number;
         });
     }
-    /// Collects all patterns whose passes don't collide, and that need at most one stash too much: warm-up and
-    /// cool-down have room, and an earlier weight gradient makes some. For longer periods, which are for little memory,
-    /// the way down has the least possible slope.
+    /// Collects all patterns whose passes don't collide, and that exceed each limit by at most one stash. Such an
+    /// excess may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. For longer
+    /// periods, which are for little memory, the way down has the least possible slope.
     constexpr void collect(v_pattern pattern) {
         const auto ranks = p_.graph.ranks();
         const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;
@@ -186,7 +186,7 @@ private:
         }
         return false;
     }
-    /// Remembers, for the refusal, the block that needs least, on the rank where it exceeds the limit most.
+    /// Remembers for the refusal the block that exceeds the limits least, and the rank where it exceeds its limit most.
     constexpr void remember_least(const budget_type& needed) {
         refusal why;
         why.reason = refusal_reason::over_memory;
@@ -205,7 +205,8 @@ private:
         OPTPIPE_EXPECT(place_weight_gradients(p_.graph, block), "v_search: a candidate's weight gradients have cells");
         return block;
     }
-    /// Screens all candidates with one setting, within a part of the effort. Then tries every setting for the best.
+    /// Screens the candidates with one setting, within a part of the effort. Then tries every setting for the best
+    /// candidates.
     constexpr void try_all() {
         struct screened {
             duration value{};
@@ -224,8 +225,8 @@ private:
             order.push_back({value, i});
         }
         std::sort(order.begin(), order.end());
-        // Allows more forwards at first than the largest stash permits: other stashes may be smaller, or partly freed
-        // by I.
+        // Allows more forwards in the warm-up than the largest stash permits: other stashes may be smaller, or partly
+        // freed by I.
         for (std::size_t more = 0; more < with_.more_forwards; ++more)
             for (std::size_t i = 0; i < std::min(with_.tried_further, order.size()); ++i) {
                 if ((i + more > 0 && spent_ > effort_ / 2) || stop_()) break;
@@ -233,8 +234,7 @@ private:
             }
         std::sort(tried_.begin(), tried_.end(), [](const tried& x, const tried& y) { return x.value < y.value; });
     }
-    /// Offers the published schedules, if one of these blocks fits: their constructions may do better with the same
-    /// blocks.
+    /// Offers the published schedules if an order was found: their constructions may do better with the same blocks.
     constexpr void offer_published() {
         if (!best_.found()) return;
         const auto offer = [this](const auto& build) {
@@ -250,7 +250,7 @@ private:
             for (const bool keep_weights : {true, false})
                 attempt(v_lanes(p_.graph, block, {stashes, true, rebuild, keep_weights}));
     }
-    /// Puts weight gradients where the ranks have time, and where they would have time if all passes took equally long.
+    /// Fills weight gradients into the lanes twice: by the real costs, and as if all passes took equally long.
     constexpr void attempt(compute_lanes lanes) {
         if (stop_()) return;
         const auto value = std::min(offer_filled(p_, lanes, {}), offer_filled(even_, lanes, {}));
@@ -304,7 +304,7 @@ private:
             spent_ += lane_search{p_, keep, best_, seed_, stop_}.run(lanes_of(p_, *best_), effort_ - spent_);
     }
 
-    /// The problem with at most 2R stashes of a stage on each rank.
+    /// The problem with memory for at most 2R of the largest stashes on each rank.
     basic_problem<Graph> p_;
     basic_problem<Graph> even_;
     std::size_t effort_;
@@ -331,7 +331,7 @@ private:
 struct v_auto_builder {
     static constexpr std::string_view name = "v-auto";
 
-    /// Number of operations to place while searching; some trials are always made. Not tuned.
+    /// Limit of the number of operations that the search places; some trials are always made. Not tuned.
     std::size_t effort = 8'000'000;
     std::uint64_t seed = 1;
     [[nodiscard]] static constexpr std::array<builder_parameter<v_auto_builder>, 1> parameters() {

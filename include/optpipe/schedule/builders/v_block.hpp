@@ -34,9 +34,9 @@ template <pipeline_graph Graph>
 /// The work of a rank on a microbatch in v placement: F, I and W of two stages. It is the shortest period of a block.
 inline constexpr std::size_t v_period = 6;
 
-/// A building block for v placement (Controllable Memory, Qi et al., 2024, section 3 and appendix A): how a
-/// microbatch's forward passes the ranks down and back, and then its gradient, and when the next microbatches follow.
-/// On the way back, the distance from one rank to the next is one cell.
+/// A building block for v placement (Controllable Memory, Qi et al., 2024, section 3 and appendix A): how the forward
+/// and then the gradient of a microbatch pass the ranks down and back, and when the next microbatches follow. On the
+/// way back, the distance from one rank to the next is one cell.
 struct v_pattern {
     /// Cells from one rank to the next on the way down, for the first `bend` ranks and after them.
     std::size_t slope = 1;

@@ -27,7 +27,8 @@ template <pipeline_graph Graph>
     return even;
 }
 
-/// The largest number of stashes that a rank holds when a block of v placement is repeated, each until its W.
+/// The largest number of stashes that a rank holds when a block of v placement is repeated, if each stash is held until
+/// its W.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t stashes_of_repetition(const basic_problem<Graph>& p,
                                                           const building_block<Graph>& block) {
@@ -40,9 +41,9 @@ template <pipeline_graph Graph>
     return static_cast<std::size_t>(most + 0.5);
 }
 
-/// The schedule of a given block for v placement, which has no weight gradients, but cells for them. It rebuilds
-/// warm-up and cool-down and fills in the weight gradients in the best way in which no rank holds more than the
-/// repeated block needs on the rank that holds most.
+/// The best order that repeats a given block for v placement. The block has no weight gradients, but free cells for
+/// them. Several ways to rebuild warm-up and cool-down and to fill in the weight gradients are tried. No rank holds
+/// more than the repeated block needs on the rank that holds most.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> build_v_schedule(const basic_problem<Graph>& p,
                                                                      building_block<Graph> block, stop_check stop) {

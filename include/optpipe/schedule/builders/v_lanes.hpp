@@ -15,13 +15,14 @@
 
 namespace optpipe {
 
-/// Warm-up and cool-down of a repeated block: ranks would wait there for microbatches that don't exist.
+/// How to rebuild the warm-up and the cool-down of a repeated block. Without that, ranks would wait there for
+/// microbatches that don't exist.
 struct v_phases {
-    /// Number of forwards that a rank may have done before its first gradient of its first stage.
+    /// Number of forwards that a rank may do before the first gradient of its first stage.
     std::size_t stashes = 0;
     bool rebuild_warm_up = true;
     bool rebuild_cool_down = true;
-    /// Whether the weight gradients in between stay where the block has them.
+    /// Whether weight gradients outside the rebuilt phases stay where the block has them.
     bool keep_weights = false;
 };
 
@@ -55,7 +56,7 @@ private:
     using passes = std::vector<v_pass>;
     using place = passes::const_iterator;
 
-    /// The block's passes in the order of their cells: for each period, those that have begun and aren't complete.
+    /// Lists the passes of `count` microbatches, for which the block is repeated, in the order of their cells.
     constexpr void repeat_passes(const std::array<std::size_t, v_period>& cells, const building_block<Graph>& block,
                                  std::size_t count) {
         struct repeated_pass {
@@ -99,7 +100,7 @@ private:
         return true;
     }
 
-    /// The passes before the first gradient of the first stage. First come the forwards that the stashes permit,
+    /// Puts the passes before the first gradient of the first stage. First come the forwards that the stashes permit,
     /// without waiting if the pipeline allows; then each further forward follows a gradient.
     constexpr void warm_up(place begin, place end) {
         if (!ends_.rebuild_warm_up) {
@@ -130,7 +131,8 @@ private:
         while (put_up_to(v_pass::first_gradient, all_gradients)) {
         }
     }
-    /// The passes of the block from there to the last forward, without the gradients that belong to the cool-down.
+    /// Puts the passes of the block from `from` to the last forward, without the gradients that belong to the
+    /// cool-down.
     constexpr void steady_state(place from) {
         const auto half = (ends_.stashes + 1) / 2;
         const auto late_second = ends_.rebuild_cool_down ? half : 0;
@@ -145,8 +147,8 @@ private:
             put(*at);
         }
     }
-    /// The last gradients: those of the last microbatch pass through the ranks without waiting, down and back; each
-    /// earlier microbatch is two cells ahead.
+    /// Puts the last gradients. Those of the last microbatch pass through the ranks, down and back, without waiting.
+    /// Each earlier microbatch is two cells ahead of the next.
     constexpr void cool_down() {
         auto& first = done(v_pass::first_gradient);
         auto& second = done(v_pass::second_gradient);

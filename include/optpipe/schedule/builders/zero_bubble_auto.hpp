@@ -34,7 +34,7 @@ public:
         : p_{p}, switches_{switches}, stop_{stop}, count_{p.graph.microbatches()},
           time_slack_{tolerance{}.at(longest(p))}, lanes_{p, p.memory_limit} {}
 
-    /// Returns a part of the order if it was stopped.
+    /// Returns only a part of the order if `stop` is true before the end.
     constexpr basic_order<Graph> run() && {
         warm_up();
         for (std::size_t round = 1; round < count_ && !stop_(); ++round)
@@ -134,8 +134,8 @@ private:
         return more;
     }
 
-    /// At most one forward and exactly one gradient on every stage. A stage without a stash for its gradient always
-    /// does a forward: the stages after it have none either, and all its memory waits for weight gradients.
+    /// Puts at most one forward and exactly one gradient on every stage. A stage that has no stash for its gradient
+    /// always does a forward: the stages after it have no such stash either, and only weight gradients hold its memory.
     constexpr void steady_state() {
         const auto wanted = wanted_forwards();
         for (const stage s : p_.graph.all_stages()) {
@@ -151,7 +151,8 @@ private:
             put_gradient(s);
         }
     }
-    /// Whether there is an input, and room once all waiting weight gradients have run.
+    /// Whether the input of a forward is there, and whether there is room for it once all waiting weight gradients have
+    /// run.
     constexpr bool can_forward(stage s) const {
         const auto& lane = own(s);
         const auto& c = p_.costs[s];
@@ -202,7 +203,8 @@ private:
     lane_builders<Graph, state> lanes_;
 };
 
-/// The rank whose limit lies furthest below one stash, as a refusal; without a reason if there is none.
+/// A refusal that names the rank whose limit is furthest below one stash; it has no reason if every rank has room for
+/// one.
 template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(const basic_problem<Graph>& p) {
     refusal why;
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -227,7 +229,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(
 /// then by its peak memory.
 ///
 /// One stage per rank, in any order of the ranks; costs, limits and communication may all differ; nothing is offloaded.
-/// Keeps every memory limit of at least one stash, and refuses with `over_memory` below. O(S²M).
+/// Keeps every memory limit; refuses with `over_memory` if a limit is below one stash. O(S²M).
 struct zero_bubble_auto_builder {
     static constexpr std::string_view name = "zb-auto";
 

@@ -12,8 +12,8 @@ namespace optpipe {
 /// the ranks; any number of microbatches.
 ///
 /// The rank of stage s holds 2(S − s) − 1 stashes and 2s weight stashes. With equal stages, T_W no longer than T_F and
-/// T_I, and M ≥ 2S − 1, no rank is engaged for longer than its work plus (S − 1)(T_F + T_I + 2 T_c − 2 T_W): the
-/// objective `span`.
+/// T_I, and M ≥ 2S − 1, no rank is engaged (the objective `span`) for longer than its work plus (S − 1)(T_F + T_I + 2
+/// T_c − 2 T_W), where T_c is the time of a message.
 struct zero_bubble_h2_builder {
     static constexpr std::string_view name = "zb-h2";
 

@@ -19,8 +19,8 @@
 namespace optpipe {
 namespace detail {
 
-/// The switches of ZB-V's heuristic: whether a weight gradient longer than the gap goes before a forward, or before the
-/// gradient of a rank's second stage, however little the rank has idled.
+/// The switches of ZB-V's heuristic: whether a weight gradient may be longer than the gap before a forward, or before
+/// the gradient of a rank's second stage, if the rank would otherwise idle longest.
 struct zero_bubble_v_switches {
     bool fill_before_forward = false;
     bool fill_before_gradient = false;
@@ -29,13 +29,13 @@ struct zero_bubble_v_switches {
 /// One run of the heuristic. It simulates the schedule while building it.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
-    /// `allowed` is the time that each rank may idle even if no other rank has idled for as long; or empty.
+    /// `allowed` is empty, or has for each rank the time that it may idle even if no other rank has idled so long.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed, stop_check stop)
         : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},
           count_{p.graph.microbatches()}, lanes_{p, p.memory_limit} {}
 
-    /// Returns nothing if the memory is too small, or if it was stopped.
+    /// Empty if the memory is too small, or if `stop` is true before the end.
     constexpr std::optional<basic_order<Graph>> run() {
         first_microbatch();
         warm_up();
@@ -59,7 +59,7 @@ public:
 
 private:
     struct state : lane_builder {
-        /// Numbers of forwards and gradients done by the first and the second stage of the rank.
+        /// Number of forwards, and of gradients, that the first and the second stage of the rank have done.
         std::size_t forwards[2] = {0, 0};
         std::size_t gradients[2] = {0, 0};
         [[nodiscard]] constexpr std::size_t begun_forwards() const { return forwards[0] + forwards[1]; }
@@ -111,8 +111,8 @@ private:
         lanes_.put(backward_input(stage_of(r, chunk), microbatch{own(r).gradients[chunk]++}), ready);
     }
 
-    /// The first microbatch's forwards, down and back. While waiting for its return, the first stages run further
-    /// forwards, as many as leave room for those that must come before the first gradient.
+    /// Puts the forwards of the first microbatch, down and back. While the first stages wait for its return, they run
+    /// further forwards, as long as there is room for those that must come before the first gradient.
     constexpr void first_microbatch() {
         for (std::size_t r = 0; r < ranks_; ++r)
             put_forward(r, 0);
@@ -161,7 +161,8 @@ private:
         return true;
     }
 
-    /// One gradient of each rank: those of the first stages from the last rank on, then those of the second stages.
+    /// Puts one gradient of each rank: those of the first stages, from the last rank on, then those of the second
+    /// stages.
     constexpr void gradients() {
         std::vector<std::size_t> chunk;
         for (std::size_t r = 0; r < ranks_; ++r)
@@ -213,10 +214,10 @@ private:
 
 } // namespace detail
 
-/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, no bubble with 1F1B's memory if
-/// T_F = T_I = T_W. The heuristic for any costs puts as many forwards as fit before the first gradient, then one
-/// gradient and one forward alternately, and weight gradients in the gaps or when the memory needs them. The result is
-/// the best of its runs. A rank without a memory limit, or with a limit above all its stashes together, uses at most
+/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, and no bubble with the memory of
+/// 1F1B if T_F = T_I = T_W. The heuristic for any costs puts as many forwards as fit before the first gradient, then
+/// one gradient and one forward alternately, and weight gradients in the gaps or when the memory needs them. The result
+/// is the best of its runs. A rank without a memory limit, or with a limit above all its stashes together, uses at most
 /// the published 2R stashes of the largest stage.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
@@ -269,7 +270,8 @@ private:
                 repeat_run(p, {before_forward, before_gradient}, best, stop);
         return best;
     }
-    /// Repeats runs, each with the idle times of the ranks in the last one, as long as that helps.
+    /// Repeats runs as long as the longest idle time falls. In each run, a rank may idle as much longer as it idled
+    /// less than the longest in the previous run.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best, stop_check stop) {
