@@ -11,15 +11,15 @@
 
 namespace optpipe {
 
-/// The order in which each stage adds up the weight gradients of its microbatches. Floating-point sums depend on it:
-/// two schedules with the same order give bitwise the same training.
+/// The order in which each stage adds up the weight gradients of its microbatches. Floating-point sums depend on this
+/// order: two schedules with the same order give bitwise the same training.
 using accumulation_order = per_stage<std::vector<microbatch>>;
 
 [[nodiscard]] accumulation_order accumulation_order_of(const schedule& s);
 
-/// A valid schedule with this accumulation order. Weight gradients of a stage exchange their microbatches, which
-/// changes no times if stashes of the stage are stored alike. Empty if that isn't enough: a full backward is at another
-/// place, an input gradient comes too late, or the memory doesn't suffice.
+/// A valid schedule with this accumulation order. Weight gradients of a stage exchange their microbatches; that changes
+/// no times if all stashes of the stage use the same storage option. Empty if that isn't enough: a full backward is at
+/// another place, an input gradient comes too late, or the memory doesn't suffice.
 [[nodiscard]] std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
                                                               const accumulation_order& wanted);
 

@@ -13,7 +13,7 @@
 
 namespace optpipe {
 
-/// The cells of one microbatch's operations on one stage, on a grid in which each takes one cell.
+/// The cells of one microbatch's operations on one stage, on a grid in which each operation takes one cell.
 struct block_cells {
     std::size_t forward = 0;
     std::size_t backward_input = 0;
@@ -51,13 +51,13 @@ template <pipeline_graph Graph>
     return true;
 }
 
-/// Puts every W on the first cell after its I that is free on its rank in all repetitions, I by I. Returns false if
-/// there is none, which happens only with several microbatches per group, or fewer cells than operations. Contract: F
-/// and I don't collide.
+/// Puts every W on the first cell after its I that is free on its rank in all repetitions, in the order of the I.
+/// Returns false if a W finds no free cell, which happens only with several microbatches per group, or with fewer cells
+/// than operations. Contract: F and I don't collide.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool place_weight_gradients(const Graph& g, building_block<Graph>& block) {
     std::vector<unsigned char> taken(g.ranks() * block.period, 0);
-    // The place of a group's m-th microbatch.
+    // Whether the m-th microbatch of a group takes the cell.
     const auto place = [&](rank r, std::size_t cell, std::size_t m) -> unsigned char& {
         return taken[r.position() * block.period + (cell + block.shift(m)) % block.period];
     };
@@ -88,8 +88,8 @@ template <pipeline_graph Graph>
     return true;
 }
 
-/// The peak of each rank's device memory when the block is repeated without end, from the overlaps of its stages'
-/// lifespans. A step with any number of microbatches needs no more. O(S · group · period).
+/// The peak of each rank's device memory when the block is repeated without end. A step with any number of microbatches
+/// needs no more. O(S · group · period).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_of_repetition(const basic_problem<Graph>& p, const building_block<Graph>& block) {
@@ -106,7 +106,7 @@ memory_of_repetition(const basic_problem<Graph>& p, const building_block<Graph>&
     for (const stage s : p.graph.all_stages()) {
         const auto& at = block.cells[s];
         const auto& c = p.costs[s];
-        // If W needs more than I, the excess is added when I starts.
+        // If the weight stash exceeds the activation, the excess is added when I starts.
         const auto until_input = at.backward_input + (c.weight_stash > c.activation ? 0 : 1);
         for (std::size_t m = 0; m < block.group; ++m) {
             auto& own = level[p.rank_of(s)];

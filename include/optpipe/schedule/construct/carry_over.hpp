@@ -12,26 +12,28 @@
 
 namespace optpipe {
 
-/// An order that was made for one draw of microbatches, and what is known of that draw.
+/// An order that was made for the microbatches drawn for one step (a draw), and facts about this draw.
 struct drawn_order {
     std::vector<operation> operations{};
-    /// The computation on each microbatch, in any unit. Recomputation ahead of a backward doesn't count.
+    /// The duration of all computations on each microbatch, in any unit. Recomputation ahead of a backward doesn't
+    /// count.
     std::vector<double> work{};
     /// The number of slices of each sequence, in the order of the microbatches.
     std::vector<std::size_t> slices{};
 };
 
-/// The order of another draw as an order of `p`: sequences take the places of those of the same rank by number of
-/// slices and work, and keep their storage options; slices are matched by their place, the last ones stand for those
-/// that are missing. Where a rank then lacks memory, operations are postponed (`fit_memory`), and where it would wait,
-/// the next ones may come first (`order_dispatcher`), if that shortens the step. Empty if the two have different
-/// numbers of sequences, if the order isn't executable, or if not enough memory can be freed.
+/// Turns the order of another draw into an order of `p`. The sequences of both draws are sorted by number of slices and
+/// work, and the n-th sequence of `p` replaces the n-th of the other draw; storage options stay as they are in the
+/// order. Slices are matched by their position in the sequence; additional slices go where the last one is. If a rank
+/// then lacks memory, operations are postponed (`fit_memory`). If a rank would wait, later operations may come first
+/// (`order_dispatcher`), where that shortens the step. Empty if the draws have different numbers of sequences, if the
+/// order isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
-/// A schedule that was made for other costs, or for another draw of microbatches, timed for this problem: the better of
-/// its order as it is, and of the one with the microbatches matched by the durations of their operations. A schedule
-/// that is valid is returned unchanged, and in problems with pairs the order stays as it is. Refused as `retime`
-/// refuses the order as it is.
+/// Times a schedule for this problem that was made for other costs or for another draw of microbatches. Two orders are
+/// tried, and the better one is used: the given order, and the order with the microbatches matched by the durations of
+/// their operations. A valid schedule is returned unchanged. In problems with pairs or without factors, only the given
+/// order is tried. If both orders fail, the refusal is that of `retime`.
 [[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
 
 } // namespace optpipe
@@ -61,7 +63,7 @@ struct drawn_sequence {
     double work = 0.0;
 };
 
-/// In ascending order of slices and work.
+/// The sequences of a draw, sorted by number of slices, then by work.
 inline std::vector<drawn_sequence> ranked_sequences(const std::vector<std::size_t>& slices,
                                                     const std::vector<double>& work) {
     std::vector<drawn_sequence> all;
@@ -91,7 +93,8 @@ inline std::vector<double> microbatch_work(const problem& p) {
     return work;
 }
 
-/// For each microbatch of the other draw, those that take its place: several slices may take that of the last one.
+/// For each microbatch of the other draw, the microbatches of `p` that take its place. Several may take the place of a
+/// sequence's last slice.
 inline std::vector<std::vector<microbatch>> matched_microbatches(const problem& p, const drawn_order& of) {
     const auto from = ranked_sequences(of.slices, of.work);
     const auto to = ranked_sequences(slices_of(p), microbatch_work(p));
@@ -102,7 +105,7 @@ inline std::vector<std::vector<microbatch>> matched_microbatches(const problem& 
     return match;
 }
 
-/// The operations with these microbatches in place of the others.
+/// The operations with the microbatches `match[m]` in place of each microbatch m.
 inline std::vector<operation> with_microbatches(const std::vector<operation>& all,
                                                 const std::vector<std::vector<microbatch>>& match) {
     std::vector<operation> result;
@@ -116,8 +119,8 @@ inline bool is_known(const problem& p, const operation& op, std::size_t microbat
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < microbatches && is_possible(p, op);
 }
 
-/// What the durations of the operations tell of the draw that the schedule was made for; its sequences are those of
-/// `p`. Contract: the graphs have equal numbers of stages and microbatches.
+/// The draw for which the schedule was made, estimated from the durations of the operations. It is assumed to have the
+/// sequences of `p`. Contract: the graphs have equal numbers of stages and microbatches.
 inline drawn_order draw_of(const problem& p, const schedule& s) {
     drawn_order of{{}, std::vector<double>(p.graph.microbatches(), 0.0), slices_of(p)};
     const auto sorted = order_of(s);

@@ -31,7 +31,7 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// Gives a stage of `to` the costs and storage options that the stage has in `p`, with factors.
+/// Gives a stage of `to` the stage's costs and storage options in `p`, multiplied by the factors `f`.
 template <pipeline_graph Graph>
 void set_scaled_stage(const basic_problem<Graph>& p, stage s, const cost_factors& f, problem& to) {
     storage_list<false> options;
@@ -40,7 +40,8 @@ void set_scaled_stage(const basic_problem<Graph>& p, stage s, const cost_factors
     to.set_stage(s, scaled(p.costs[s], f), options);
 }
 
-/// Whether a pair of microbatches of the chain is a pair of the problem: there are no slices, and each backward is a B.
+/// Whether each pair of operations in the chain stands for one pair in the problem: there are no slices, and each
+/// backward is a B.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool are_pairs_of_chain(const basic_problem<Graph>& p) {
     return !p.microbatches.has_slices() && std::all_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) {
         return c.gradients == gradient_kind::full;
@@ -49,10 +50,10 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool are_pairs_of_chain(
 
 } // namespace detail
 
-/// The problem that stands for `p` where a builder makes schedules for plain problems only: the stages in a
-/// chain, in their order, and one microbatch for each of `sequences` sequences, with the mean costs of all. It ignores
-/// keys and values, and what edges hold. It is plain but for the pairs of `p`, which it has if pairs of the chain are
-/// pairs of `p`.
+/// The problem that replaces `p` for builders that only support plain problems. Its stages form a chain in their order,
+/// and it has one microbatch for each of `sequences` sequences, with the mean costs of a sequence. Keys and values and
+/// the memory that edges hold are left out. It is plain, except that it has the pairs of `p` if each pair in the chain
+/// stands for one pair in `p`.
 template <pipeline_graph Graph>
 [[nodiscard]] problem chain_problem(const basic_problem<Graph>& p, std::size_t sequences) {
     auto chain = to_problem(p);
@@ -71,8 +72,8 @@ template <pipeline_graph Graph>
     return chain;
 }
 
-/// Calls `visit(operation)` for what a sequence's operation is on each of its slices, in the order in which they do it:
-/// from the gradient on, in reverse.
+/// Calls `visit(operation)` with the operation `of` on each slice of a sequence. Forwards and offloads go through the
+/// slices in order, all other kinds in reverse.
 template <class Visit> void for_each_slice(operation of, const std::vector<microbatch>& slices, const Visit& visit) {
     const bool is_reversed = of.kind != operation_kind::forward && of.kind != operation_kind::offload;
     for (std::size_t i = 0; i < slices.size(); ++i) {
@@ -81,9 +82,9 @@ template <class Visit> void for_each_slice(operation of, const std::vector<micro
     }
 }
 
-/// Converts an order of `chain_problem` to one of `p`: the slices of a sequence do one after the other what the
-/// sequence does; in reverse from the backward on. An order of a chain respects the edges of every graph, because each
-/// edge leads to a later stage, and a group's gradients follow its forwards.
+/// Converts an order of `chain_problem` to one of `p`: each operation of a sequence becomes one operation on each of
+/// its slices (`for_each_slice`). An order of a chain respects the edges and groups of every graph, because each edge
+/// leads to a later stage, and all forwards of a microbatch come before its gradients.
 template <pipeline_graph Graph>
 [[nodiscard]] basic_order<Graph> order_of_slices(const basic_problem<Graph>& p,
                                                  const std::vector<std::vector<microbatch>>& sequences,

@@ -33,10 +33,10 @@ public:
     }
 
     [[nodiscard]] const optpipe::order& order() const { return order_; }
-    /// The option in use of each cell.
+    /// The storage option that each cell uses.
     [[nodiscard]] const std::vector<std::size_t>& used() const { return used_; }
-    /// The options of a cell that take neither more work nor more transfers than the one in use, and less of one of
-    /// them; the cheapest first.
+    /// The options of a cell that take neither more work nor longer transfers than the option in use, and less of at
+    /// least one of the two; the cheapest first.
     [[nodiscard]] std::span<const std::size_t> cheaper(std::size_t cell) const {
         return cheaper_[cell_.stage_of(cell).position()][used_[cell]];
     }
@@ -113,14 +113,15 @@ private:
         memory_size amount{};
         std::size_t* number = nullptr;
     };
-    /// The additional memory from one change on.
+    /// The additional memory from one memory change on.
     struct step {
         std::size_t from = 0;
         memory_size more{};
     };
     using steps = bounded_vector<step, 2 * all_operation_kinds.size()>;
 
-    /// Numbers all changes in the order of time, releases first, and returns the levels after each of them.
+    /// Numbers all memory changes in the order of time, releases first, and returns the memory in use after each of
+    /// them.
     std::vector<memory_size> place(std::vector<timed_operation> own) {
         std::sort(own.begin(), own.end(), [](const timed_operation& a, const timed_operation& b) {
             return std::pair{a.op.stage, a.op.microbatch} < std::pair{b.op.stage, b.op.microbatch};
@@ -168,7 +169,8 @@ private:
         return other.transfer && option.transfer_size <= other.transfer_size &&
                option.transfer->offload <= other.transfer->offload && option.transfer->reload <= other.transfer->reload;
     }
-    /// The additional memory of a cell after each of its changes, if its option changes from `before` to `after`.
+    /// The additional memory of a cell after each of its memory changes, if its option becomes `after` instead of
+    /// `before`.
     [[nodiscard]] steps steps_between(std::span<const placed> cell, const storage_option& before,
                                       const storage_option& after) const {
         const auto& costs = p_.costs[cell.front().op.stage];
@@ -190,7 +192,7 @@ private:
 
     const problem& p_;
     memory_size limit_;
-    std::vector<placed> own_{}; ///< by cell
+    std::vector<placed> own_{}; ///< sorted by cell
     memory_levels levels_;
 };
 
@@ -224,8 +226,8 @@ private:
         std::size_t option;
     };
 
-    /// Applies all changes or, if that fails, each half separately: few trials if nearly all changes of a range are
-    /// possible.
+    /// Applies all changes or, if that fails, each half separately. That takes few trials if nearly all changes of a
+    /// range are possible.
     void take(std::span<const change> some) {
         const auto operations = choice_.order().operations.size();
         if (some.empty() || effort_ < operations || stop_()) return;
@@ -259,10 +261,10 @@ private:
 
 } // namespace detail
 
-/// A valid schedule without recomputation and transfers that aren't needed at all: the other operations can still start
-/// at the same times, and stashes that then stay on the device have room. The objective is no higher, because these
-/// operations start no later. O(n log n). `stop` is polled between ranks; once it is true, the schedule is returned as
-/// it is.
+/// A valid schedule without unnecessary recomputation and transfers. They are unnecessary if without them the other
+/// operations can start at the same times, and there is room for the stashes that stay on the device. The objective is
+/// no higher, because these operations start no later. O(n log n). `stop` is polled between ranks; once it is true, the
+/// schedule is returned as it is.
 [[nodiscard]] inline schedule with_cheaper_storage_in_place(const problem& p, const schedule& s, stop_check stop = {}) {
     const detail::storage_choice choice{p, order_of(s)};
     auto used = choice.used();

@@ -20,8 +20,8 @@
 namespace optpipe {
 namespace detail {
 
-/// Walks through an order once. An operation whose memory isn't there, and whatever waits for it, comes after the next
-/// operations that free memory. Forwards of a group's stages keep their order.
+/// Walks through an order once. An operation that finds too little memory, and all operations that wait for it, are
+/// postponed until other operations have freed enough. Forwards of a group's stages keep their order.
 template <pipeline_graph Graph> class memory_fitter {
 public:
     memory_fitter(const basic_problem<Graph>& p, const std::vector<operation>& given)
@@ -31,8 +31,8 @@ public:
             if (op.kind == operation_kind::forward) forwards_[op.stage].push_back(op.microbatch);
     }
 
-    /// Empty if ranks end up waiting for each other's memory. If `careful`, memory is only taken if every sequence in
-    /// flight can still be finished; that hardly ever happens then.
+    /// Empty if ranks end up waiting for each other's memory. That hardly ever happens if `careful`: memory is then
+    /// only taken if every sequence in flight can still be finished.
     std::optional<basic_order<Graph>> run(bool careful) && {
         if (careful) be_careful();
         result_.operations.reserve(given_->size());
@@ -44,7 +44,7 @@ public:
     }
 
 private:
-    /// Sequences enter in the order of their first forwards.
+    /// Makes `safe_`, in which sequences enter in the order of their first forwards.
     void be_careful() {
         const cell_numbering cell{p_->graph};
         std::vector<storage_index> option(cell.size(), 0);
@@ -129,10 +129,10 @@ private:
 
 } // namespace detail
 
-/// The order within the memory limits: forwards, and what waits for them, are postponed until there is memory for them.
-/// Empty if an operation appears twice, or waits for a missing one, or if ranks end up waiting for each other's memory,
-/// even if memory is only taken with care (`safe_memory`). Host memory is ignored. Contract: `p` has these operations
-/// and options.
+/// An order of the same operations within the memory limits: forwards, and operations that wait for them, are postponed
+/// until there is memory for them. Empty if an operation appears twice or waits for a missing one, or if ranks end up
+/// waiting for each other's memory, even when memory is only taken with care (`safe_memory`). Host memory is ignored.
+/// Contract: `p` has these operations and options.
 template <pipeline_graph Graph>
 [[nodiscard]] std::optional<basic_order<Graph>> fit_memory(const basic_problem<Graph>& p,
                                                            const std::vector<operation>& given) {

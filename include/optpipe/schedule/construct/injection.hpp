@@ -11,8 +11,8 @@
 
 namespace optpipe {
 
-/// The order in which microbatches enter the pipeline, and in which their gradients come back: slices of a sequence in
-/// reverse.
+/// The order in which microbatches enter the pipeline, and the order in which their gradients come back: the slices of
+/// a sequence come back in reverse.
 struct injection {
     std::vector<microbatch> forwards{};
     std::vector<microbatch> gradients{};
@@ -32,8 +32,8 @@ struct injection {
 
 namespace detail {
 
-/// The operation as the gradients of its stage have it: the I of a stage with frozen weights in place of its B, and
-/// nothing in place of a gradient that the stage doesn't compute.
+/// The operation in the form that its stage can run: I instead of B on a stage with frozen weights. Empty if the stage
+/// doesn't run it at all.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<operation> possible_form(const basic_problem<Graph>& p, operation op) {
     if (op.kind == operation_kind::backward && p.costs[op.stage].gradients == gradient_kind::input)
@@ -43,8 +43,8 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// Converts an order in which numbers of microbatches are positions in the order of injection: the i-th forward of a
-/// stage is that of `entering.forwards[i]`, the i-th gradient that of `entering.gradients[i]`.
+/// Converts an order in which microbatches are numbered by their positions in the order of injection: in forwards,
+/// number i becomes `entering.forwards[i]`, in all other operations `entering.gradients[i]`.
 template <pipeline_graph Graph>
 [[nodiscard]] basic_order<Graph> inject(const basic_problem<Graph>& p, const injection& entering,
                                         const basic_order<Graph>& positions) {

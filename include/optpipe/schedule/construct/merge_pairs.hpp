@@ -7,12 +7,13 @@
 
 namespace optpipe {
 
-/// Makes pairs of forwards and backwards that follow one another on a rank, in either order, where the problem has the
-/// pair and this makes the step shorter. The result is a schedule of the same operations with other times, or `s`
-/// itself. Contract: `s` is valid.
+/// Turns forwards and backwards that follow one another on a rank, in either order, into pairs if the problem has these
+/// pairs and the step gets shorter. The result is a schedule of the same operations with other times, or `s` itself.
+/// Contract: `s` is valid.
 ///
-/// Neighbours are merged on all ranks at once: forwards with the backward after them, with the one before, or with
-/// either. The best of these schedules and `s` is returned; `stop` is asked between them. O(operations × ranks).
+/// Neighbours are merged on all ranks at once, in three ways: forwards with the backward after them, with the backward
+/// before them, or with either. The best of these schedules and `s` is returned; `stop` is asked between them.
+/// O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe
@@ -62,8 +63,8 @@ public:
         }
     }
 
-    /// The lists as one order. Pairs that the order can't have, because others wait for one part and the other part
-    /// waits for them, become single operations again.
+    /// Merges the lists into one order. A pair becomes two operations again if other operations wait for one of its
+    /// parts while the other part waits for them.
     [[nodiscard]] order merged() {
         order result{p_->graph, {}};
         done_.assign(number_.size(), 0);
@@ -92,7 +93,8 @@ private:
         const auto* of = overlap_of(*p_, f, back);
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
-    /// Puts both in the place of the later one; what waits for the earlier one comes behind them.
+    /// Makes two operations a pair in the place of the second. Operations between them on the stage and microbatch of
+    /// the first come after the pair.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;
@@ -135,7 +137,7 @@ private:
         return ready;
     }
     [[nodiscard]] bool is_done(const operation& op) const { return done_[number_(op)] != 0; }
-    /// Splits the pair at this place if one of its parts is ready, which then comes first.
+    /// Splits the pair at this place if one of its parts is ready; this part then comes first.
     bool split(list_type& list, std::size_t at) {
         if (at == list.size() || width(list, at) == 1) return false;
         if (!is_ready(list[at]) && !is_ready(list[at + 1])) return false;
@@ -150,7 +152,7 @@ private:
     std::vector<unsigned char> done_{};
 };
 
-/// A schedule with its objective and, of equal ones, the mean end of its operations.
+/// A schedule with its objective and, to decide ties, the mean end of its operations.
 struct timed_pairs {
     schedule made{};
     duration objective{};

@@ -15,10 +15,11 @@ namespace optpipe::detail {
 
 /// Places transfers without slots, for stages whose transfers take different times, and links that aren't busy.
 ///
-/// It first goes backwards in time: every reload gets the latest start at which engine and link still let all reloads
-/// be in time. Then it goes forwards: an offload starts as soon as possible if it ends before the next reload starts on
-/// its engine (and, with half duplex, its link); otherwise that reload goes first. Among the stashes that could be
-/// offloaded, the one needed last is next. Stashes that can't be reloaded in time stay. O(n · (log n + members)).
+/// The first pass goes backwards in time: every reload gets the latest start for which all reloads are in time on their
+/// engines and the link. The second pass goes forwards: an offload starts as soon as possible if it ends before the
+/// next reload starts on its engine (and, with half duplex, its link); otherwise that reload goes first. Among the
+/// stashes that could be offloaded, the one needed last is next. Stashes that can't be reloaded in time stay. O(n ·
+/// (log n + members)).
 template <pipeline_graph Graph> class transfers_on_demand {
 public:
     /// `members` are the ranks on the link.
@@ -145,7 +146,7 @@ private:
                 if (const auto* t = next_to_return(i)) first = std::min(first, t->reload_start);
         return first;
     }
-    /// Whether an offload is waiting that couldn't end before this reload should start.
+    /// Whether some waiting offload couldn't end before this reload should start.
     constexpr bool holds_up_offload(const transfer_pair& reload) {
         for (std::size_t i = 0; i < members_.size(); ++i) {
             if (!interfere(reload.member, i)) continue;

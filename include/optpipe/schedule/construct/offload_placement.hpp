@@ -22,7 +22,7 @@ namespace optpipe {
 /// One byte per stage and microbatch, numbered by `cell_numbering`.
 using cell_flags = std::vector<unsigned char>;
 
-/// How transfers are placed into the times of a schedule.
+/// How transfers are placed around the computations of a schedule.
 struct offload_placement {
     bool in_slots = true;
     /// A stash stays on the device if its gradient comes sooner after its forward than this number of round trips.
@@ -32,8 +32,8 @@ struct offload_placement {
 };
 
 /// Finds transfers that leave the times of given computations unchanged: only for stashes in `may_offload`, and only if
-/// they can be reloaded in time. Keeps the rules for engines, links and (on demand) host memory; ignores limits of the
-/// device.
+/// they can be reloaded in time. Keeps the rules for engines and links and, without slots, the limits of host memory.
+/// Ignores the limits of device memory.
 template <pipeline_graph Graph> class offload_placer {
 public:
     constexpr offload_placer(const basic_problem<Graph>& p, const cell_flags& may_offload,
@@ -47,7 +47,7 @@ public:
         }
     }
 
-    /// The transfers, sorted by start; only those of some links once `abandon` returns true.
+    /// The transfers, sorted by start. Once `abandon` returns true, the remaining links get none.
     [[nodiscard]] constexpr std::vector<timed_operation> run(const offload_placement& how,
                                                              stop_check abandon = {}) const {
         std::vector<timed_operation> transfers;
@@ -84,7 +84,7 @@ private:
             }
         return transfer_pairs;
     }
-    /// Drops pairs that aren't in time, and places the other pairs again, until all pairs are in time.
+    /// Drops the transfer pairs that aren't in time, and places the others again, until all are in time.
     constexpr void place(const offload_placement& how, const std::vector<rank>& members,
                          std::vector<transfer_pair>& transfer_pairs) const {
         constexpr int most_rounds = 8; // seldom reached; pairs that aren't in time then make computations wait
@@ -107,7 +107,7 @@ private:
             detail::transfers_on_demand<Graph>{p_, members, transfer_pairs, slack_}.run();
     }
 
-    /// Relative to a time: rounding of sums of durations.
+    /// The relative rounding error of sums of durations.
     static constexpr double rounding = 1e-9;
 
     const basic_problem<Graph>& p_;

@@ -15,16 +15,16 @@
 
 namespace optpipe::detail {
 
-/// Changes the order of a rank's computations and transfers so that it never exceeds its limit. Offloads come earlier,
-/// reloads later; if that isn't enough, more stashes are offloaded, first those that are needed last. The order of the
-/// computations stays; they wait for transfers that now come before them.
+/// Changes the order of a rank's computations and transfers so that the rank never exceeds its memory limit. Offloads
+/// come earlier, reloads later; if that isn't enough, more stashes are offloaded, first those that are needed last. The
+/// order of the computations stays the same; they wait for transfers that now come before them.
 template <pipeline_graph Graph> class memory_keeper {
 public:
     /// `may_offload` lists stashes that may be offloaded in addition.
     constexpr memory_keeper(const basic_problem<Graph>& p, const cell_flags& may_offload)
         : p_{p}, may_offload_{may_offload}, slack_{tolerance{}.at(p.memory_scale())}, cells_(p.graph.cells()) {}
 
-    /// Returns false if the limit can't be kept; the order is then the best one found.
+    /// Returns false if the limit can't be kept; `lane` is then the best order found.
     constexpr bool run(rank r, std::vector<operation>& lane) {
         limit_ = p_.memory_limit[r] + slack_;
         host_limit_ = p_.host_memory_limit[r] + slack_;
@@ -51,7 +51,7 @@ private:
         bool offloads = false;
         bool offload_done = false;
         bool reload_done = false;
-        bool is_whole = false; ///< one full backward instead of two
+        bool is_whole = false; ///< one full backward instead of I and W
     };
     struct step {
         operation op{};
@@ -125,7 +125,7 @@ private:
         at(op).offload_done = true;
         forget(held_, op);
     }
-    /// Drops the stash's offload.
+    /// Leaves the stash on the device.
     constexpr void stay(const operation& op) {
         at(op).offloads = false;
         forget(waiting_, op);
@@ -185,7 +185,7 @@ private:
         if (!last) return false;
         const auto op = *last;
         auto& c = at(op);
-        // A later offload may rely on its place on the host.
+        // A later offload may rely on the host memory that this reload frees.
         if (!host_limit_.is_unlimited() && c.reload_at < last_offload_) return false;
         done_[c.reload_at].retracted = true;
         c.reload_done = false;
@@ -220,7 +220,7 @@ private:
     bool kept_ = true;
     std::size_t last_offload_ = 0;
     std::vector<step> done_{};
-    std::vector<operation> waiting_{};    ///< reloads that were due, soonest gradient first
+    std::vector<operation> waiting_{};    ///< reloads that wait for memory, soonest gradient first
     std::vector<operation> prefetched_{}; ///< reloads that could still be put off
     std::vector<operation> held_{};       ///< forwards whose stash is on the device and wasn't offloaded
 };

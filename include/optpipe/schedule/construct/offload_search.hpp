@@ -36,22 +36,22 @@ template <pipeline_graph Graph>
 struct offload_search_parameters {
     /// Number of rounds that place transfers around the times of the previous round; each takes as long as the first.
     int most_rounds = 6;
-    /// Number of operations examined in all: a second or two.
+    /// Limit of the number of operations examined: a second or two.
     std::size_t effort = 5'000'000;
-    /// Stashes that are back within this number of round trips stay: 3 as published, and fewer if that takes too much
-    /// memory.
+    /// Stashes that are needed within this number of round trips stay on the device: 3 as published, then fewer if that
+    /// takes too much memory.
     std::array<double, 2> round_trips{3.0, 1.0};
-    /// A plan is slowed down by this share of itself, then by twice as much, and so on, until all allowed transfers are
-    /// in time. Transfers that take two thirds of the step do best with a plan twice as long, those that take all of it
-    /// with a plan one tenth longer (54 plans of problems drawn at random).
+    /// Share by which a plan is slowed down; it is doubled until all allowed transfers are in time. If transfers take
+    /// two thirds of the step, a plan twice as long does best; if they take all of it, a plan one tenth longer (54
+    /// plans of problems drawn at random).
     double first_slowdown = 0.05;
     double most_slowdown = 2.0;
-    /// If nothing else fits, every n-th stash is left in place.
+    /// If nothing else fits, only every n-th stash is offloaded.
     std::array<std::size_t, 2> every{2, 3};
 };
 
-/// Searches for the best transfers for a given order of computations. It first tries transfers that delay nothing,
-/// then, if the memory is too small for these, transfers with computations that wait. They are placed again around the
+/// Searches for the best transfers for a given order of computations. It first tries transfers that delay nothing. If
+/// these leave too little memory, it tries transfers for which computations wait. Transfers are placed again around the
 /// resulting times, as long as that helps.
 template <pipeline_graph Graph> class offload_search {
 public:
@@ -79,7 +79,7 @@ public:
     }
     /// Whether an order was found.
     [[nodiscard]] constexpr bool found() const { return best_ || nearest_; }
-    /// The best order; if none fits the memory, the order that exceeds it least. Contract: one was found.
+    /// The best order; if none fits the memory, the order that exceeds it least. Contract: `found()`.
     [[nodiscard]] constexpr basic_order<Graph> take() && { return best_ ? *std::move(best_) : *std::move(nearest_); }
     [[nodiscard]] constexpr duration value() const { return best_value_; }
     [[nodiscard]] constexpr memory_size lack() const { return least_lack_; }
@@ -104,9 +104,10 @@ private:
         return result;
     }
 
-    /// As published, stashes that are back within three round trips stay; if that isn't enough, all others that can be
-    /// in time are offloaded. If computations must wait in any case, only the order of a plan matters, not its times: a
-    /// plan slowed down until the engines can do all transfers is then better than one that drops some.
+    /// As published, stashes that are needed within three round trips stay on the device. If that takes too much
+    /// memory, all stashes that can be back in time are offloaded. If computations must wait in any case, only the
+    /// order of a plan matters, not its times: a plan slowed down until the engines can do all transfers is then better
+    /// than one that drops some.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
@@ -122,7 +123,7 @@ private:
             for (const bool in_slots : {true, false})
                 if (attempt(placer, computations, {in_slots, round_trips, 1})) return;
         if (!limited_) return;
-        // Without a plan: only the memory decides which stashes must be offloaded.
+        // Without planned transfers, only the memory decides which stashes are offloaded.
         offer(computations, stop);
         for (auto part = with_.first_slowdown; part <= with_.most_slowdown && in_time < all_transfers(); part *= 2.0) {
             const auto slow = slowed_down(computations, 1.0 + part);
@@ -179,7 +180,7 @@ private:
         const auto peaks = measure(p_, with_storage_of_transfers(p_, planned)).peak_memory;
         return *std::max_element(peaks.begin(), peaks.end());
     }
-    /// With equal objectives, the lower planned peak wins if there is no limit.
+    /// Keeps the best candidate. With equal objectives, the lower planned peak wins if no memory is limited.
     constexpr void evaluate(basic_order<Graph> candidate, memory_size peak) {
         if (abandon_()) return;
         spent_ += candidate.operations.size();

@@ -10,8 +10,8 @@
 namespace optpipe::detail {
 
 /// The slots of the ranks on one link, all as long as the longest transfer. In each period a rank has one slot for an
-/// offload and one for a reload; all ranks have the same period. Slots that the engines or the link forbid to overlap
-/// don't overlap.
+/// offload and one for a reload; all ranks have the same period. Slots don't overlap if the engines or the link forbid
+/// it.
 struct slot_pattern {
     duration length{};
     std::size_t members = 1;
@@ -41,8 +41,8 @@ constexpr double rounded_down(double value) {
 
 /// Places transfers as PipeOffload does (Wan et al., 2025, section 5): every rank alternates between a slot for an
 /// offload and one for a reload. An offload takes the first slot after its forward, a reload the last slot before its
-/// gradient; slots may stay empty. Slots begin when the first stash may leave. Transfers that collide aren't in time.
-/// Contract: transfers take time.
+/// gradient; slots may stay empty. Slots begin when the first stash may leave. Transfers for which there is no slot end
+/// up not in time (`transfer_pair::is_in_time`). Contract: transfers take time.
 OPTPIPE_CONSTEXPR void place_in_slots(const slot_pattern& pattern, std::vector<transfer_pair>& transfer_pairs,
                                       duration slack) {
     const auto period = pattern.period();

@@ -11,9 +11,9 @@ namespace optpipe {
 struct transfer_pair {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
-    /// The index of its rank among those on the link.
+    /// The index of the stage's rank among the ranks on the link.
     std::size_t member = 0;
-    /// The end of its forward, and the start of its gradient.
+    /// The end of the forward, and the start of the gradient.
     duration leaves{};
     duration due{};
     duration offload{};

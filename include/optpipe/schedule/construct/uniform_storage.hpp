@@ -60,14 +60,14 @@ template <pipeline_graph Graph>
 
 /// How a classic problem, which supports only kept and offloaded stashes, represents one storage option of a stage.
 struct uniform_storage {
-    /// The option of a (stage, microbatch) that isn't offloaded in the classic problem, and of one that is.
+    /// The options that replace `keep` and `offload` of the classic problem.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// Whether the two options differ only by the transfer of everything that the forward leaves; the classic problem
-    /// has its times.
+    /// Whether the two options differ only by a transfer of everything that the forward leaves. The classic problem has
+    /// the times of this transfer.
     bool may_offload = false;
-    /// Whether the option has a transfer that the classic problem lacks: right after the forward, and back right before
-    /// it is needed.
+    /// Whether the option has transfers that the classic problem lacks: an offload right after the forward, and a
+    /// reload right before the stash is needed.
     bool always_transfers = false;
 
     friend constexpr bool operator==(const uniform_storage&, const uniform_storage&) = default;
@@ -93,11 +93,11 @@ template <pipeline_graph Graph>
 
 /// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of it into
 /// a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits for memory.
-/// Builders that don't support other storage options plan for it.
+/// It is for builders that only support kept and offloaded stashes.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` is the activation: exact.
-/// - `recompute` also lengthens the gradient: it runs right before it. The limit of its rank is lowered by the largest
-///   amount that it restores, and is negative if not even one microbatch fits that way.
+/// - `recompute` also lengthens the gradient, because it runs right before. The limit of the rank is lowered by the
+///   largest amount that recomputation restores. It is negative if not even one microbatch fits.
 /// - A transfer of everything held becomes the classic one if the stage has the same option without it; the builder
 ///   then decides for each microbatch. Any other transfer removes its size from the activation, and lowers the limit by
 ///   the largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because of them.
@@ -128,9 +128,9 @@ template <auto Stages> struct uniform_choice {
     storage_by_stage<Stages> options{};
 };
 
-/// The options that every stage has and for which `uniform_problem` differs. If two options differ only by a transfer,
-/// the builder decides about the transfer, and only the first is listed. If builders support the problem as it is,
-/// there is one choice, `keep`.
+/// The options that every stage has, and for which `uniform_problem` gives different problems. If two options differ
+/// only by a transfer, the builder decides about the transfer, and only the first is listed. If builders support the
+/// problem as it is, there is one choice, `keep`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<uniform_choice<Graph::stage_extent>>
 uniform_choices(const basic_problem<Graph>& p) {
@@ -166,8 +166,8 @@ template <pipeline_graph Graph>
     return {classic.graph, follow_storage(p, classic.operations, used)};
 }
 
-/// The schedule of a builder in which all microbatches of a stage use the same storage option: 1F1B with full
-/// recomputation, and so on. The builder plans for `uniform_problem`.
+/// The schedule of a builder in which all microbatches of a stage use the same storage option, such as 1F1B with full
+/// recomputation. The builder plans for `uniform_problem`.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
 build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
@@ -176,7 +176,7 @@ build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
     const auto built = build_schedule(classic, build, stop);
     if (built) return time_order(p, with_storage(p, options, order_of(*built)));
     auto why = built.why();
-    // Converted to the memory of the problem, of which the builder saw less.
+    // Converts the refusal to the memory limits of `p`, which are above those that the builder saw.
     if (why.reason == refusal_reason::over_memory) {
         why.needed += p.memory_limit[why.rank] - classic.memory_limit[why.rank];
         why.limit = p.memory_limit[why.rank];
@@ -194,7 +194,7 @@ template <pipeline_graph Graph> struct uniform_schedule {
 };
 
 /// The best schedule over the storage options that every stage has. If there is none, the refusal that lacks least
-/// memory. A stop request ends the search with the best one found.
+/// memory. A stop request ends the search with the best schedule found.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr uniform_schedule<Graph>
 build_best_uniform_schedule(const basic_problem<Graph>& p, const Builder& build, stop_check stop = {}) {

@@ -32,8 +32,8 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// Appends I and W if they take no more memory than B, or if there is no B; otherwise B. `held` is the memory on the
-/// device when the backward starts.
+/// Appends I and W if they are allowed and take no more memory than B, or if there is no B; otherwise B. `held` is the
+/// memory on the device when the backward starts.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {
@@ -50,8 +50,8 @@ public:
         : p_{p}, slots_(2 * p.graph.stages()),
           by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
 
-    /// The period is the work of the busiest rank, if the memory allows it. Remaining memory is used for microbatches
-    /// that start earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time fits.
+    /// The period is the work of the busiest rank, if the memory allows it. Remaining memory is used to start
+    /// microbatches earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time fits.
     constexpr basic_order<Graph> run() {
         constexpr int steps = 20; // halvings: to a millionth
         const auto path = nominal_end(1.0);
@@ -193,7 +193,7 @@ template <pipeline_graph Graph>
     }
     return {p.graph, follow_storage(p, result.operations, used)};
 }
-/// With the storage options of `least`: valid whenever any schedule is.
+/// With the storage options of `least`. Valid if no rank's `needed` exceeds its limit.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
                                                          const least_memory_by_rank& least) {
@@ -228,9 +228,10 @@ kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_
 
 } // namespace detail
 
-/// A decent order, in the time of a sort: it runs the number of microbatches that the memory holds without offloading,
-/// at equal distances, with the storage option that all stages have, fits, and takes least work. It runs one microbatch
-/// at a time if there is no such option. Valid whenever any schedule is.
+/// A decent order, found in the time of a sort. Nothing is offloaded; microbatches run at equal distances, with the
+/// number in flight that the memory holds. They use the storage option with the least recomputation among those that
+/// all stages have and that fit. If there is no such option, the order is `one_at_a_time`. Valid if
+/// `fits_one_at_a_time(p)`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
                                                                const least_memory_by_rank& least) {
