@@ -91,10 +91,10 @@ public:
     void add(const problem& p, std::uint64_t step, const schedule& measured,
              std::vector<cost_sample<rank_pair>> messages);
     void add(std::uint64_t step, const measured_costs& piece);
-    /// Adds peaks; the highest ones count.
+    /// Adds memory peaks of a rank; the profile keeps the highest ones.
     void add_peaks(rank r, const memory_peaks& reached);
     /// Adds the steps of `other`. A step number that both profiles have means one step, measured on different ranks.
-    /// Keeps its own number of warm-up steps, if it was given.
+    /// This profile's number of warm-up steps stays if it was given (`set_warm_up`).
     void merge(const cost_profile& other);
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);
@@ -111,7 +111,7 @@ public:
     [[nodiscard]] std::vector<cost_estimate<cost_key>> operations(double confidence = usual_confidence) const;
     /// Estimates by sender and receiver.
     [[nodiscard]] std::vector<cost_estimate<rank_pair>> messages(double confidence = usual_confidence) const;
-    /// The total number of these estimates.
+    /// The total number of estimates, of operations and of messages.
     [[nodiscard]] std::size_t numbers() const;
     [[nodiscard]] const std::map<rank, memory_peaks>& peaks() const { return peaks_; }
     /// All measurements kept, by the number of the step.
@@ -140,8 +140,8 @@ private:
         }
         return found;
     }
-    /// The slowness of each step: the median, over its operations, of their durations relative to those in all steps.
-    /// So the slowness doesn't depend on which ranks were measured.
+    /// How slow each step is: the median, over its operations, of duration / median duration in all steps. This ratio
+    /// doesn't depend on which ranks were measured.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;
@@ -154,7 +154,7 @@ namespace detail {
 
 /// The class of an operation in a measured step: its stage, kind and storage option.
 [[nodiscard]] cost_key key_of(const problem& p, const operation& op);
-/// Whether the class has an operation of the problem. Contract: the problem has its stage.
+/// Whether the problem has an operation of this class. Contract: the problem has the stage.
 [[nodiscard]] bool is_key_of_some(const problem& p, const cost_key& key);
 
 } // namespace detail
@@ -204,7 +204,7 @@ OPTPIPE_INLINE bool is_key_of_some(const problem& p, const cost_key& key) {
     return false;
 }
 
-/// Marks the transfers that overlap another transfer of the same channel for a good part.
+/// Marks the transfers that overlap another transfer on the same channel for a substantial share of their duration.
 inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
     constexpr double least_overlap = 0.05; // share of the duration; smaller overlaps come from clocks
     std::vector<bool> shared(s.operations.size(), false);
@@ -228,9 +228,9 @@ inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
     return shared;
 }
 
-/// Durations of messages along edges, divided by their planned factor, as far as the times of operations show them:
-/// from the end of the sender to the start of a receiver that waited for nothing else, on a rank that was idle when the
-/// sender ended.
+/// Durations of messages along edges, divided by their planned factor, as far as the times of operations show them. A
+/// message lasts from the end of the sender to the start of a receiver that waited for nothing else, on a rank that was
+/// idle when the sender ended.
 inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const schedule& s) {
     const operation_numbering<any_graph> number{p.graph};
     std::vector<duration> end_of(number.size(), duration::unlimited());

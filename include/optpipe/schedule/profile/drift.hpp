@@ -15,10 +15,10 @@ namespace optpipe {
 /// When a cost counts as drifted.
 struct drift_options {
     /// Probability, from 0 to 1, that nothing is reported if nothing has drifted: each of k costs is compared with an
-    /// interval of confidence 1 − (1 − this)/k (Bonferroni).
+    /// interval of confidence 1 − (1 − `confidence`)/k (Bonferroni).
     double confidence = 0.95;
-    /// The least change to report, relative to the operation, or for a message to the mean forward. Below it, another
-    /// plan hardly gains anything. Not tuned.
+    /// The least change to report, as a share of the operation's planned duration, or for a message, of the mean
+    /// forward. For a smaller change, another plan hardly gains anything. Not tuned.
     double least_change = 0.03;
 };
 
@@ -54,7 +54,8 @@ namespace detail {
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                               const drift_options& options = {});
 
-/// The drift from an earlier profile: a drifted cost has an interval outside the earlier interval.
+/// The costs that have drifted since an earlier profile: those whose confidence interval doesn't overlap the earlier
+/// one.
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
                                               const cost_profile& measured, const drift_options& options = {});
 
@@ -88,7 +89,7 @@ OPTPIPE_INLINE duration planned_time(const problem& p, const cost_key& key) {
 }
 OPTPIPE_INLINE duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
 
-/// The quantity that changes are relative to.
+/// The duration to which the change of a cost is relative.
 inline duration scale_of(const problem&, const cost_key&, duration planned) { return planned; }
 inline duration scale_of(const problem& p, const rank_pair&, duration) {
     duration sum{};
@@ -97,7 +98,7 @@ inline duration scale_of(const problem& p, const rank_pair&, duration) {
     return sum / static_cast<double>(p.costs.size());
 }
 
-/// `planned(key)` is an interval of the planned cost; empty if it is unknown.
+/// Adds the drifted costs to `found`. `planned(key)` is an interval of the planned cost; empty if it is unknown.
 template <class Key, class Planned>
 void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::vector<cost_estimate<Key>>& measured,
                  const Planned& planned, double confidence, const drift_options& options) {

@@ -22,8 +22,8 @@ struct estimate {
     /// The true median lies between these with probability `confidence`.
     duration low{};
     duration high{};
-    /// The confidence of the narrowest interval that reaches the requested one. It is lower with too few samples: fewer
-    /// than six for 0.95.
+    /// The confidence of this interval, which is the narrowest one that reaches the requested confidence. It is lower
+    /// with too few samples: fewer than six for 0.95.
     double confidence = 0.0;
 };
 
@@ -54,9 +54,9 @@ template <class Value> Value outlier_distance(Value median, Value spread) {
     return most_spreads * std::max(spread, least_spread * median);
 }
 
-/// A distribution-free confidence interval of the median: the number of samples (of n sorted ones) below it, which is
-/// also the number above it, and its confidence. Exact from the binomial distribution (Conover, Practical Nonparametric
-/// Statistics, 3.2); for many samples by Hoeffding's inequality (1963), which is a little wider.
+/// A distribution-free confidence interval of the median. Among the sorted samples, `left_out` are below it, and as
+/// many are above it. Exact from the binomial distribution (Conover, Practical Nonparametric Statistics, 3.2); for many
+/// samples by Hoeffding's inequality (1963), which is a little wider.
 struct median_interval {
     std::size_t left_out = 0;
     double confidence = 0.0;

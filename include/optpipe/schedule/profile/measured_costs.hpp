@@ -49,7 +49,7 @@ private:
     std::map<cost_key, duration> of_{};
 };
 
-/// Sets the costs of backwards that don't recompute, from full and split ones.
+/// Sets the costs of backwards that don't recompute, from measured full and split backwards.
 inline void measure_backwards(stage_costs& costs, const measured_medians& measured, stage s) {
     const auto input = measured(s, operation_kind::backward_input);
     const auto weight = measured(s, operation_kind::backward_weight);
@@ -66,12 +66,12 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
     costs.backward_weight = weight.value_or(costs.backward_weight);
 }
 
-/// If every measured backward recomputes, divides the time of the first one in the planned proportion; the base is
-/// known then.
+/// Sets `backward_extra` of a storage option. If the costs without recomputation (the base) aren't known yet, divides
+/// the measured time in the planned proportion, which sets the base as well.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
-    // Share of the planned duration. Any number above 0 would do: an option without recomputation is measured with the
-    // base.
+    // The least share of the planned `backward_extra`. Any number above 0 would do: an option without recomputation is
+    // measured with the base.
     constexpr double least_share = 1e-3;
     const auto input = measured(s, operation_kind::backward_input, at);
     const auto full = measured(s, operation_kind::backward, at);

@@ -26,16 +26,17 @@ struct stash_way {
     return is_gradient(kind) || kind == operation_kind::recompute;
 }
 
-/// The way of the stash by its storage option.
+/// How the operation's stash is stored, by the operation's storage option.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr stash_way stash_way_of(const basic_problem<Graph>& p, const operation& op) {
     return stash_way{storage_of(p, op)};
 }
 
 /// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, in addition to the order of its
-/// lane. These are one operation of its own stage and microbatch at most, and operations of other stages, of its group,
-/// and of other slices of its sequence. Only this file states these rules, except for `validate`, which is independent
-/// (tests compare the two), and the JavaScript of `html_timeline.hpp`, which knows the input of the same stage.
+/// lane. These are at most one operation of the same stage and microbatch, and operations of other stages, of its
+/// group, and of other slices of its sequence. Only this file states these rules, except for `validate`, which is
+/// independent (tests compare the two), and the JavaScript of `html_timeline.hpp`, which knows the input of the same
+/// stage.
 ///
 /// The input of the same stage and microbatch. A gradient waits for the last operation that brings the stash back: its
 /// recomputation, its reload, or else its forward.
@@ -93,8 +94,8 @@ constexpr void for_each_dependency(const basic_problem<Graph>& p, const operatio
     for_each_input_of_others(p, op, visit);
 }
 
-/// Calls `visit(after, delay)` for the operations of other stages and microbatches that wait for an operation; `after`
-/// starts no earlier than `delay` after its end. The reverse of `for_each_input_of_others`: where `after` is a
+/// Calls `visit(after, delay)` for the operations of other stages and microbatches that wait for `op`; `after` starts
+/// no earlier than `delay` after the end of `op`. The reverse of `for_each_input_of_others`. If `after` is a
 /// backward_input, a full backward of the same stage and microbatch may take its place.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation& op, const Visit& visit) {
@@ -134,8 +135,8 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
 }
 
 /// The time when all inputs of an operation are ready. `end_of(operation)` is the end of an operation, unlimited if
-/// unknown; then the result is unlimited, too. Always inline: callers know the kind, so little of it remains; with a
-/// call instead, ZB auto and ZB-V on 64 ranks take a tenth longer.
+/// unknown; then the result is unlimited, too. Always inline: callers know the kind, so little of the function remains.
+/// With a call instead, ZB auto and ZB-V on 64 ranks take a tenth longer.
 template <pipeline_graph Graph, class EndOf>
 [[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
                                                                 const EndOf& end_of, stash_way way, bool is_simple) {

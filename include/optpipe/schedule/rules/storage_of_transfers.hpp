@@ -57,8 +57,8 @@ template <pipeline_graph Graph>
 }
 
 /// The order or schedule with the storage options that its transfers imply. Orders from text, from files of other
-/// programs, and of builders need not name options: their operations have the first one. Where such a stage and
-/// microbatch has transfers, but the first option has none, it gets the stage's first option that offloads the whole
+/// programs, and of builders need not name options: their operations all have the first one. If a stage and microbatch
+/// has transfers, but the first option has none, its operations get the stage's first option that offloads the whole
 /// stash. Everything else stays.
 template <pipeline_graph Graph, class Sequence>
 [[nodiscard]] constexpr Sequence with_storage_of_transfers(const basic_problem<Graph>& p, Sequence given) {

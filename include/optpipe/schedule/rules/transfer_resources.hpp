@@ -8,8 +8,8 @@
 
 namespace optpipe {
 
-/// Rule 7 of a valid schedule (io/README.md): the copy engine, and the channel of a host link, that a transfer
-/// occupies. `inward` means towards the device.
+/// Whether a transfer goes inward, that is, to the device. The functions below state rule 7 of a valid schedule
+/// (io/README.md): which copy engine and which channel of a host link a transfer occupies.
 [[nodiscard]] constexpr bool is_inward(operation_kind transfer) { return transfer == operation_kind::reload; }
 
 /// Number of a transfer's copy engine among the engines of its rank: 0, or 1 for inward transfers if there is one

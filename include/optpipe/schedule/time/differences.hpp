@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// Planned and measured durations of a kind of events: sums over all of them.
+/// The planned and the measured durations of all events of one kind, as sums.
 struct time_difference {
     std::size_t count = 0;
     duration planned{};

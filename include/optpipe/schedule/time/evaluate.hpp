@@ -56,7 +56,7 @@ template <pipeline_graph Graph, class Builder>
         return build(p);
 }
 
-/// The order of a builder that makes orders for plain problems only: made for the `chain_problem`.
+/// The order that a builder for plain problems makes for the `chain_problem` of `p`, converted to an order of `p`.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] outcome<basic_order<Graph>> build_by_chain(const basic_problem<Graph>& p, const Builder& build,
                                                          stop_check stop) {
@@ -74,7 +74,7 @@ template <pipeline_graph Graph, class Builder>
 
 /// The schedule of a builder within the memory of the problem, or the reason why there is none. Builders that may take
 /// long ask `stop`. For a problem that isn't plain, a builder for plain problems makes an order of a chain of stages
-/// and equal microbatches, one for each sequence (`chain_problem`); the schedule is this order of the problem. If the
+/// and equal microbatches, one for each sequence (`chain_problem`); this order is converted to the problem. If the
 /// problem has pairs, neighbours are merged (`merge_pairs`), unless the builder made pairs itself.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
@@ -94,8 +94,8 @@ template <pipeline_graph Graph, class Builder>
     return timed;
 }
 
-/// A schedule with its measures. `bound` is a bound of the problem, 0 if unknown. If it exceeds the objective by
-/// rounding, it counts as equal. Contract: it doesn't exceed the objective by more.
+/// A schedule with its measures. `bound` is a lower bound on the problem's objective, 0 if unknown. A bound that
+/// exceeds the objective by rounding counts as equal. Contract: it exceeds the objective by no more than that.
 [[nodiscard]] schedule_report make_report(const problem& p, std::string method, schedule timed, duration bound = {});
 
 } // namespace optpipe

@@ -24,11 +24,11 @@ enum class idle_cause {
     start,
     /// After its last operation, until the step ends.
     end,
-    /// None of its operations has its input: a result of another rank, or its message, is missing.
+    /// No operation has all its inputs: a result of another rank, or its message, is missing.
     neighbour,
-    /// None has its input, and the next one waits for a transfer from the host.
+    /// No operation has all its inputs, and the next one waits for a reload.
     copy,
-    /// Operations have their inputs, but none of them fits the memory from then until it starts.
+    /// Operations have their inputs, but none of them would fit the memory until its start in the schedule.
     memory,
     /// An operation could run, but the schedule leaves the rank idle because another one comes first.
     sequence
@@ -62,7 +62,7 @@ struct idle_time {
 
 namespace detail {
 
-/// The gaps of one rank's compute lane, divided by cause.
+/// Finds the gaps in one rank's compute lane, and divides them by cause.
 template <pipeline_graph Graph> class idle_finder {
 public:
     using index = std::size_t;
@@ -181,12 +181,12 @@ private:
 
 } // namespace detail
 
-/// The times in which ranks compute nothing, sorted by rank and start. The sum for a rank is the makespan less its
-/// computations, up to rounding. Contract: the schedule is valid.
+/// The times in which ranks compute nothing, sorted by rank and start. For each rank, they add up to the makespan minus
+/// the duration of its computations, up to rounding. Contract: the schedule is valid.
 ///
 /// A gap is divided where its cause may change: where further operations get their inputs, and where memory is freed or
-/// taken. The cause is `memory` if a rank waits for a gradient, and could run another forward with more memory. O(n log
-/// n) for n operations, if few operations of a rank wait with their inputs at a time.
+/// taken. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had more memory.
+/// O(n log n) for n operations, if few operations of a rank wait with their inputs at a time.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<idle_time> idle_times(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                 tolerance t = {}) {

@@ -24,7 +24,7 @@ enum class memory_kind { device, host };
 
 namespace detail {
 
-/// A change of a rank's memory: negative where some is freed.
+/// A change of the memory that a rank uses; negative if some is freed.
 struct memory_change {
     duration time;
     memory_size amount;
@@ -41,7 +41,7 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     const rank r = p.rank_of(timed.op.stage);
     const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
     const auto released = device ? effect.released_at_end : effect.host_released_at_end;
-    // Included even if the amount is 0, because an instant starts there.
+    // These changes are included even if the amount is 0, because an instant (`slack`) starts there.
     const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
     const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
                                        (kind == backward_input && acquired == memory_size{})
@@ -67,7 +67,7 @@ constexpr void for_each_memory_change_of_pairs(const basic_problem<Graph>& p, co
     });
 }
 
-/// The curve that follows from all changes of a rank.
+/// The curve that results from all changes on a rank. Changes within `slack` are one instant.
 OPTPIPE_CONSTEXPR std::vector<memory_point> curve_of(std::vector<memory_change> changes, duration slack) {
     std::sort(changes.begin(), changes.end(), [](const memory_change& a, const memory_change& b) {
         return a.time != b.time ? a.time < b.time : a.amount < b.amount;
@@ -193,8 +193,8 @@ constexpr duration shortest_computation(const stage_costs& c) {
 } // namespace detail
 
 /// The slack for comparisons of times. It is relative to the last end, but at most to the serial time, so that one
-/// absurd time doesn't hide other violations. It is below half of the shortest computation, so that no computation
-/// starts and ends at one instant, within floating-point precision.
+/// absurd time doesn't hide other violations. Within floating-point precision, it is at most half of the shortest
+/// computation, so that no computation starts and ends at one instant.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {
@@ -251,8 +251,8 @@ template <pipeline_graph Graph>
     return m;
 }
 
-/// The largest number of forwards of a rank's stages that await their (last) backward at once, in the order alone; the
-/// maximum over the ranks. This is the peak in stashes of one stage and microbatch. Transfers are ignored.
+/// The largest number of stashes, each of one stage and microbatch, that a rank of this order holds at once. A stash is
+/// held from its F to its W or B. Transfers are ignored.
 template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t peak_stash(const basic_order<Graph>& given) {
     per_rank<std::size_t, Graph::rank_extent> held(given.graph.ranks());
     std::size_t peak = 0;

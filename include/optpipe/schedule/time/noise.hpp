@@ -20,11 +20,11 @@ namespace optpipe {
 struct noise_model {
     /// The standard deviation of each operation and message, at least 0.
     double spread = 0.0;
-    /// The share of that variance, from 0 to 1, common to all operations of a rank in a step: a device that is hot or
-    /// busy is slow for all of them.
+    /// The share, from 0 to 1, of the operations' variance that is common to all operations of a rank in a step: on a
+    /// device that is hot or busy, all of them are slow.
     double rank_correlation = 0.0;
-    /// The probability that a host link, or the messages from one rank to another, is slow for a whole step, and the
-    /// factor on the durations of everything on it. Not tuned.
+    /// The probability that a link is slow for a whole step, and the factor on the durations of everything on this
+    /// link. A link is a host link, or leads from one rank to another. Not tuned.
     double slow_link_chance = 0.0;
     double slow_link_factor = 2.0;
     /// The probability that a rank is slow for a whole step, and the factor on the durations of all its operations.
@@ -33,9 +33,9 @@ struct noise_model {
     std::uint64_t seed = 1;
 };
 
-/// The random durations of one step under a noise model. For each operation and message they are the same whatever the
-/// order, so that schedules are compared under the same noise (common random numbers). A full backward varies like its
-/// two halves would. The same on all platforms, up to the rounding of one multiplication. Borrows the model.
+/// The random durations of one step under a noise model. An operation or message has the same duration in every order,
+/// so that schedules are compared under the same noise (common random numbers). A full backward varies as its I and its
+/// W would. Durations are the same on all platforms, up to the rounding of one multiplication. Borrows the model.
 class step_noise {
 public:
     step_noise(const noise_model& model, std::uint64_t step);
@@ -82,8 +82,8 @@ public:
 
 private:
     struct input {
-        std::size_t step; // of `steps_`
-        duration delay;   // from its end until its output is here
+        std::size_t step; // position in `steps_`
+        duration delay;   // from the end of that step until its output arrives
     };
     struct prepared {
         operation op{};
@@ -106,10 +106,10 @@ private:
 
 [[nodiscard]] duration mean_of(const std::vector<duration>& times);
 
-/// The number of `count` values that are at most the percentile; at least one. Contract: `count` is above 0.
+/// The position of a percentile among `count` sorted values, counted from 1. Contract: `count` is above 0.
 [[nodiscard]] std::size_t percentile_rank(std::size_t count, double percent);
 
-/// The least value that at least `percent` of the values don't exceed. Contract: there are values.
+/// The least value for which at least `percent` % of the values are no larger. Contract: there are values.
 [[nodiscard]] duration percentile_of(std::vector<duration> values, double percent);
 
 } // namespace optpipe

@@ -22,7 +22,7 @@ namespace optpipe {
 
 /// Places operations one after the other, each as early as the rules (io/README.md) and the operations placed before
 /// allow: inputs, compute lane, copy engine and link, device and host memory. Each lane, link and memory keeps the
-/// order of the calls. A pair is placed when its second part is. O(1) amortized per operation.
+/// order of the calls. A pair is placed together with its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -63,14 +63,14 @@ public:
     [[nodiscard]] constexpr bool has_open_pair() const {
         return std::any_of(first_parts_.begin(), first_parts_.end(), [](const auto& part) { return part.is_paired; });
     }
-    /// The first part of a pair that ends with `op`, if only that part lacks an input; else `op`.
+    /// The operation that lacks an input: `op`, or the first part of its pair if `op` lacks none.
     [[nodiscard]] constexpr operation part_that_waits(const operation& op) const {
         const auto* first = is_second_part(op) ? first_part_on(problem_->rank_of(op.stage)) : nullptr;
         return first && !ready_time(op).is_unlimited() ? *first : op;
     }
     [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
-    /// An input of the operation that hasn't been placed, or a placed operation that excludes it. To be called after
-    /// `input_missing`.
+    /// An input of the operation that hasn't been placed, or a placed operation that excludes this one. Contract:
+    /// `place(op)` returned `input_missing`.
     [[nodiscard]] constexpr operation reason_against(const operation& op) const {
         const stage s = op.stage;
         const microbatch m = op.microbatch;
@@ -82,7 +82,8 @@ public:
             if (!is_there(needed)) return needed;
         return op;
     }
-    /// The inputs of an operation. An I as an input stands for either backward of the next stage.
+    /// The inputs of an operation. If both kinds of backward are possible as an input, the one that has been placed is
+    /// listed; B if neither has.
     [[nodiscard]] constexpr std::vector<operation> inputs_of(const operation& op) const {
         std::vector<operation> inputs;
         for_each_dependency(*problem_, op, way_of(op), [&](const operation& before, duration) {
@@ -116,7 +117,7 @@ public:
     }
 
 private:
-    /// The reason why the operation can't be placed any more, whatever its inputs.
+    /// The reason why the operation can't come next, whatever its inputs.
     constexpr obstacle obstacle_of(const operation& op) {
         if (!number_.contains(op) || !is_possible(*problem_, op)) return obstacle::unknown;
         if (done(op)) return obstacle::twice;
@@ -203,8 +204,7 @@ private:
         result_.operations.push_back({op, start, end});
     }
 
-    /// Whether all stages of the group, if the stage is in one, run their forwards in one order if this forward comes
-    /// next.
+    /// Whether this forward may come next, so that all stages of a group run their forwards in one order.
     constexpr bool follows_group(const operation& op) {
         if (!problem_->groups.has(op.stage)) return true;
         forwards_.resize(problem_->graph.stages());
@@ -226,15 +226,15 @@ private:
     std::vector<storage_index> storage_;
     /// The microbatches whose forwards have been placed, by stage; only of stages in groups.
     std::vector<std::vector<microbatch>> forwards_{};
-    /// By rank, the first part of a pair that waits for the second; entries that aren't marked are none. Empty until
-    /// the first pair.
+    /// For each rank, the first part of a pair that waits for the second; an unmarked operation stands for none. Empty
+    /// until the first pair.
     std::vector<operation> first_parts_{};
     detail::rank_resources<Graph> resources_;
     basic_schedule<Graph> result_{};
 };
 
-/// The peak of each rank if operations wait only for earlier ones of the order: the smallest limits with which
-/// `simulate` can time the order.
+/// The peak memory of each rank if operations wait only for earlier operations of the order: the smallest limits with
+/// which `simulate` can time the order.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which = memory_kind::device) {
@@ -252,7 +252,7 @@ memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, me
         level[p.rank_of(op.stage)] -= device ? effect.released_at_end : effect.host_released_at_end;
         if (device) for_each_release_of_others(p, op, [&](rank of, memory_size amount) { level[of] -= amount; });
     };
-    per_rank<operation, Graph::rank_extent> first_part(p.graph.ranks()); // of the last pair
+    per_rank<operation, Graph::rank_extent> first_part(p.graph.ranks()); // of each rank's last pair
     const auto run = [&](const operation& op) {
         auto& first = first_part[p.rank_of(op.stage)];
         const auto* pair = is_second_part(op) ? overlap_of(p, first, op) : nullptr;
@@ -346,7 +346,7 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
     return not_executable(text, position, r);
 }
 
-/// The refusal that names the rank that lacks most.
+/// The refusal of an order that needs too much memory. It names the rank that lacks most.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
     // The memory that the whole order needs is defined only if the problem has all its operations.
@@ -371,7 +371,7 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 } // namespace detail
 
 /// Gives an order its earliest times: every operation as early as the rules (io/README.md) allow while each lane, link
-/// and memory keeps the order. It waits for memory that an earlier operation of the order frees.
+/// and memory keeps the order. An operation waits for memory that an earlier operation of the order frees.
 ///
 /// The result is never later than any valid schedule that starts its operations in this order. An order with missing or
 /// repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of an order
@@ -425,9 +425,9 @@ template <pipeline_graph Graph>
 }
 
 /// Starts the forwards before each rank's first backward as late as everything after them allows, and changes nothing
-/// else; without backwards, the last operation of each rank stays in place, and so does a forward whose end frees
-/// memory for which another operation may wait. A rank that starts later is engaged for a shorter time, and holds its
-/// stashes for less time (PipeOffload does the same before it places transfers).
+/// else. On a rank without backwards, the last operation stays in place. A forward whose end frees memory for which
+/// another operation may wait stays in place, too. A rank that starts later is engaged for a shorter time, and holds
+/// its stashes for less time (PipeOffload does the same before it places transfers).
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const bool transfers = offloads_anything(p);

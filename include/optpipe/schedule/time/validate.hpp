@@ -69,7 +69,7 @@ public:
           index_(number_.size(), nothing), slack_{time_slack(p, s, t)}, memory_slack_{t.at(p.memory_scale())} {}
 
     constexpr void check() {
-        // The other checks read the times of each operation, so each must exist exactly once.
+        // The other checks look up operations and their storage options, so none may be unknown or appear twice.
         if (!check_each()) return;
         for (const stage s : p_.graph.all_stages())
             for (const microbatch m : p_.graph.all_microbatches())
@@ -147,7 +147,8 @@ private:
     }
     constexpr const storage_option& stored(const operation& op) const { return p_.storage[op.stage][op.storage]; }
 
-    /// Rules 5 and 6: the operations that a storage option requires exist. Other operations were excluded before.
+    /// Rules 5 and 6: the transfers and recomputations that a storage option requires exist. `check_each` has reported
+    /// all others.
     constexpr void check_storage(const timed_operation& f) {
         const auto& option = stored(f.op);
         for (const auto kind : all_operation_kinds) {
@@ -251,7 +252,7 @@ private:
             if (!running || next->end > running->end) running = next;
         }
     }
-    /// Rules 1 and 4: the marked operations of a rank are a forward and a backward at a time, listed in `overlaps`.
+    /// Rules 1 and 4: the marked operations of a rank form pairs of a forward and a backward, which `overlaps` lists.
     constexpr void check_pairs(const std::vector<timed_operation>& own) {
         lane parts;
         for (const auto& timed : own)
@@ -292,7 +293,7 @@ private:
                 compute.push_back(&timed);
         exclusive(broken_rule::compute_overlap, std::move(compute));
     }
-    /// `lane_of` gives the lane that a transfer occupies.
+    /// Checks that no two transfers overlap on a lane. `lane_of(operation)` is the lane that a transfer occupies.
     template <class LaneOf>
     constexpr void exclusive_transfers(broken_rule rule, const lane& transfers, LaneOf lane_of) {
         std::vector<lane> lanes(2 * p_.graph.ranks());
@@ -310,7 +311,8 @@ private:
         exclusive_transfers(broken_rule::engine_overlap, transfers, [&](const operation& op) {
             return 2 * p_.rank_of(op.stage).position() + (rules.engines == 2 ? inward(op) : 0);
         });
-        // A lane used by a single rank was checked as its copy engine already, if that is as strict.
+        // The link of a single rank needs a check only if it is stricter than the copy engines, which were checked
+        // above.
         std::vector<std::size_t> sharers(p_.graph.ranks(), 0);
         for (const auto l : rules.link)
             ++sharers[l];

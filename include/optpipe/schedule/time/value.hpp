@@ -9,8 +9,8 @@
 namespace optpipe {
 
 /// The value of a schedule: its objective and, to decide between equal objectives, the time that it spends on transfers
-/// and recomputation. If two steps have the same planned length, the step with more of both runs longer: they compete
-/// for links, memory and processors with work that the problem doesn't know.
+/// and recomputation. If two steps have the same planned length, the one with more transfers and recomputation runs
+/// longer in practice: both compete for links, memory and processors with work that the problem doesn't know.
 struct schedule_value {
     duration objective = duration::unlimited();
     duration storage = duration::unlimited();
