@@ -11,9 +11,9 @@
 
 namespace optpipe::detail {
 
-/// A problem as chains of operations of one kind, in the order in which they run. A plain problem has one chain per
-/// stage and kind: F, I and W (or F and B if the backward may not be split), each with one operation per microbatch.
-/// `chains_of_graph` makes the chains of other problems.
+/// A relaxation of a problem. A chain is a list of operations of one kind, in the order in which they run. A plain
+/// problem has one chain per stage and kind: F, I and W (or F and B if the backward may not be split), each with one
+/// operation per microbatch. `chains_of_graph` makes the chains of other problems.
 ///
 /// Every valid schedule satisfies these constraints. The k-th forward of a stage can't start before k forwards of the
 /// previous stage have ended; the k-th gradient can't start before k forwards of its stage and k gradients of the next
@@ -22,7 +22,7 @@ namespace optpipe::detail {
 struct chain_system {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-    /// The operation with the same number in the other chain must have ended `lag` before this one starts.
+    /// An operation starts no earlier than `lag` after the end of the operation with the same number in chain `chain`.
     struct link {
         std::size_t chain = 0;
         double lag = 0.0;
@@ -51,7 +51,7 @@ struct chain_system {
         /// Pairs of a later and an earlier chain, by place: operation k of the former runs after operation k of the
         /// latter.
         std::vector<std::pair<std::size_t, std::size_t>> orders{};
-        /// The memory of a plain problem, and the memory of any other problem.
+        /// What holds memory: `stages` in a plain problem, `holdings` in any other.
         std::vector<held_stage> stages{};
         std::vector<holding> holdings{};
         double limit = 0.0;
@@ -63,7 +63,7 @@ struct chain_system {
     /// For each chain, the number of its operations, and the number of its first operation among those of all chains.
     std::vector<std::size_t> count{};
     std::vector<std::size_t> first{};
-    /// By operation, its chain.
+    /// The chain of each operation.
     std::vector<std::size_t> chain_of{};
     bool span = false;
     /// Slack for comparisons of memory, and slack for comparisons of computed times.

@@ -11,11 +11,13 @@
 
 namespace optpipe::detail {
 
-/// Deductions about the schedules with an objective of at most `horizon`, and a flag for each device that has new ones.
+/// Deductions about the schedules with an objective of at most `horizon`, and a flag for each device with new
+/// deductions.
 ///
-/// Windows are counted from both ends. On side 0: the least time from the start of the step to the start of the k-th
-/// operation of a chain. On side 1, where operation k is the k-th from the end: the least time from its end to
-/// `horizon`. For `span`, the step is that of one device; other devices may start before it and end after it.
+/// Times are counted from both ends of the step. `times[0]` has the least time from the start of the step to the start
+/// of the k-th operation of a chain. In `times[1]`, operation k is the k-th from the end, and its time is the least
+/// from its end to `horizon`. For `span`, the step begins when one device starts and ends with it; other devices may
+/// start before and end after it.
 struct deductions {
     static constexpr double unknown = -std::numeric_limits<double>::infinity();
 

@@ -15,9 +15,9 @@ namespace optpipe {
 /// one microbatch's times, plus the time of the slowest stage for each further microbatch. O(S).
 ///
 /// For problems that aren't plain it is `graph_bound`. In a chain another bound holds as well: the time of one
-/// microbatch through all stages, plus the shortest stage of each other microbatch. Each other microbatch runs before
-/// it on the first stage, after it on the last stage, or overtakes it in between. In each case, the other microbatch
-/// delays it by a stage. This takes O(S M).
+/// microbatch m through all stages, plus the shortest stage of each other microbatch. Each other microbatch runs before
+/// m on the first stage, after m on the last stage, or is overtaken by m in between. In each case, one of its stages
+/// adds to the time of m. This takes O(S M).
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe

@@ -53,7 +53,8 @@ private:
     const std::vector<duration>& tails(const operation& op) const {
         return op.kind == operation_kind::forward ? forward_tail_ : gradient_tail_;
     }
-    /// The operation of the same cell that the paths know: dependencies name I where B may take its place.
+    /// The forward or gradient of the same cell for which paths are stored: dependencies name I even if the backward is
+    /// a B.
     operation known(const operation& op) const {
         return op.kind == operation_kind::forward ? op : gradient(op.stage, op.microbatch);
     }
@@ -94,13 +95,14 @@ private:
 
 namespace detail {
 
-/// The jobs of a rank, as one machine has them.
+/// The operations of a rank, as jobs for one machine.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<machine_job> jobs_of_rank(const basic_problem<Graph>& p, rank r,
                                                     const graph_paths<Graph>& paths,
                                                     const pair_savings<Graph>& savings) {
     std::vector<machine_job> jobs;
-    // A pair takes less of the machine than its parts do: each of the two gives half of what is saved, I before W.
+    // A pair takes less time than its parts one after the other. Half of the saving shortens the forward, and half the
+    // backward: I first, then W.
     const auto add = [&](const operation& op, duration saved) {
         jobs.push_back({paths.head(op), paths.length(op) - saved, paths.tail(op)});
     };
@@ -121,7 +123,7 @@ template <pipeline_graph Graph>
     return jobs;
 }
 
-/// All work of a rank, as far as pairs can't save it, between its earliest start and what must follow elsewhere.
+/// The least head of a rank's jobs, plus its work that pairs can't save, plus the least tail of its jobs.
 [[nodiscard]] inline duration work_with_ends(const std::vector<machine_job>& jobs, duration work) {
     auto head = duration::unlimited();
     auto tail = duration::unlimited();
@@ -135,8 +137,8 @@ template <pipeline_graph Graph>
 } // namespace detail
 
 /// A lower bound on the objective of every valid schedule, for any graph, microbatches and pairs: all work of one rank,
-/// with the longest paths before and after each operation (Carlier's bound for one machine), less what its pairs save
-/// at most. For `span`, only the work counts. Memory doesn't count. O(n log n) for n operations.
+/// with the longest paths before and after each operation (Carlier's bound for one machine), minus the most time that
+/// its pairs can save. For `span`, only the work counts. Memory doesn't count. O(n log n) for n operations.
 template <pipeline_graph Graph> [[nodiscard]] duration graph_bound(const basic_problem<Graph>& p) {
     duration best{};
     const detail::pair_savings<Graph> savings{p};

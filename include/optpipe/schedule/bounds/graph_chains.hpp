@@ -18,10 +18,10 @@ namespace optpipe::detail {
 /// Makes the chains of any problem: one per stage, kind and slice of equal sequences, with one operation per sequence.
 ///
 /// Every valid schedule satisfies their constraints. Each operation of a chain waits for one operation of each chain
-/// before it, and no two wait for the same one. So the k-th operation of the chain can't start before k + 1 operations
-/// there have ended, whichever they are. Likewise, if k + 1 operations have taken memory and j others have released it,
-/// the memory of at least k + 1 − j of them is held. If stages have storage options, a stash counts for the least that
-/// any option leaves on the device, and recomputation for nothing.
+/// before it, and no two wait for the same one. So operation k of the chain, counted from 0, can't start before k + 1
+/// operations of each chain before it have ended, whichever they are. Likewise, if k + 1 operations have taken memory
+/// and j others have released it, the memory of at least k + 1 − j of them is held. A stash counts as the least memory
+/// that any storage option leaves on the device. RECOMPUTE doesn't count.
 template <pipeline_graph Graph> class graph_chain_maker {
 public:
     explicit graph_chain_maker(const basic_problem<Graph>& p)
@@ -134,7 +134,7 @@ private:
     const basic_problem<Graph>* p_;
     chain_system made_;
     cell_numbering cell_;
-    /// The chains, by the cell of the first of equal sequences.
+    /// The chain of each cell. Among equal sequences, only the cells of the first one have chains.
     std::vector<std::size_t> forward_;
     std::vector<std::size_t> gradient_;
     std::vector<std::size_t> weight_;

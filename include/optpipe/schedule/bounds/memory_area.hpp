@@ -62,9 +62,8 @@ struct stash_capacity {
 };
 
 /// All such constraints of a rank whose stages have equal stashes: the edges of the convex hull of the possible numbers
-/// of stashes and waiting weight gradients. In addition to their sizes, it uses that the last of n waiting weight
-/// gradients was produced by a gradient while its stash was held together with n − 1 others. Empty if there would be
-/// very many.
+/// of stashes and waiting weight gradients. When the last of n waiting weight gradients was produced, a whole stash and
+/// n − 1 weight stashes were held; the hull uses that, too. Empty if there would be very many.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {
@@ -86,14 +85,14 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
             hull.pop_back();
         hull.push_back(next);
     }
-    // Beyond the last corner there is no further stash, however many weight gradients wait.
+    // Beyond the last corner no further stash fits, even if no weight gradient waits.
     std::vector<stash_capacity> result;
     for (std::size_t i = 0; i + 1 < hull.size(); ++i) {
         const double fewer = hull[i].waiting - hull[i + 1].waiting;
         if (fewer <= 0.0) continue;
         const double each = (hull[i + 1].stashes - hull[i].stashes) / fewer;
-        // A full backward keeps its stash where a gradient would leave a waiting weight gradient. This isn't cheaper if
-        // a waiting weight gradient counts less.
+        // A full backward holds its stash until its end, where an I would leave a waiting weight gradient. So that the
+        // constraint covers both, a waiting weight gradient counts no more than a stash.
         const double per_waiting = std::min(1.0, each);
         const double level = hull[i].stashes + each * hull[i].waiting;
         result.push_back({level * activation.value(), per_waiting * activation.value()});
@@ -102,8 +101,8 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
 }
 
 /// Memory × time: every stash occupies its rank for at least its lifespan, or, if offloaded, for the time before the
-/// end of its offload and after the start of its reload. All of that must fit under the limit within the window of the
-/// rank, and the transfers that this requires must fit on the rank's copy engines and on its link.
+/// end of its offload and after the start of its reload. All these areas must fit under the limit within the window of
+/// the rank, and the transfers required for that must fit on the rank's copy engines and on its link.
 ///
 /// `fits(T)` is false only if no schedule has an objective of at most T.
 template <pipeline_graph Graph> class memory_area_test {
@@ -112,8 +111,8 @@ public:
     constexpr memory_area_test(const basic_problem<Graph>& p, stop_check stop = {})
         : p_{&p}, paths_{paths_of(p)}, stages_{stages_by_rank(p.graph)}, slack_{tolerance{}.at(p.memory_scale())} {
         const bool span = p.objective == objective_kind::span;
-        // Every transfer lies between the first forward and the last gradient of stage 0, and so within the span of its
-        // rank.
+        // Every transfer lies between the first forward and the last gradient of stage 0, and so within the span of
+        // that stage's rank.
         const auto outer = windows_for(p.rank_of(stage{0}));
         for (const rank r : p.graph.all_ranks())
             if (stop())
@@ -190,8 +189,8 @@ private:
         }
     };
 
-    /// The least time on a resource that saves `needed`; unlimited if that is impossible. Solved as a fractional
-    /// knapsack, so it is a lower bound.
+    /// The least time that transfers take on a resource to save `needed`; unlimited if they can't. Solved as a
+    /// fractional knapsack, so it is a lower bound.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {

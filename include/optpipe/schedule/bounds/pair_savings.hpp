@@ -45,8 +45,8 @@ public:
                 most = std::max(most, saved(each, longest_[each.forward].forward, length_of(c, each.kind)));
         return most;
     }
-    /// The most that all pairs of a rank save. One of its forwards is in no pair, because it comes before all
-    /// backwards, and so is one of its backwards.
+    /// The most that all pairs of a rank save. Its first forward is in no pair, because it comes before all backwards;
+    /// neither is its last backward, which comes after all forwards.
     [[nodiscard]] duration of_rank(rank r) const {
         if (p_->overlaps.empty()) return {};
         const auto of_forwards = sum_without_least(r, [&](stage s, microbatch m) { return of_forward(s, m); });
@@ -76,7 +76,7 @@ private:
     }
 
     const basic_problem<Graph>* p_;
-    /// The longest forward, and backward for input and weight, of each stage.
+    /// The longest F, I and W of each stage, over all microbatches.
     per_stage<stage_costs> longest_;
 };
 

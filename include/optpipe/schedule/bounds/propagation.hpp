@@ -27,7 +27,7 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     return propagation_bound(to_problem(p), known, precision, stop);
 }
 
-/// What the same rules deduce about all schedules with an objective of at most some horizon. `microbatch` is the
+/// The deductions of the same rules about all schedules with an objective of at most a horizon. `microbatch` is the
 /// position of an operation among those of its kind and stage, in the order in which they run. Times count from the
 /// start of the step; for a span, from the first start on the rank of stage 0. A full backward is an I followed at once
 /// by a W.
@@ -46,8 +46,8 @@ struct propagated_order {
     std::vector<pair> orders{};
 };
 
-/// Empty if no schedule has an objective of at most `horizon`. Nothing is deduced if stages have options other
-/// than `keep` and `offload` of the whole stash. Contract: `is_plain(p)`.
+/// The deductions for `horizon`; empty if no schedule has an objective of at most `horizon`. Nothing is deduced if
+/// stages have options other than `keep` and `offload` of the whole stash. Contract: `is_plain(p)`.
 [[nodiscard]] std::optional<propagated_order> propagate_order(const problem& p, duration horizon, stop_check stop = {});
 
 } // namespace optpipe
@@ -84,7 +84,7 @@ public:
         by_time_[1] = by_time_[0];
     }
 
-    /// Returns false if no schedule has an objective of at most `horizon`, which must not be above that of `known`.
+    /// Returns false if no schedule has an objective of at most `horizon`, which must not be above `known.horizon`.
     /// Otherwise returns true, and adds the deductions to `known`.
     bool refine(deductions& known, double horizon) {
         d_ = &known;
@@ -119,7 +119,7 @@ private:
 
     using device = chain_system::device;
 
-    /// The limit of rounds; further rounds hardly tighten anything. Not tuned.
+    /// The limit of passes in one `refine`; further passes hardly tighten anything. Not tuned.
     static constexpr int most_passes = 100;
 
     bool decide(std::size_t r) {
@@ -272,8 +272,8 @@ inline std::vector<std::size_t> references(const chain_system& c) {
     return all;
 }
 
-/// Visits of operations in one pass. Deductions from holdings look at all of them for each pair of an operation and a
-/// chain.
+/// The number of visits of operations in one pass. Deductions from holdings look at all holdings of a device for each
+/// pair of an operation and a chain.
 inline double visits_in_pass(const chain_system& c) {
     constexpr double holdings_per_visit = 100.0; // they take about as long
     double visits = 0.0;
@@ -286,7 +286,8 @@ inline double visits_in_pass(const chain_system& c) {
     }
     return visits;
 }
-/// A few seconds of work for the largest problems; rarely reached up to 32 ranks and 128 microbatches.
+/// The limit of passes: a few seconds of work for the largest problems, and rarely reached up to 32 ranks and 128
+/// microbatches.
 inline std::size_t affordable_passes(const chain_system& c) {
     constexpr double most_visits = 16e6;
     constexpr std::size_t fewest = 40;
@@ -297,7 +298,7 @@ inline std::size_t affordable_passes(const chain_system& c) {
 } // namespace detail
 
 OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, double precision, stop_check stop) {
-    if (known.is_unlimited() || !p.overlaps.empty()) return known; // pairs share their lane
+    if (known.is_unlimited() || !p.overlaps.empty()) return known; // the rules have no pairs
     if (is_plain(p) && !is_described_by_costs(p))
         return propagation_bound(without_storage(p, storage_relaxation::fastest_transfer), known, precision, stop);
     const auto c = is_plain(p) ? detail::chain_system::of(p) : detail::chains_of_graph(p);

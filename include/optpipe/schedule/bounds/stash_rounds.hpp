@@ -19,7 +19,8 @@ struct stash_room {
     duration delay{};
 };
 
-/// If `count` stashes leave no room, the weight gradient must also have run, or the next gradient.
+/// If `count` stashes leave no room for a weight stash, the waiting forward also waits for the weight gradient or for
+/// the next gradient.
 template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem<Graph>& p, stage s) {
     const auto& c = p.costs[s];
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -32,10 +33,10 @@ template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem
     return {count, full ? std::min(c.backward_weight, c.backward_input) : duration{}};
 }
 
-/// With room for k stashes, the (i + k)-th forward of a stage can't start before its i-th gradient has ended. One of
-/// the i gradients that have ended belongs to the i-th forward or a later one. So it ends at least a lifespan after the
-/// i-th forward, round after round. Only for stages without offloading; each is treated as if it had its rank's memory
-/// to itself.
+/// With room for k stashes, the (i + k)-th forward of a stage can't start before the stage's i-th gradient has ended.
+/// One of the first i gradients belongs to the i-th forward or a later one. So the i-th gradient ends at least a
+/// lifespan after the start of the i-th forward, round after round. Only for stages without offloading; each is treated
+/// as if it had its rank's memory to itself.
 ///
 /// O(microbatches). 0 if the memory holds all stashes.
 template <pipeline_graph Graph>

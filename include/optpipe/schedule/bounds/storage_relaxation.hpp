@@ -49,10 +49,10 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 } // namespace detail
 
 /// A problem in which stashes are only kept or offloaded as a whole (`is_described_by_costs`), and whose optimum is at
-/// most that of `p`. Stages of that kind stay as they are. Every valid schedule of `p` becomes a
-/// schedule of it: recomputation is removed, and each gradient, offload and reload is shortened to the least that an
-/// option takes. Shortened gradients and reloads keep their start, shortened offloads their end. The new schedule fits,
-/// as the given one holds at least the memory that the new problem counts:
+/// most that of `p`. Stages that already have such options stay as they are. Every valid schedule of `p` becomes a
+/// valid schedule of the new problem: recomputation is removed, and each gradient, offload and reload is shortened to
+/// the least that an option takes. Shortened gradients and reloads keep their start, shortened offloads their end. The
+/// new schedule fits, as the given one holds at least the memory that the new problem counts:
 ///
 /// - `smallest_rest`: held − transfer_size on the device, from the start of F to the end of I.
 /// - `fastest_transfer`: `held` on the device, except from the end of the offload to the start of the reload.
@@ -72,7 +72,7 @@ template <pipeline_graph Graph>
             q.host_memory_limit[p.rank_of(s)] = memory_size::unlimited();
         q.set_stage(s, c);
     }
-    // Keeps the tolerance that schedules of p have.
+    // Raises the limits, so that schedules of `p` keep their tolerance.
     if (q.memory_scale() < p.memory_scale())
         for (const rank r : p.graph.all_ranks()) {
             q.memory_limit[r] += tolerance{}.at(p.memory_scale());

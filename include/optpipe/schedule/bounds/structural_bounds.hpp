@@ -37,8 +37,8 @@ struct structural_bounds {
     /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for v placements with unit passes, k < 2m stashes per rank and
     /// no offloading.
     duration v_placement{};
-    /// The least objective that isn't refuted by propagation at the root, of precedence, one machine per rank, memory
-    /// and copy engines. Only in `strong_bounds_of`.
+    /// The largest objective that propagation at the root refutes (`propagation_bound`), by precedence, one machine per
+    /// rank, memory and copy engines. Only in `strong_bounds_of`.
     duration propagation{};
 
     /// The largest of these bounds.
@@ -154,7 +154,7 @@ constexpr structural_bounds strongest(const structural_bounds& a, const structur
 
 namespace detail {
 
-/// Contract: stashes are only kept or offloaded as a whole.
+/// The cheap bounds. Contract: stashes are only kept or offloaded as a whole.
 template <pipeline_graph Graph>
 constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, stop_check stop) {
     structural_bounds bounds;

@@ -10,14 +10,14 @@
 
 namespace optpipe {
 
-/// For one kind of operation of one stage: the least time before the start of its m-th operation, and after the end of
-/// its m-th operation, in the order in which the stage runs them.
+/// Bounds on the operations of one kind on one stage, in the order in which they run: the least time before the start
+/// of the m-th one (head) and after its end (tail).
 struct time_window {
     std::vector<duration> head{};
     std::vector<duration> tail{};
 };
 
-/// Heads and tails of each operation in any schedule. Memory and transfers are ignored.
+/// Heads and tails of all operations, for any valid schedule. Memory and transfers are ignored.
 ///
 /// Microbatches are interchangeable. So a schedule without transfers can be renumbered such that every stage runs each
 /// kind in the order of microbatches: the k-th forward of a stage can't end before the k-th forward of the previous
@@ -37,7 +37,7 @@ public:
 
     [[nodiscard]] constexpr const time_window& forward(stage s) const { return forward_[s]; }
     [[nodiscard]] constexpr const time_window& gradient(stage s) const { return gradient_[s]; }
-    /// Filled if the backward is split.
+    /// Of use only if backwards may be split.
     [[nodiscard]] constexpr const time_window& weight(stage s) const { return weight_[s]; }
 
 private:

@@ -22,12 +22,11 @@ struct drawn_order {
     std::vector<std::size_t> slices{};
 };
 
-/// Turns the order of another draw into an order of `p`. The sequences of both draws are sorted by number of slices and
-/// work, and the n-th sequence of `p` replaces the n-th of the other draw; storage options stay as they are in the
-/// order. Slices are matched by their position in the sequence; additional slices go where the last one is. If a rank
-/// then lacks memory, operations are postponed (`fit_memory`). If a rank would wait, later operations may come first
-/// (`order_dispatcher`), where that shortens the step. Empty if the draws have different numbers of sequences, if the
-/// order isn't executable, or if not enough memory can be freed.
+/// The order of another draw as an order of `p`: sequences take the places of those of the same rank by number of
+/// slices and work, and keep their storage options; slices are matched by their place, the last ones stand for those
+/// that are missing. Where a rank then lacks memory, operations are postponed (`fit_memory`), and where it would wait,
+/// the next ones may come first (`order_dispatcher`), if that shortens the step. Empty if the two have different
+/// numbers of sequences, if the order isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
 /// Times a schedule for this problem that was made for other costs or for another draw of microbatches. Two orders are
@@ -119,8 +118,8 @@ inline bool is_known(const problem& p, const operation& op, std::size_t microbat
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < microbatches && is_possible(p, op);
 }
 
-/// The draw for which the schedule was made, estimated from the durations of the operations. It is assumed to have the
-/// sequences of `p`. Contract: the graphs have equal numbers of stages and microbatches.
+/// What the durations of the operations tell of the draw that the schedule was made for; its sequences are those of
+/// `p`. Contract: the graphs have equal numbers of stages and microbatches.
 inline drawn_order draw_of(const problem& p, const schedule& s) {
     drawn_order of{{}, std::vector<double>(p.graph.microbatches(), 0.0), slices_of(p)};
     const auto sorted = order_of(s);

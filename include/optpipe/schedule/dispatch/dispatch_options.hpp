@@ -18,17 +18,18 @@ struct dispatch_options {
     double depth = 1.0;
     /// Usable share of the device memory between the need of one microbatch (0) and the limit (1).
     double memory_share = 1.0;
-    /// A weight gradient starts only if this share of it, from 0 to 1, fits before the next operation is known to
-    /// arrive.
+    /// A weight gradient starts only if this share of it, from 0 to 1, fits before the known arrival of the next
+    /// operation.
     double weight_fit = 1.0;
     /// A forward waits for a gradient that is known to arrive within this share of the forward's duration.
     double forward_wait = 0.0;
     forward_preference forwards = forward_preference::deepest_stage;
     /// Share of each rank's stages whose stashes are always offloaded, from 0 to 1, longest lifespan first.
     double offload_share = 0.0;
-    /// Memory kept free for transfers, in stashes, by offloading stashes that would take it; negative: no such rule.
+    /// Memory kept free for transfers, as a number of stashes; stashes that would take it are offloaded. Negative: no
+    /// such rule.
     double staging = -1.0;
-    /// The earliest start of a reload before its gradient is expected, in durations of a reload.
+    /// The most time by which a reload starts before its gradient is expected, in durations of a reload.
     double lead = 2.0;
 
     friend constexpr bool operator==(const dispatch_options&, const dispatch_options&) = default;
@@ -42,7 +43,7 @@ template <pipeline_graph Graph> struct dispatch_hints {
 
     std::vector<stash> stashes{};
     std::vector<weight> weights{};
-    /// Added to the number of microbatches that may be in flight.
+    /// Added to the number of microbatches that may be in flight on the stage.
     std::vector<int> depth{};
 
     constexpr explicit dispatch_hints(const Graph& g)

@@ -45,8 +45,8 @@ private:
 /// The values that `dispatch_search` tries. The values of each parameter span its range, and are denser where schedules
 /// change most. Set by hand, the same for every problem; not tuned.
 struct dispatch_search_parameters {
-    static constexpr double no_limit = 1e9; ///< of the depth: more than there are microbatches
-    /// Tried together at first, because they interact most.
+    static constexpr double no_limit = 1e9; ///< a depth above any number of microbatches
+    /// The values of these three are tried together at first, because they interact most.
     std::array<double, 3> first_depths{2.0, 1.0, no_limit};
     std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};
     std::array<double, 3> first_stagings{1.0, 3.0, -1.0};
@@ -63,9 +63,10 @@ struct dispatch_search_parameters {
     /// Number of trials in a row without gain after which the walk restarts from the tuned parameters. A larger number
     /// lets a walk go farther, and tries fewer changes twice.
     std::size_t most_failures = 400;
-    /// Changes in one step of the walk.
+    /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
-    /// Drawn values are multiples of a quarter: n quarters give n values, from the first one on.
+    /// Random depths are 1 plus multiples of a quarter, random shares are multiples of a quarter, stagings and leads
+    /// are integers. Each number says from how many such values, beginning with the least, one is drawn.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;

@@ -122,7 +122,7 @@ private:
 } // namespace detail
 
 /// Pulls operations ahead into the gaps of an order without transfers, in passes, as long as that shortens the step, or
-/// until it is stopped. No rank exceeds its budget because of it.
+/// until it is stopped. Pulling never makes a rank exceed its budget.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> fill_gaps(const basic_problem<Graph>& p, basic_order<Graph> given,
                                                      const per_rank<memory_size, Graph::rank_extent>& budget,

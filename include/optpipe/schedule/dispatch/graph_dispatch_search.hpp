@@ -27,29 +27,31 @@ struct graph_dispatch_search_parameters {
     std::array<int, 3> further{0, 1, -1};
     std::array<forward_preference, 3> preferences{
         forward_preference::deepest_stage, forward_preference::oldest_microbatch, forward_preference::shallowest_stage};
-    /// A random change of the depth multiplies it by a number from the least factor on. The mean of the logarithm is
-    /// about 0, so that the depth doesn't drift away. One in this number of changes draws one of the depths instead.
+    /// A random change of the depth multiplies it by a factor from `least_factor` to `least_factor + factor_range`. The
+    /// mean logarithm of this factor is about 0, so that the depth doesn't drift away. One in `changes_per_draw`
+    /// changes draws one of `depths` instead.
     double least_factor = 0.78;
     double factor_range = 0.48;
     std::size_t changes_per_draw = 4;
     std::array<std::size_t, 4> most_weights{std::numeric_limits<std::size_t>::max(), 3, 1, 0};
-    /// A random change draws a number of waiting W below this one.
+    /// A random change draws the largest number of waiting W below this number.
     std::size_t weights_drawn = 6;
-    /// If sequences differ, this number of changes moves one, for each change of any other kind.
+    /// If sequences differ, there are this number of moves of a sequence for each change of any other kind.
     std::size_t moves_of_sequences = 4;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
     /// random problems, eight with slices and eight with unequal microbatches (2500 trials, four seeds), orders are 0.7
     /// % shorter in the mean than if only changes that aren't worse are kept.
     double first_temperature = 2e-3;
     double last_temperature = 1e-4;
-    /// Trials until the temperature has fallen, if no fewer are left; then it starts anew from the best.
+    /// Number of trials in one round of annealing, in which the temperature falls; fewer if fewer are left. The next
+    /// round starts from the best parameters.
     std::size_t trials_of_round = 20'000;
 };
 
 namespace detail {
 
-/// An order that runs one sequence after the other, with the storage option that leaves least on the device: it fits
-/// wherever one sequence does.
+/// An order that runs one sequence after the other, with the storage option that leaves least on the device: it fits if
+/// each sequence fits alone.
 template <pipeline_graph Graph> [[nodiscard]] basic_order<Graph> one_sequence_at_a_time(const basic_problem<Graph>& p) {
     basic_order<Graph> all{p.graph, {}};
     const auto option_of = [&](stage s) {
@@ -118,7 +120,7 @@ public:
 private:
     enum class change_kind { further, weights, depth, careful, storage, sequence };
 
-    /// One round of simulated annealing, from the best on.
+    /// One round of simulated annealing, which starts from `best`.
     void anneal(graph_dispatch_options& best, duration& best_value) {
         const auto trials = static_cast<double>(std::min(left_, with_.trials_of_round));
         const double ratio = with_.last_temperature / with_.first_temperature;
@@ -146,8 +148,9 @@ private:
             first.sequence.push_back(m);
         return first;
     }
-    /// Tries all combinations, with the sequences in the given order, longest first, and shortest first, and with each
-    /// position in the stages' lists of storage options. Returns the value of the best, which `best` becomes.
+    /// Tries all combinations of parameters, with the sequences in the given order, shortest first and longest first,
+    /// and with each position in the stages' lists of storage options. Sets `best` to the best combination, and returns
+    /// its objective.
     duration search_grid(graph_dispatch_options& best) {
         auto value = duration::unlimited();
         std::size_t most_options = 1;
@@ -203,7 +206,7 @@ private:
         return all;
     }
 
-    /// The kinds of changes that make a difference, as often as they are to be drawn.
+    /// Lists the kinds of changes that can make a difference. A kind that is listed n times is drawn n times as often.
     void find_changes() {
         changes_ = {change_kind::further, change_kind::weights, change_kind::depth, change_kind::careful};
         if (std::any_of(options_.begin(), options_.end(), [](const auto& kept) { return kept.size() > 1; }))

@@ -33,7 +33,7 @@ struct lane_builder {
     /// Removes the first waiting weight gradient; the caller appends it.
     OPTPIPE_CONSTEXPR operation take_weight() { return weights[next_weight++]; }
 
-    /// `ready` is the time when its input is ready.
+    /// Appends `op`, whose input is ready at `ready`.
     template <pipeline_graph Graph>
     constexpr void append(const basic_problem<Graph>& p, const operation& op, duration ready) {
         const auto start = std::max(clock, ready);

@@ -29,15 +29,15 @@ struct lane_search_parameters {
 };
 
 /// Local search over the order of the compute operations on each rank: swaps neighbours if the second waits only for
-/// the first, and keeps swaps that aren't worse. `Complete` makes an order of lanes, or refuses; it may add operations
-/// that the lanes lack, such as weight gradients. No transfers.
+/// the first, and keeps a swap unless the order gets worse. `Complete` turns lanes into an order, or refuses; it may
+/// add operations that the lanes lack, such as weight gradients. No transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:
     constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed,
                           stop_check stop = {})
         : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph} {}
 
-    /// Offers all orders that it finds to `best`. Stops when asked to, after `effort` operations placed, or after many
+    /// Offers each order that beats `best` to it. Stops when asked to, after `effort` operations placed, or after many
     /// failures. Returns the number of operations placed.
     constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
         constexpr lane_search_parameters with;

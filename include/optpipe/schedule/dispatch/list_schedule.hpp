@@ -18,8 +18,8 @@
 
 namespace optpipe::detail {
 
-/// A step while a policy starts its operations in the order of time: the clock, and for each rank what is occupied and
-/// held.
+/// A step while a policy starts its operations in the order of time: the clock, and for each rank the lanes in use and
+/// the memory held.
 template <pipeline_graph Graph> class running_step {
 public:
     using limits = per_rank<memory_size, Graph::rank_extent>;
@@ -33,7 +33,7 @@ public:
     [[nodiscard]] constexpr duration now() const { return now_; }
     /// The tolerance for times: rounding of sums of durations.
     [[nodiscard]] constexpr duration slack() const { return time_share * now_; }
-    /// When the inputs of `op` arrive, by the known ends, wherever the stash is; unlimited while unknown.
+    /// The time when the inputs of `op` arrive, apart from its reload and recomputation; unlimited while unknown.
     [[nodiscard]] constexpr duration arrival(const operation& op) const { return input_time(*p_, op, ends_); }
     /// The end of a forward or gradient that has started; otherwise unlimited.
     [[nodiscard]] constexpr duration end_of(const operation& op) const { return ends_(op); }
@@ -159,7 +159,7 @@ private:
 
 /// List scheduling in the order of time. Whenever an operation ends, or an input arrives, `policy.serve(rank)` starts
 /// operations that can start now, with `running_step::start`; `policy.end(operation, rank)` is called at the end of
-/// each. `stop` is polled; once it is true, only the first operations of the step have started.
+/// each. `stop` is polled; once it is true, no further operations start.
 template <pipeline_graph Graph, class Policy>
 constexpr void list_schedule(running_step<Graph>& step, Policy& policy, stop_check stop = {}) {
     step.run(policy, stop);

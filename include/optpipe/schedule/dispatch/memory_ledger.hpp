@@ -41,7 +41,7 @@ public:
         for (; next_ < releases_.size() && releases_[next_].when <= now_; ++next_)
             level_ -= releases_[next_].amount;
     }
-    /// Nothing takes memory before `now` any more, either.
+    /// Takes `amount` at `now`. Implies `advance(now)`.
     constexpr void acquire(memory_size amount, duration now) {
         advance(now);
         level_ += amount;
@@ -51,7 +51,7 @@ public:
         for (auto i = releases_.size() - 1; i > next_ && releases_[i - 1].when > when; --i)
             std::swap(releases_[i], releases_[i - 1]);
     }
-    /// Forgets everything but the limit.
+    /// Forgets everything except the limit.
     OPTPIPE_CONSTEXPR void clear() {
         level_ = memory_size{};
         now_ = duration{};

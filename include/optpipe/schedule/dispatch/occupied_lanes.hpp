@@ -8,7 +8,8 @@
 
 namespace optpipe::detail {
 
-/// What an operation occupies: the compute lane of its rank; or a copy engine, and a channel of its host link.
+/// The lanes that an operation occupies: the compute lane of its rank, or a copy engine (`own`) and a channel of the
+/// rank's host link (`shared`).
 struct occupied_lanes {
     std::size_t own = 0;
     std::size_t shared = 0; ///< the same as `own` for computations

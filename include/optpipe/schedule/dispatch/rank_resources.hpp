@@ -49,7 +49,8 @@ public:
         }
         return {start, {}};
     }
-    /// Occupies the resources of an operation until `end`. Nothing on its rank takes memory before `now` any more.
+    /// Occupies the resources of an operation from `now` to `end`. From then on, nothing on its rank takes memory
+    /// before `now`.
     constexpr void occupy(const occupied_lanes& lanes, rank r, const memory_effect& effect, duration now,
                           duration end) {
         free_[lanes.own] = std::max(free_[lanes.own], end);
@@ -61,9 +62,9 @@ public:
         if (effect.host_acquired_at_start > memory_size{}) host.acquire(effect.host_acquired_at_start, now);
         if (effect.host_released_at_end > memory_size{}) host.release(effect.host_released_at_end, end);
     }
-    /// Announces that an operation frees `amount` of what other operations took on rank `r`.
+    /// Announces that an operation frees, at `end`, `amount` of the memory that other operations took on rank `r`.
     constexpr void release(rank r, memory_size amount, duration end) { device_[r.position()].release(amount, end); }
-    /// Tells that nothing on the rank takes memory before `now` any more.
+    /// Declares that nothing on the rank takes memory before `now` any more.
     constexpr void advance(rank r, duration now) {
         device_[r.position()].advance(now);
         host_[r.position()].advance(now);

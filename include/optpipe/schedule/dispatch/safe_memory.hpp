@@ -24,7 +24,8 @@ template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_
 
 /// The memory of the sequences in flight, for the banker's algorithm (Dijkstra): before an operation takes memory,
 /// `is_safe` checks that each sequence in flight can still be finished, in the order in which they enter, with the
-/// memory that its predecessors release. Each needs what it needs alone, with full backwards.
+/// memory that its predecessors release. A sequence's need is its peak if it runs alone, with full backwards where the
+/// problem has them.
 template <pipeline_graph Graph> class safe_memory {
 public:
     /// The sequences in the order in which they enter. `stored(op)` is `op` with the storage option of its cell; no
@@ -43,7 +44,7 @@ public:
     }
 
     /// Whether every sequence in flight can still be finished if `op` takes this memory of its rank. `fits(amount)`
-    /// tells whether so much more fits on that rank now.
+    /// tells whether `amount` more fits on that rank now.
     template <class Fits> [[nodiscard]] bool is_safe(const operation& op, memory_size taken, const Fits& fits) const {
         const rank r = p_->rank_of(op.stage);
         const auto own = sequence_of_[op.microbatch.position()];
@@ -69,7 +70,7 @@ private:
     memory_size& held_of(const operation& op) {
         return held_[p_->rank_of(op.stage)][sequence_of_[op.microbatch.position()]];
     }
-    /// The peak of each sequence on each rank if it is alone: forwards, then backwards.
+    /// Finds the peak of each sequence on each rank if it runs alone: forwards, then backwards.
     template <class Stored>
     void find_peaks(const std::vector<std::vector<microbatch>>& sequences, const Stored& stored) {
         auto level = held_;
@@ -107,10 +108,10 @@ private:
 
     const basic_problem<Graph>* p_;
     std::vector<std::size_t> sequence_of_;
-    /// Cells of each sequence that aren't done, and the first sequence with some.
+    /// The number of unfinished cells of each sequence, and the first sequence that has some.
     std::vector<std::size_t> unfinished_{};
     std::size_t oldest_ = 0;
-    /// Memory of each sequence on each rank: now, and at most if it is alone.
+    /// The memory of each sequence on each rank: now, and its peak if it runs alone.
     per_rank<std::vector<memory_size>> held_;
     per_rank<std::vector<memory_size>> peak_;
 };
