@@ -16,21 +16,21 @@ namespace optpipe {
 
 /// One of several problems, and what is known of its plans.
 struct planned_alternative {
-    /// No schedule of this problem is shorter.
+    /// A lower bound: no schedule of this problem is shorter.
     duration bound{};
-    /// Empty if it was dropped, because its bound is no better than the best plan, or if it was refused.
+    /// Empty if the problem was refused, or if it was dropped because its bound is no better than the best plan.
     std::optional<plan_result> planned{};
-    /// Why it has no plan.
+    /// Why the problem has no plan; empty if it has one, or if it was dropped.
     std::optional<refusal> refused{};
 };
 
-/// The plans of several problems, of which one is chosen.
+/// The plans of several problems, and the choice among them.
 struct alternatives_plan {
     /// In the order of the problems.
     std::vector<planned_alternative> all{};
     /// The problem with the shortest step.
     std::size_t chosen = 0;
-    /// No schedule of any of the problems is shorter.
+    /// A lower bound: no schedule of any of the problems is shorter.
     duration bound{};
     double seconds = 0.0;
 
@@ -38,10 +38,11 @@ struct alternatives_plan {
 };
 
 /// Plans several problems that do the same work in different ways, such as with microbatches of other sizes
-/// (`costs_by_size`), and chooses the one with the shortest step. The time limit holds for all together. Plans begin
-/// with the least bound, and problems whose bound is no better than the best plan are dropped; the best ones get the
-/// rest of the time. `options.start` isn't used. An invalid problem is refused, as it may lack memory for a microbatch.
-/// Contract: there is at least one problem; all have the same units.
+/// (`costs_by_size`), and chooses the one with the shortest step. The time limit holds for all problems together.
+/// Problems are planned in the order of their bounds, the least first; a problem whose bound is no better than the best
+/// plan is dropped. The problems with the best plans get the rest of the time. `options.start` isn't used. An invalid
+/// problem is refused instead of throwing `input_error`, because it may merely lack memory for a microbatch. Contract:
+/// there is at least one problem; all have the same units.
 [[nodiscard]] outcome<alternatives_plan> plan_alternatives(std::span<const problem> problems,
                                                            const plan_options& options = {});
 
@@ -65,7 +66,7 @@ namespace detail {
 
 /// How the time limit is divided. Not tuned.
 struct alternatives_parameters {
-    /// Share of the time for a first plan of each problem; the rest is for the best ones.
+    /// Share of the time for first plans of all problems; the problems with the best plans get the rest.
     double first_share = 0.5;
     /// Number of problems that are planned for longer; each round keeps half of them (successive halving).
     std::size_t finalists = 2;
@@ -106,7 +107,7 @@ private:
                 best = i;
         return best;
     }
-    /// Whether a plan of the problem may be better than the best one.
+    /// Whether a plan of the problem may be better than the best plan yet.
     [[nodiscard]] bool is_hopeful(std::size_t i) const {
         const auto best = find_best();
         if (!best) return true;
@@ -116,7 +117,7 @@ private:
     [[nodiscard]] static bool lacks_memory(const refusal& why) {
         return why.reason == refusal_reason::over_memory || why.reason == refusal_reason::over_host_memory;
     }
-    /// The refusal of the problem that lacks least memory.
+    /// The refusal of the problem that lacks the least memory.
     [[nodiscard]] refusal worst_lack() const {
         const auto lack = [](const planned_alternative& each) { return each.refused->needed - each.refused->limit; };
         const auto rank_of = [&](const planned_alternative& each) {
@@ -127,7 +128,8 @@ private:
                 })->refused;
     }
 
-    /// Bounds of all problems, and a plan of each that may be the best, from the least bound on.
+    /// Computes the bounds of all problems. Then plans every problem that may still be the best, those with the least
+    /// bounds first.
     void plan_first() {
         std::vector<std::size_t> rising(problems_.size());
         std::iota(rising.begin(), rising.end(), std::size_t{0});
@@ -173,7 +175,8 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Divides the time that is left among the `kept` best problems whose plans aren't settled.
+    /// Plans the `kept` best problems whose plans aren't settled for longer. A single problem gets all the time that is
+    /// left; several share half of it.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

@@ -30,25 +30,25 @@ namespace optpipe {
 
 /// How to plan in the background.
 struct background_options {
-    /// The options of each submission. The planner sets `start`, `stop`, `stops_without_plan`, `threads` and
+    /// The options of each submission. The planner itself sets `start`, `stop`, `stops_without_plan`, `threads` and
     /// `processor`. Without a time limit, a search runs until the proof, or until every strategy has spent its effort.
     plan_options how{};
     /// The largest number of threads that plan.
     std::size_t threads = 1;
     /// The share of the processor time of these threads, in (0, 1], on average over time (`processor_share`).
     double share = 1.0;
-    /// Replaces each better schedule before it is reported, by another valid schedule of the problem; null skips the
-    /// schedule. Called by the planner's threads, one call at a time. Unset: schedules are reported as found. Contract:
-    /// the result is valid; an invalid one is never published.
+    /// Called with each better schedule before it is reported. Returns the schedule to report in its place, or null to
+    /// skip it. The planner's threads call it, one call at a time. If unset, schedules are reported as found. Contract:
+    /// the returned schedule is valid for the problem; an invalid one is never published.
     std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();
 };
 
-/// The best plan of a submission at this time.
+/// The best plan of a submission until now.
 struct background_plan {
-    /// The number of the submission, from 1; 0 before the first.
+    /// The number of the submission, from 1; 0 before the first submission.
     std::uint64_t submission = 0;
-    /// Rises with each better schedule, over all submissions; 0 before the first schedule.
+    /// Rises with each better schedule, also from one submission to the next; 0 before the submission's first schedule.
     std::uint64_t version = 0;
     /// Null before the first schedule.
     std::shared_ptr<const optpipe::schedule> schedule{};
@@ -77,7 +77,7 @@ public:
     /// Begins to plan a problem, from a schedule if one is given (`plan_options::start`). Returns the number of the
     /// submission.
     std::uint64_t submit(problem p, std::optional<schedule> start = std::nullopt);
-    /// The best plan of the latest submission at this time.
+    /// The best plan of the latest submission until now.
     [[nodiscard]] background_plan poll() const;
     /// Waits until the latest submission has ended, at most for `time`. Returns whether it has ended.
     bool wait_for(std::chrono::duration<double> time) const;
@@ -169,7 +169,7 @@ OPTPIPE_INLINE background_plan background_planner::poll() const {
 }
 
 OPTPIPE_INLINE bool background_planner::wait_for(std::chrono::duration<double> time) const {
-    constexpr std::chrono::duration<double> years{1e9}; // the clock's range is longer
+    constexpr std::chrono::duration<double> years{1e9}; // within the clock's range
     std::unique_lock lock{mutex_};
     return finished_.wait_for(lock, std::min(time, years), [&] { return best_.finished; });
 }
@@ -241,7 +241,8 @@ OPTPIPE_INLINE void background_planner::improve(std::uint64_t number, const sear
 }
 
 OPTPIPE_INLINE void background_planner::finish(std::uint64_t number, const problem& p, const plan_result& made) {
-    // The last step has reported it already, unless the search ends with another choice (`plan_options::robust`).
+    // The last step has reported this schedule already, unless the search ends with another one, as with
+    // `plan_options::robust`.
     const auto found = adapted(p, std::make_shared<const schedule>(made.schedule));
     publish(number, [&](background_plan& best) {
         if (found.plan && (is_better(found.value, best_value_) || made.robust)) replace(best, found, made.method);

@@ -14,15 +14,15 @@
 namespace optpipe {
 
 /// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Edges between
-/// stages lead to later ones; layers of different branches may share a stage. Starts with partitions that are even, by
-/// number of layers and by work at the speeds of the ranks, then moves one layer at a time from one stage to another,
-/// in the order of the resulting bounds. If there are few partitions, all that may be shorter are tried, and the best
-/// one is proven.
+/// stages always lead to later stages; layers of different branches may share a stage. The search starts with
+/// partitions that are even by number of layers, and by work at the speeds of the ranks. Then it moves one layer at a
+/// time from one stage to another, in the order of the resulting bounds. If there are few partitions, it tries all that
+/// may be better, and proves the best one.
 ///
 /// The time limit holds for all plans together; the search ends earlier if nothing is left to try or to prove.
-/// `options.start` isn't used. `progress` is called only for the partition that is planned last in a round. If one
-/// microbatch at a time fits in no tried partition, the refusal is the one of the partition with the least shortage,
-/// and names the rank with the largest shortage in it. Throws `input_error` if `validate` rejects the problem.
+/// `options.start` isn't used. `progress` is called only for the partition that is planned last in a round. If no tried
+/// partition has memory for one microbatch at a time, the refusal is that of the partition with the least shortage, and
+/// names its rank with the largest shortage. Throws `input_error` if `validate` rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
 /// Divides the layers among the stages of one pipeline, `p`; its stages stay on their ranks.
@@ -30,9 +30,10 @@ namespace optpipe {
                                                      const plan_options& options = {});
 
 /// Plans one of the pipelines with `counts[s]` layers on stage s, to compare it with the plan of `plan_partition`. If
-/// edges, pins or `together` don't allow this, it is the partition closest to it (`partition_plan::layers`). Refused if
-/// they allow none, or if one microbatch at a time doesn't fit. Throws `input_error` for an invalid problem. Contract:
-/// there is such a pipeline, and a count for each of its stages.
+/// edges, pins or `together` don't allow these counts, it plans the closest partition that they allow
+/// (`partition_plan::layers`). Refused if they allow no partition, or if one microbatch at a time doesn't fit. Throws
+/// `input_error` for an invalid problem. Contract: `pipeline` is the index of a pipeline, and `counts` has a number for
+/// each of its stages.
 [[nodiscard]] outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                   std::span<const std::size_t> counts,
                                                   const plan_options& options = {});

@@ -22,33 +22,35 @@ namespace optpipe {
 
 /// How to plan. All limits hold at once.
 struct plan_options {
-    /// The search ends at the proof, at the gap, or after this time. Without a limit it does deterministic work of
-    /// about a second to a few seconds, and the plan depends only on the problem and the seed.
+    /// The search ends at the proof, at the gap, or after this time. Without a limit, it does deterministic work that
+    /// takes one second to a few seconds, and the plan depends only on the problem and the seed.
     std::optional<std::chrono::duration<double>> time_limit{};
-    /// Number of threads. 0, or more than the machine has cores: one thread per core.
+    /// Number of threads; 0, or a number above that of the cores, means one thread per core.
     std::size_t threads = 0;
-    /// Counts the processor time of all threads of the search, and may limit it to a share. If null, it does neither.
+    /// Counts the processor time of all threads of the search, and may limit it to a share. If null, processor time is
+    /// neither counted nor limited.
     std::shared_ptr<processor_share> processor{};
     std::uint64_t seed = 1;
     /// The (objective − bound) / objective at which the search stops, from 0 to 1.
     double gap = 0.0;
     std::stop_token stop{};
     /// Whether a stop request ends the search at once and without a plan, for callers that read the plans from
-    /// `progress`. On large problems it otherwise takes a tenth of a second to make a plan, or to check and return it.
+    /// `progress`. Otherwise, to make a plan, or to check and return it, takes a tenth of a second on large problems.
     bool stops_without_plan = false;
-    /// Same seed, same plan, whatever the number of threads, unless the time limit or a stop request ends the search.
-    /// Always true in effect without a time limit.
+    /// Whether the plan depends only on the problem and the seed, whatever the number of threads, unless the time limit
+    /// or a stop request ends the search. Searches without a time limit are always deterministic.
     bool deterministic = false;
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
     /// A schedule to begin from, such as the one in use after costs have changed; the plan is never worse than this
-    /// schedule. Its order is used, not its times, and positions in lists of storage options, not names. If microbatches
-    /// differ, it may be of another draw (`carry_over`). `plan` throws `input_error` if the problem can't execute it
-    /// within its memory; call `carry_over` first to find out.
+    /// schedule. The search uses its order, not its times, and finds storage options by their positions in the lists,
+    /// not by their names. If microbatches differ, the schedule may be one for another draw of them (`carry_over`).
+    /// `plan` throws `input_error` if the problem can't execute the schedule within its memory; call `carry_over` first
+    /// to find out.
     std::optional<schedule> start{};
-    /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
-    /// steps that confirm it, the percentile of the plan is never worse than that of the start (without a start, of the
-    /// plan without noise).
+    /// Optimizes a percentile of the step time under random durations instead of the planned step time. The percentile
+    /// of the plan is never worse than that of the start (without a start, of the plan without noise) in the random
+    /// steps that confirm the choice.
     std::optional<robust_options> robust{};
     /// Called at every better schedule or bound: one call at a time, from any thread. Strategies with new results wait
     /// for the call, so keep it short.
@@ -58,7 +60,7 @@ struct plan_options {
     /// Called with one sentence for each problem that doesn't prevent a plan, such as an unreadable cache entry.
     std::function<void(std::string_view)> warn{};
     /// Whether the search goes on, with a call of `warn`, after a strategy violates a contract. Otherwise `plan` throws
-    /// `contract_error`, or the program ends where contracts abort.
+    /// `contract_error`, or the program ends if contracts abort.
     bool drop_failures = contracts_throw();
 };
 

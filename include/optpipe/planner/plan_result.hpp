@@ -40,10 +40,11 @@ struct contribution {
     std::size_t runs = 0;
     /// Wall-clock seconds, summed over the strategy's runs.
     double seconds = 0.0;
-    /// Number of times the strategy improved the incumbent, and its best objective; unlimited if it found none.
+    /// Number of times the strategy improved the incumbent, and the best objective that it found. The objective is
+    /// unlimited if the strategy found no schedule.
     std::size_t schedules = 0;
     duration objective = duration::unlimited();
-    /// Number of times the strategy raised the bound, and its best bound; 0 if it found none.
+    /// Number of times the strategy raised the bound, and the highest bound that it proved; 0 if it proved none.
     std::size_t bounds = 0;
     duration bound{};
 };
@@ -62,7 +63,7 @@ struct builder_result {
 /// The method name of `plan_options::start`.
 inline constexpr std::string_view start_method = "start";
 
-/// Whether a stored plan was used.
+/// Whether a plan from the cache was used: none, one of the same problem, or one of a similar problem.
 enum class cache_use { none, exact, near };
 
 /// A schedule, how it was found, and how good it is: bound ≤ objective of every valid schedule.
@@ -85,7 +86,8 @@ struct plan_result {
     std::optional<robust_result> robust{};
 };
 
-/// The best published schedule. Null if none fits, or if none was built, as for a plan from the cache (`cached`).
+/// The best result of a builder of published schedules. Null if no published schedule fits, or if none was built, as
+/// for a plan from the cache (`cached`).
 [[nodiscard]] inline const builder_result* best_published(const plan_result& planned) {
     const builder_result* best = nullptr;
     for (const auto& b : planned.builders)

@@ -66,7 +66,7 @@ inline std::chrono::steady_clock::time_point end_of(const plan_options& options)
     return options.time_limit ? deadline_after(clock::now(), *options.time_limit) : clock::time_point::max();
 }
 
-/// The limits of the search, which ends before `end`.
+/// The limits of the search. Its deadline precedes `end` by the time that is reserved for cheaper storage.
 inline search_limits limits_of(const problem& p, const plan_options& options,
                                std::chrono::steady_clock::time_point end) {
     using clock = std::chrono::steady_clock;
@@ -121,7 +121,7 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
     if (!found.empty()) throw input_error{"plan options", std::move(found)};
 }
 
-/// The start as a schedule of this problem.
+/// `options.start`, timed as a schedule of `p`; empty without a start. Throws `input_error` if `p` can't execute it.
 inline std::optional<schedule> start_of(const problem& p, const plan_options& options) {
     if (!options.start) return std::nullopt;
     const auto& of = options.start->graph;
@@ -238,9 +238,9 @@ private:
         if (found.best) state_.offer(*found.best, single_device_method);
     }
 
-    /// Runs the adaptive strategy once. With a time limit it has all its effort, as if it ran alone: it takes less than
-    /// a second, which its slices would only reach later. Without a time limit it only has the effort of its first
-    /// slice: later batches of the portfolio give it the rest.
+    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once: less than a
+    /// second, which time slices would spread over the search. Without a time limit, it gets the effort of its first
+    /// slice, and later batches of the portfolio give it more.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -256,7 +256,7 @@ private:
         log_.add(strategy->name(), watch.seconds());
         has_finished_adaptive_ = options_.time_limit && !view.done();
     }
-    /// The strategies, without those that would only find the same results again.
+    /// All strategies, except the adaptive one if it has spent all its effort and would only repeat its results.
     [[nodiscard]] std::vector<any_search_strategy> strategies_left() const {
         auto left = strategies_;
         if (has_finished_adaptive_)
@@ -274,8 +274,9 @@ private:
         });
         log_.add(local_search_strategy::name, watch.seconds());
     }
-    /// Searches for a moment on all threads from the start on, so that a short limit goes into that alone: a plan of
-    /// another draw of the microbatches is close to a good one. Then the strategies share the time.
+    /// Improves `options.start` for a moment by `order_search` on all threads, before the strategies share the time. So
+    /// a short time limit is spent on this search alone. A plan of another draw of the microbatches is close to a good
+    /// one.
     void search_orders_of_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
@@ -296,8 +297,8 @@ private:
         parallel::workers{threads_, work}.run(threads_);
         log_.add(order_strategy::name, watch.seconds());
     }
-    /// Adds strategies on the problems with one storage option for all microbatches. They share their results as they
-    /// find them, so a deterministic search leaves them out.
+    /// Adds strategies that search the problems with one storage option for all microbatches. A deterministic search
+    /// leaves these strategies out, because they share results as soon as they find them.
     void add_uniform_storage() {
         const auto& p = state_.problem();
         if (!is_plain_ || is_described_by_costs(p) || options_.deterministic || !options_.time_limit) return;
@@ -315,7 +316,7 @@ private:
             cached_ = cache_use::exact;
             const auto cached_objective = hits.exact->objective * units.time + state_.slack();
             const bool holds = state_.objective() <= cached_objective;
-            // The same effort would find the same plan again; more time may find a better one.
+            // The same effort would find the cached plan again; more time may find a better plan.
             is_cached_ = holds && !options_.time_limit && hits.exact->budget >= budget();
             if (holds) cached_method_ = hits.exact->method;
         }
@@ -327,7 +328,7 @@ private:
         is_cached_ = is_cached_ || (cached_ == cache_use::exact && state_.settled());
         log_.add(cached, watch.seconds());
     }
-    /// Whether any adapted order of the entry is executable.
+    /// Offers orders of the cache entry, adapted to the problem. Returns whether any of them is executable.
     bool offer_adapted(const cache_entry& entry) {
         constexpr std::size_t enough = 3; // the first start in the middle of the step; the others differ little
         std::size_t executable = 0;
@@ -348,7 +349,8 @@ private:
         plan_cache{options_.cache, options_.warn}.store(
             make_cache_entry(state_.problem(), found.schedule, found.objective, found.bound, spent, found.method));
     }
-    /// Whether all usual builders and strategies run; callers that run them all might find more than this search.
+    /// Whether all usual builders and strategies run. If some are left out, a full search may find more in the same
+    /// time.
     [[nodiscard]] bool searches_in_all_ways() const {
         const auto usual = standard_strategies();
         return options_.without.empty() &&
@@ -364,7 +366,8 @@ private:
         return found == strategies_.end() ? nullptr : &*found;
     }
 
-    /// If there is no schedule yet, builds one without search, whatever the time limit; otherwise records the refusal.
+    /// If there is no schedule yet, builds one without search, whatever the time limit. Records the refusal if none is
+    /// found.
     void find_any_schedule() {
         if (state_.incumbent() || refused_ || state_.abandoned()) return;
         const stopwatch watch;
@@ -383,7 +386,7 @@ private:
     }
 
     /// Reduces recomputation and transfers of the incumbent; operations may start later, but the objective gets no
-    /// worse. This has a little time even if the search ended late, but none after a stop request.
+    /// worse. The reduction gets a little time even if the search ended late, but none after a stop request.
     void reduce_storage() {
         const auto best = state_.incumbent();
         if (!is_plain_ || options_.stop.stop_requested() || storage_time_of(state_.problem(), *best) <= duration{})
@@ -440,7 +443,7 @@ private:
     static constexpr std::string_view cheaper_storage = "cheaper-storage";
 
     const plan_options& options_;
-    /// Whether all searches apply (`is_plain`).
+    /// Whether the problem is plain, so that all searches apply.
     bool is_plain_;
     /// End of the whole time limit; the search ends earlier, to leave time for cheaper storage options.
     std::chrono::steady_clock::time_point end_;
@@ -452,7 +455,7 @@ private:
     std::vector<builder_result> builders_{};
     cache_use cached_ = cache_use::none;
     bool is_cached_ = false;
-    /// The refusal, unless a strategy finds a schedule.
+    /// Why no schedule was found without search; it doesn't matter if a strategy finds one.
     std::optional<refusal> refused_{};
     bool has_run_adaptive_ = false;
     bool has_finished_adaptive_ = false;
@@ -461,8 +464,8 @@ private:
 
 } // namespace detail
 
-// The search behind plain functions. If OPTPIPE_COMPILED is defined, one source of the library includes this header,
-// and all others see only the declarations in plan.hpp.
+// The functions through which callers reach the search. If OPTPIPE_COMPILED is defined, one source of the library
+// includes this header, and all others see only the declarations in plan.hpp.
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
     return {propagation_strategy{},  cp_strategy{},       local_search_strategy{},

@@ -12,16 +12,16 @@ struct robust_options {
     noise_model noise{.spread = 0.1, .rank_correlation = 0.25};
     /// In (0, 100].
     double percentile = 95.0;
-    /// Number of random steps by which schedules are compared. Ten times as many confirm the choice, or the number that
-    /// a tenth of the time limit allows.
+    /// Number of random steps in which schedules are compared. The choice is confirmed in ten times as many steps, or
+    /// in fewer if these would take more than a tenth of the time limit.
     std::size_t samples = 100;
-    /// Limit without a time limit: the number of operations timed in the steps that compare moves. 10 million take one
-    /// or two seconds.
+    /// Without a time limit, the search ends when it has timed this number of operations in the steps that compare
+    /// moves. 10 million take one or two seconds.
     std::size_t effort = 10'000'000;
 };
 
-/// Step times under noise of the robust plan and of its reference (the start if there is one, else the best plan
-/// without noise), in steps that weren't used in the search.
+/// Step times of the robust plan and of its reference under noise, in random steps that the search didn't use. The
+/// reference is the start, or without a start, the best plan without noise.
 struct robust_result {
     duration mean{};
     duration percentile{};

@@ -32,31 +32,32 @@ namespace optpipe {
 
 /// How plans for a percentile are searched. Not tuned.
 struct robust_parameters {
-    /// Shares of the time, in (0, 1): for the plan without noise, from which the others begin, and for the plan with
-    /// slack.
+    /// Shares of the time, in (0, 1), for the plan without noise and for the plan with slack between ranks. All later
+    /// searches begin with the plan without noise.
     double nominal_share = 0.5;
     double protected_share = 0.2;
-    /// Number of schedules found on the way to the plan without noise that are ranked: the latest, which are the best.
+    /// Number of schedules, found on the way to these two plans, that are ranked by percentile: the latest, which are
+    /// the best.
     std::size_t most_candidates = 12;
-    /// The largest number of computations of its rank that a move takes a computation past.
+    /// A move takes a computation past at most this number of computations of the same rank.
     std::size_t farthest_move = 3;
     /// A refused move is assumed to need samples / `samples_per_look` samples on average.
     std::size_t samples_per_look = 10;
-    /// Steps that confirm the result, as a multiple of `samples`; they weren't used in the search. Their number is
-    /// limited to what `confirmation_share` of the time limit allows, but is at least `least_confirmation`, so that
-    /// percentiles are meaningful.
+    /// Number of random steps that confirm the result, as a multiple of `samples`. The search doesn't use these steps.
+    /// Their number is limited to what `confirmation_share` of the time limit allows, but is at least
+    /// `least_confirmation`, so that percentiles are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
     std::size_t least_confirmation = 20;
-    /// Least relative gain in the percentile: a smaller one may be a sampling error.
+    /// Least relative gain in the percentile: a smaller gain may be a sampling error.
     double least_gain = 1e-3;
 };
 
 namespace detail {
 
 /// Improves the percentile of one order's step time by moving computations past others of their rank. All orders are
-/// compared under the same random steps. The steps that were slowest before come first, so that most moves are refused
-/// after a few of them.
+/// compared under the same random steps. The steps in which the best order is slowest come first, so that most moves
+/// are refused after a few steps.
 class robust_improver {
 public:
     /// `stop` is polled before each sample.
@@ -66,8 +67,9 @@ public:
         std::iota(sequence_.begin(), sequence_.end(), std::size_t{0});
     }
 
-    /// Accepts the order if its percentile is less than the best; or equal, and its mean less, because many moves
-    /// change little in the slowest steps. Contract: `simulate` accepts the order.
+    /// Accepts the order if its percentile is less than the best, or if the percentiles are equal and its mean is less:
+    /// many moves change little in the slowest steps. Returns whether it was accepted. Contract: `simulate` accepts the
+    /// order.
     bool offer(const order& candidate) {
         const noisy_order prepared{problem_, candidate};
         std::vector<duration> times(options_.samples);
@@ -124,15 +126,15 @@ private:
     const robust_options& options_;
     stop_check stop_;
     std::size_t within_;
-    /// Random steps, the slowest of the best order first.
+    /// The random steps, those in which the best order is slowest first.
     std::vector<std::size_t> sequence_;
     order best_{};
     duration best_percentile_ = duration::unlimited();
     duration best_mean_ = duration::unlimited();
 };
 
-/// The problem with messages that take longer by the standard deviation of a forward. Its schedules have that slack
-/// between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal Protection, 1995).
+/// The problem with longer messages: each takes the standard deviation of a forward longer. Schedules of this problem
+/// have that slack between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal Protection, 1995).
 inline problem with_protection(problem p, const noise_model& noise) {
     duration forwards{};
     for (const auto& costs : p.costs)
@@ -152,7 +154,7 @@ struct compared_times {
     std::vector<duration> second{};
 };
 
-/// Times both orders in `count` steps; after a stop request, in at least `least`.
+/// Times both orders in `count` random steps, or in at least `least` of them after a stop request.
 inline compared_times compare_orders(const problem& p, const order& first, const order& second,
                                      const noise_model& noise, std::size_t count, std::size_t least, stop_check stop) {
     const noisy_order one{p, first};
@@ -165,10 +167,10 @@ inline compared_times compare_orders(const problem& p, const order& first, const
     return times;
 }
 
-/// Plans for a percentile, until `end`. Plans the problem without noise, and again with slack between ranks, and ranks
-/// the schedules found on the way by their percentiles under the same random steps. Improves the best by moves that
-/// lower the percentile. Returns it if further random steps confirm that it is better than the reference: the start if
-/// there is one, else the plan without noise. Otherwise it returns the reference.
+/// Plans for a percentile, until `end`. First plans the problem without noise, then with slack between ranks, and ranks
+/// the schedules found on the way by their percentiles under the same random steps. Improves the best of them by moves
+/// that lower the percentile. Returns the improved schedule if further random steps confirm that it is better than the
+/// reference, and the reference otherwise. The reference is the start if there is one, else the plan without noise.
 template <class Plan> class robust_planner {
 public:
     using clock = std::chrono::steady_clock;
@@ -222,7 +224,7 @@ private:
             found_.push_back(std::make_shared<const schedule>(with_slack->schedule));
         found_.push_back(std::make_shared<const schedule>(nominal));
     }
-    /// The number of random steps that confirm the result. Reserves their time at the end.
+    /// Returns the number of random steps that confirm the result, and reserves time for these steps before `end_`.
     std::size_t reserve_confirmation() {
         const std::size_t wanted = with_.confirmation * robust_.samples;
         if (!is_timed()) return wanted;
@@ -274,7 +276,7 @@ private:
             result.schedule = is_better ? *time_order(p_, best) : reference_;
             result.objective = objective_of(p_, result.schedule);
             result.gap = relative_gap(result.objective, result.bound);
-            // The proof holds for the plan without noise.
+            // The proof is for the step time without noise, not for the percentile.
             if (result.why == plan_end::optimal || result.why == plan_end::gap) result.why = plan_end::effort_spent;
         }
         result.seconds = seconds{clock::now() - begin_}.count();

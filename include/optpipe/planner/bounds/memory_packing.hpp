@@ -9,8 +9,8 @@
 
 namespace optpipe::detail {
 
-/// The memory of one rank in integral cells. Stashes that fit under the limit also fit in cells, because sizes are
-/// rounded down, and the limit isn't. Exact if all sizes and the limit are multiples of a common size.
+/// The memory of one rank in integral cells. Stashes that fit the limit also fit the cells, because sizes are rounded
+/// down, but the limit isn't. The grid is exact if all sizes and the limit are multiples of a common size.
 class memory_grid {
 public:
     memory_grid() = default;
@@ -26,7 +26,7 @@ public:
         cell_ = (limit + slack) / static_cast<double>(most_cells);
     }
     [[nodiscard]] std::size_t cells() const { return cells_; }
-    /// More than `cells()` if it doesn't fit at all.
+    /// The size in cells, rounded down; more than `cells()` if it exceeds the whole memory.
     [[nodiscard]] std::size_t cells_of(double size) const {
         const double exact = size / cell_ + nearly;
         return exact >= static_cast<double>(cells_ + 1) ? cells_ + 1 : static_cast<std::size_t>(exact);
@@ -35,7 +35,7 @@ public:
 private:
     /// Used if no unit divides all sizes. A coarser grid weakens the bound, a finer one takes longer. Not tuned.
     static constexpr std::size_t most_cells = 1500;
-    /// Small enough that its sum over everything that fits stays far below one cell.
+    /// Tolerance of sizes, in cells. Its sum over all stashes that fit stays far below one cell.
     static constexpr double nearly = 1e-7;
 
     static bool divides(const std::vector<double>& sizes, double cell) {

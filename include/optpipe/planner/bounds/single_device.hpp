@@ -11,23 +11,25 @@
 
 namespace optpipe {
 
-/// What is known of a problem with a single rank from the storage options alone.
+/// Bound and schedule of a problem with a single rank, from its storage options alone.
 struct single_device_result {
-    /// No valid schedule is shorter.
+    /// A lower bound: no valid schedule is shorter.
     duration bound{};
-    /// One microbatch after the other, with the least recomputation that fits without offloading; empty if nothing
-    /// fits.
+    /// The order that runs one microbatch after the other, with the least recomputation that fits without offloading;
+    /// empty if nothing fits.
     std::optional<order> best{};
 };
 
-/// Decides the storage options of a single rank as a knapsack. When the gradient of the last stage starts, all stashes
-/// of its microbatch are in memory, or on the host; when that of another stage starts, those of the stages before it
-/// are. So the options of each microbatch fit the memory together at these times, and their extra work is at least the
-/// optimum of a multiple-choice knapsack. In a step with one microbatch, the bound also counts the transfers: the
-/// offloads end before the gradient of the last stage starts, and the reloads start after it.
+/// Decides the storage options of a single rank as a knapsack. When a microbatch's gradient starts on the last stage,
+/// all stashes of the microbatch are in memory, or on the host; when its gradient starts on another stage, the stashes
+/// of the stages before it are. So the options of each microbatch fit the memory together at these times, and their
+/// extra work is at least the optimum of a multiple-choice knapsack. In a step with one microbatch, the bound also
+/// counts the transfers: all offloads end before the gradient of the last stage starts, and all reloads start after
+/// this.
 ///
-/// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann), of at most `most_choices`; longer
-/// lists are thinned, and the bound is lower then (not tuned). Contract: the problem is plain and has one rank.
+/// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann). A list has at most
+/// `most_choices`; longer ones are thinned, which lowers the bound (not tuned). Contract: the problem is plain and has
+/// one rank.
 [[nodiscard]] single_device_result single_device(const problem& p, stop_check stop = {},
                                                  std::size_t most_choices = 1U << 12U);
 
@@ -58,7 +60,7 @@ struct knapsack_choice {
     duration extra{};
     duration offload{};
     duration reload{};
-    /// Position of the choice that it extends, and the option of the stage.
+    /// Position of the choice that this one extends by a stage, and the option of that stage.
     std::uint32_t before = 0;
     storage_index option = 0;
 
@@ -73,7 +75,7 @@ public:
     storage_knapsack(const problem& p, bool with_transfers, std::size_t most_choices)
         : p_{p}, with_transfers_{with_transfers}, most_choices_{most_choices} {}
 
-    /// False if it was stopped.
+    /// Returns false if it was stopped.
     [[nodiscard]] bool solve(stop_check stop) {
         const auto limit = p_.memory_limit[rank{}] + tolerance{}.at(p_.memory_scale());
         const std::vector<knapsack_choice> nothing{{}};
@@ -85,12 +87,14 @@ public:
             for (std::size_t i = 0; i < before.size(); ++i)
                 for (auto each : own) {
                     const auto restored = p_.storage[s][each.option].restored(p_.costs[s]);
-                    // Later, stashes that were on the device at that time may be on the host.
+                    // Doesn't hold with transfers: stashes may be offloaded after the gradient of the last stage
+                    // starts.
                     if (!with_transfers_ && before[i].held + restored > limit) continue;
                     each.held += before[i].held;
                     if (each.held > limit) continue;
                     each.extra += before[i].extra;
-                    // With several microbatches, transfers have the time of others.
+                    // With several microbatches, transfers may run during the work of the others, so their times don't
+                    // count.
                     each.offload = p_.graph.microbatches() > 1 ? duration{} : each.offload + before[i].offload;
                     each.reload = p_.graph.microbatches() > 1 ? duration{} : each.reload + before[i].reload;
                     each.before = static_cast<std::uint32_t>(i);
@@ -116,7 +120,8 @@ public:
     }
 
 private:
-    /// The options of a stage. A stash that can be offloaded may be on the device at that time all the same.
+    /// The choices of one stage. A stash that can be offloaded may still be on the device when the gradient of the last
+    /// stage starts.
     [[nodiscard]] std::vector<knapsack_choice> choices_of(stage s) const {
         const bool is_last = s.position() + 1 == p_.graph.stages();
         std::vector<knapsack_choice> choices;
@@ -132,7 +137,8 @@ private:
         }
         return choices;
     }
-    /// Keeps the choices that no other is as good as. Without transfer times, only the last one kept can be as good.
+    /// Drops choices to which another is as good. They are sorted by memory, so without transfer times, only the last
+    /// kept choice can be as good as the next one.
     void keep_best(std::vector<knapsack_choice>& choices) const {
         std::stable_sort(choices.begin(), choices.end(), [](const knapsack_choice& a, const knapsack_choice& b) {
             return a.held != b.held ? a.held < b.held : a.extra < b.extra;
@@ -171,7 +177,7 @@ private:
     std::vector<std::vector<knapsack_choice>> lists_;
 };
 
-/// The least time of a step of `microbatches` with the same choice; see `single_device`.
+/// The least time of a step in which all microbatches have the same choice; see `single_device`.
 class single_device_times {
 public:
     explicit single_device_times(const problem& p) : microbatches_{static_cast<double>(p.graph.microbatches())} {

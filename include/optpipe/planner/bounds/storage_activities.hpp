@@ -26,19 +26,20 @@ enum activity : std::size_t {
 };
 [[nodiscard]] constexpr bool is_copy(std::size_t kind) { return kind == run_offload || kind == run_reload; }
 
-/// The part of a rank's window in which an activity can take place: the least times before and after it.
+/// The part of a rank's window in which an activity can take place: at least `head` after the window's start, and at
+/// least `tail` before its end.
 struct activity_window {
     double head = 0.0;
     double tail = 0.0;
 };
 
-/// A storage option of a stage: the least that a microbatch needs with it. Sizes are in cells of its rank's memory;
-/// those of activities are the cells of the stash itself. If the backward may be split, a B counts as a gradient
-/// followed at once by a weight gradient, unless W would hold more than B. Then the option has twins: one for I and W,
-/// and one for B, a gradient without W.
+/// The least that a microbatch needs with one storage option of a stage. Sizes are in cells of the rank's memory;
+/// `cells` are those that the stash takes during each activity. If the backward may be split, a B counts as a gradient
+/// followed at once by a weight gradient, unless W would hold more than B. In that case the option appears twice: with
+/// I and W, and with B as a gradient without W.
 struct option_needs {
     std::size_t stage = 0;
-    /// 0 if there is no such activity.
+    /// The duration of each activity; 0 if there is none.
     std::array<double, activities> length{};
     std::array<std::size_t, activities> cells{};
     std::array<activity_window, activities> window{};
@@ -60,8 +61,8 @@ struct rank_needs {
     std::size_t cells = 0;
 };
 
-/// `relaxed`, a relaxation of `p` (`without_storage`), gives the windows: `windows` are its windows, of the step or of
-/// this rank.
+/// The needs of rank `r`. `relaxed` is a relaxation of `p` (`without_storage`), and `windows` are its time windows, of
+/// the whole step or of this rank.
 template <pipeline_graph Graph>
 rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& relaxed, rank r,
                     const time_windows<Graph>& windows) {
@@ -91,7 +92,8 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         const auto& f = windows.forward(s);
         const auto& g = windows.gradient(s);
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
-        // After a B, which leaves no W: the time of the operations that use its gradient, if there are any.
+        // The least time after the end of a B, which leaves no W: that of the operations that use its gradient, if
+        // there are any.
         const bool hands_on = !p.is_first(s) && result.stages.size() > (p.objective == objective_kind::span ? 1U : 0U);
         const double after_whole = hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +
                                                windows.gradient(s.previous()).tail[last])

@@ -9,11 +9,11 @@
 
 namespace optpipe {
 
-/// The largest objective that the storage mix of a single rank refutes, at least `known`: no valid schedule has a
-/// smaller one. Takes milliseconds to a second, limited by `work`, the approximate number of matrix and knapsack
-/// entries that are read per rank. For problems that `validate` accepts.
+/// A lower bound on the objective of every valid schedule, at least `known`: the largest objective that the storage mix
+/// of one rank refutes. Takes milliseconds to a second, limited by `work`, the approximate number of matrix and
+/// knapsack entries that are read per rank. For problems that `validate` accepts.
 ///
-/// `stop` is polled; the result is then the largest objective refuted until then. Deterministic if `stop` never returns
+/// If `stop` returns true, the result is the largest objective refuted by then. Deterministic if `stop` never returns
 /// true.
 [[nodiscard]] duration storage_mix_bound(const problem& p, duration known, stop_check stop = {}, double work = 1.5e8);
 /// `storage_mix_bound` for a problem with static extents.
@@ -48,20 +48,22 @@ namespace detail {
 /// A linear program over the options that the microbatches of one rank use, and over the states of the rank. Its
 /// optimum is at most the objective of any valid schedule.
 ///
-/// It minimizes T over x ≥ 0, the shares of each stage's microbatches that use each option (integral numbers of
-/// microbatches), and over the time that the rank spends in each state. A state is an operation that runs or none, a
-/// copy or none (or one in each direction), and a multiset of waiting stashes that fit into the memory together (as the
-/// patterns in Gilmore and Gomory's cutting stock are multisets that fit a roll). The window of length T is divided
-/// where something becomes possible or impossible (`time_windows`); the parts at both ends have fixed lengths.
+/// It minimizes T. Its variables are the shares x ≥ 0 of each stage's microbatches that use each option (integral
+/// numbers of microbatches), and the time that the rank spends in each state. A state has at most one running
+/// operation, at most one copy (or one in each direction), and a multiset of waiting stashes that fit into the memory
+/// together (as the patterns in Gilmore and Gomory's cutting stock are multisets that fit a roll). The window of length
+/// T is divided where something becomes possible or impossible (`time_windows`); the parts at both ends have fixed
+/// lengths.
 ///
-/// - Every operation runs as long as its option's share takes.
+/// - Every operation runs for the time that its option's share of the microbatches takes.
 /// - From the end of F to the start of I, at least `wait` passes. Meanwhile the stash takes memory: all of it while it
 ///   is copied or recomputed, or if it stays; the part left on the device while it is offloaded.
 /// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
 ///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
-///   − I/i stashes wait for a gradient, F/f − W/w are there, C/c − I/i have been recomputed, and at most O/o − R/r are
-///   offloaded. Counted from the end, the same holds with opposite signs, because in total each is run for all
-///   microbatches. So only few forwards can run before the first gradient, and few weight gradients after the last.
+///   − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i have been recomputed, and at most
+///   O/o − R/r are offloaded. Counted from the end, the same holds with opposite signs, because in total each operation
+///   runs for all microbatches. So only few forwards can run before the first gradient, and few weight gradients after
+///   the last.
 ///
 /// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound (least
 /// cost of all microbatches) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes), scaled such
@@ -72,8 +74,8 @@ public:
         : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, one_copy_{one_copy_at_a_time},
           master_{first_program()} {}
 
-    /// A lower bound on the objective, at least `known`. Shares are integral numbers of microbatches: a part of `work`
-    /// goes to branch and bound, the least bound first.
+    /// A lower bound on the objective, at least `known`. A part of `work` goes to branch and bound, the least bound
+    /// first, because shares are integral numbers of microbatches.
     double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;
@@ -84,7 +86,7 @@ public:
             std::push_heap(open.begin(), open.end(), later);
         };
         add(root(), work);
-        if (open.front().bound <= known_) return known_; // other ranks bound the step
+        if (open.front().bound <= known_) return known_; // another rank bounds the step
         constexpr double part_for_tree = 0.1;
         const double tree_work = done_ + part_for_tree * work;
         for (;;) {
@@ -141,7 +143,7 @@ private:
         const auto is_late = [&] { return done_ >= most_work || stop(); };
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
             master_.set_column_bounds(share_columns_[i], at_.low[i] / count_, at_.high[i] / count_);
-        at_.shares = at_.low; // nothing to branch on, unless solved
+        at_.shares = at_.low; // integral, so that an unsolved node isn't branched on
         for (std::size_t n = 0; n < most_rounds && !is_late(); ++n) {
             const auto status = solve_master(most_work, is_late);
             if (status != milp::lp_status::optimal && status != milp::lp_status::iteration_limit) return;
@@ -168,22 +170,23 @@ private:
     static constexpr std::size_t most_rounds = 500;
     /// The reduced cost, in units of `known`, from which a column is worth adding.
     static constexpr double optimality = 1e-7;
-    /// Bounds the rounding of sums of values.
+    /// A factor that covers the rounding of sums of values.
     static constexpr double rounding = 1.0 + 1e-10;
-    /// Relative to a time: shorter windows are only rounding.
+    /// Windows shorter than this, relative to `known`, are only rounding.
     static constexpr double time_share = 1e-9;
     static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window, from `from` to `to` after its start, or before its end. The middle has the rest.
+    /// A part of the window: from `from` to `to` after the window's start, or before its end. The middle part is the
+    /// rest.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
         double to = 0.0;
         std::size_t row = no_row;
     };
-    /// A moment, `at` after the start of the window, or before its end.
+    /// A moment of the window: `at` after its start, or before its end.
     struct instant {
         int side = 1;
         double at = 0.0;
@@ -226,7 +229,7 @@ private:
         }
     }
 
-    /// Whether `at` is an instant at which gradients begin, or forwards or gradients end.
+    /// Whether `at` is the earliest time for gradients, or, counted from the end, the latest for forwards or gradients.
     [[nodiscard]] bool counts_stashes(int side, double at) const {
         const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {
@@ -234,7 +237,7 @@ private:
             return near(n.window[run_gradient].tail) || near(n.window[run_forward].tail);
         });
     }
-    /// The rows, and the columns without which the program may be infeasible.
+    /// The program with all rows, and with the columns without which it may be infeasible.
     milp::simplex first_program() {
         split_window();
         milp::linear_program rows;
@@ -299,8 +302,8 @@ private:
         }
         return columns;
     }
-    /// Adds columns that run everything in the middle of the window, one after the other. They make the program
-    /// feasible, whatever other columns are missing.
+    /// Adds columns that run everything in the middle of the window, one after the other. These columns make the
+    /// program feasible, whatever other columns are missing.
     void add_serial_columns(std::vector<column>& columns) const {
         const auto& middle = intervals_.back();
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
@@ -319,7 +322,8 @@ private:
         }
     }
 
-    /// The effect on the rows of one unit of time (in units of `known`) in which option i runs k in interval j.
+    /// Visits the effect on the rows of one unit of time (in units of `known`) during which activity k of option i runs
+    /// in interval j.
     template <class Put> void for_each_effect(std::size_t i, std::size_t k, const interval& j, Put visit) const {
         const auto& n = needs_.options[i];
         visit(run_rows_[i][k], 1.0);
@@ -357,7 +361,8 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The Lagrangian bound at the given multipliers, in units of `known`. Finds columns that would improve them.
+    /// The Lagrangian bound at the given multipliers, in units of `known`. Finds columns that would improve the
+    /// multipliers.
     double evaluate(std::vector<double> multipliers) {
         found_.clear();
         done_ += static_cast<double>(needs_.options.size() * (intervals_.size() + instants_.size()) *
@@ -398,8 +403,7 @@ private:
         if (wait_rows_[option] != no_row) cost += multipliers[wait_rows_[option]] * n.wait;
         return count_ / known_ * cost;
     }
-    /// The least cost of all microbatches of each stage, which use its cheapest options first, within the node's
-    /// limits.
+    /// The least cost of all microbatches. Those of a stage use its cheapest options first, within the node's limits.
     [[nodiscard]] double least_cost(const std::vector<double>& multipliers) const {
         std::vector<std::pair<double, std::size_t>> costs;
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
@@ -420,7 +424,7 @@ private:
         return total / count_;
     }
 
-    /// The largest value of one unit of time in interval j.
+    /// The largest value that a state has for one unit of time in interval j.
     double best_state(const interval& j, const std::vector<double>& multipliers) {
         std::vector<memory_packing::item> items;
         std::vector<choice> free(needs_.stages.size());
@@ -437,7 +441,7 @@ private:
         if (best > -multipliers[j.row] + optimality) add_state(j, running, free);
         return best * rounding;
     }
-    /// Stashes without memory are there once per microbatch, with one option; the others are packed.
+    /// A stash without memory is there once per microbatch, with the most valuable option; other stashes are packed.
     void offer(std::vector<memory_packing::item>& items, std::vector<choice>& free, std::size_t id, std::size_t cells,
                double value, std::size_t stage) const {
         if (value <= 0.0 || cells > needs_.cells) return;
@@ -449,7 +453,8 @@ private:
         if (value > f.value) f = {id, 0, 0, value};
     }
 
-    /// The activities that may run: operations, offloads and reloads. The first entry of each list is none.
+    /// The activities that may run: operations, offloads and reloads. The first entry of each list means that none
+    /// runs.
     using choice_lists = std::array<std::vector<choice>, 3>;
     [[nodiscard]] choice_lists choices_in(const interval& j, const std::vector<double>& multipliers) const {
         choice_lists lists{std::vector<choice>(1), std::vector<choice>(1), std::vector<choice>(1)};
@@ -471,7 +476,7 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The best choice from each list, together with the best packing of the waiting stashes.
+    /// The best choices, one from each list, given the best packing of waiting stashes in the memory that is left.
     [[nodiscard]] running_state best_running(const choice_lists& lists) const {
         running_state best;
         double most = packing_.value(needs_.cells);
@@ -555,7 +560,7 @@ private:
     std::vector<std::size_t> share_columns_{};
     std::vector<column> found_{};
     double done_ = 0.0;
-    milp::simplex master_; // the last one, as its rows come from the others
+    milp::simplex master_; // the last member, because its rows come from the others
 };
 
 } // namespace detail
@@ -566,7 +571,8 @@ OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, stop
     const bool span = p.objective == objective_kind::span;
     const bool one_copy = shares_engine(p.transfer) || shares_channel(p.transfer);
     const auto step = time_windows<any_graph>::step(relaxed);
-    // The drain of the last ranks bounds most problems, and a rank that refutes more shortens the work on the others.
+    // The last ranks come first: their epilogue bounds most problems, and a rank that refutes more shortens the work on
+    // the others.
     for (std::size_t i = p.graph.ranks(); i-- > 0 && !stop();) {
         const rank r{i};
         const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);

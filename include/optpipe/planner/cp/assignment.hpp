@@ -20,9 +20,9 @@ namespace optpipe::cp {
 
 /// Starts of all tasks and values of all variables of a model.
 struct assignment {
-    /// Per task; absent tasks start at 0.
+    /// The start of each task; absent tasks start at 0.
     std::vector<ticks> starts{};
-    /// Per variable.
+    /// The value of each variable.
     std::vector<bool> values{};
 
     [[nodiscard]] bool is_true(literal l) const { return values[l.variable()] != l.negated(); }
@@ -33,7 +33,7 @@ namespace detail {
 /// Reads one stage of a schedule into an assignment.
 class stage_to_assignment {
 public:
-    /// `all`: the operations of the stage, by start.
+    /// `all` has the operations of the stage, sorted by start.
     stage_to_assignment(const pipeline_model& m, stage s, const std::vector<timed_operation>& all, assignment& into)
         : model_{&m}, stage_{s}, own_{&m.stages()[s]}, into_{&into}, of_(m.source().graph.microbatches()) {
         for (const auto& timed : all) {
@@ -60,7 +60,7 @@ public:
         for (std::size_t j = 0; j < forwards_.size(); ++j)
             set(own_->storage.uses[user_of(j)][j]);
     }
-    /// Sets which microbatches of this stage and of the stage before are the same.
+    /// Sets the literals that tell which microbatches of this stage and of the stage before are the same.
     void read_links(const stage_to_assignment& before) {
         const auto& all = own_->storage;
         if (all.next_forward.empty()) return;
@@ -73,8 +73,8 @@ public:
 private:
     using place = std::optional<timed_operation>;
 
-    /// The microbatch of each task, for microbatches in the order in which they run. If the model sorts interchangeable
-    /// ones, the i-th of them has the i-th of their tasks.
+    /// The microbatch of each task; `run` has the microbatches in the order in which they run. If the model sorts
+    /// interchangeable microbatches, the i-th of them that runs has the i-th of their tasks.
     [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
         auto result = run;
         if (!model_->order().is_sorted()) std::sort(result.begin(), result.end());
@@ -93,7 +93,7 @@ private:
         const auto& full = of(b, operation_kind::backward);
         return full ? full : of(b, operation_kind::backward_input);
     }
-    /// The option of its stash, or the model's substitute if the model doesn't have that option.
+    /// The storage option of microbatch `b`, or the model's substitute if the model doesn't have this option.
     [[nodiscard]] std::size_t option_of(std::size_t b) const {
         const auto& options = own_->storage.options;
         const std::size_t o = of(b, operation_kind::forward)->op.storage;
@@ -143,8 +143,8 @@ private:
         while (sort_pairs(o, stashes)) {
         }
     }
-    /// Swaps the tasks of stashes that are used in the order of their forwards, but don't come back in that order. True
-    /// if any tasks were swapped.
+    /// Swaps the tasks of stashes that are used in the order of their forwards, but recomputed, offloaded or reloaded
+    /// in another order. Returns whether any tasks were swapped.
     bool sort_pairs(std::size_t o, const std::vector<std::size_t>& stashes) {
         bool any = false;
         for (std::size_t a = 0; a < stashes.size(); ++a)
@@ -172,7 +172,7 @@ private:
         const auto& read = *gradient_of(b);
         const auto& p = model_->source();
         const auto gradient = own_->gradient[k];
-        // The end of I, or of the I that starts a B.
+        // A B ends with its weight gradient, this time after the end of I.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
                                ? p.cost(stage_, microbatch{b}).backward_weight
                                : duration{};
@@ -184,8 +184,7 @@ private:
         set(first, read);
         set(gradient, time(read.start) + length(first));
     }
-    /// If no full backward remains, weight gradients are in the order of their gradients, as far as the model sorts
-    /// them.
+    /// Weight gradients outside full backwards run in the order of their gradients, as far as the model sorts them.
     void read_weights() {
         if (own_->weight.empty()) return;
         if (model_->order().is_sorted())
@@ -297,7 +296,8 @@ private:
     }
     void read_choices() {
         const auto& m = model_->tasks();
-        // Variables without tasks are set already. Presences that imply each other are in the order of their variables.
+        // Variables without tasks are set already. A presence is set before the choices that depend on it, because its
+        // variable comes first.
         for (std::uint32_t v = 1; v < m.variables(); ++v) {
             const auto& c = m.choices[v];
             if (c.first == c.second) continue;
@@ -348,13 +348,13 @@ public:
     }
 
 private:
-    /// A stash as it is stored: an option and its tasks.
+    /// How a stash is stored: its option, and the tasks of this option.
     struct stored {
         std::size_t option;
         stored_stash tasks;
     };
 
-    /// The column of the true literal of a row; the row itself if there are no literals.
+    /// The column of the true literal in `row`; `row` itself if there are no literals.
     [[nodiscard]] std::size_t true_in(const std::vector<std::vector<literal>>& rows, std::size_t row) const {
         if (rows.empty()) return row;
         const auto found =
@@ -368,8 +368,8 @@ private:
     }
     [[nodiscard]] ticks start(task_index t) const { return from_->starts[t]; }
     [[nodiscard]] ticks end(task_index t) const { return start(t) + model_->tasks().tasks[t].length; }
-    /// Assigns each transfer pair to the first stash that fits it and has no pair yet. Empty if there is none, or if
-    /// stashes remain and can't be kept.
+    /// Assigns each transfer pair to the first stash that fits it and has no pair yet. Empty if a pair has no such
+    /// stash, or if stashes without a pair can't be kept.
     [[nodiscard]] std::vector<stored> assign_pairs() const {
         std::vector<stored> pairs;
         for (const auto& all : own_->storage.pairs)

@@ -19,7 +19,8 @@ struct clause_pool_parameters {
     /// search, 7.0 s with two that share nothing, and 4.8, 4.3 and 4.7 s with two that share clauses of up to 3, 5 and
     /// 8 levels.
     std::uint32_t most_levels = 5;
-    /// Number of latest clauses that are kept: the number a search learns before it drops some (`solver_parameters`).
+    /// Number of latest clauses that are kept. It equals the number that a search learns before it drops some
+    /// (`solver_parameters`).
     std::size_t most_clauses = 4000;
 };
 
@@ -27,7 +28,7 @@ struct clause_pool_parameters {
 /// clause holds for objectives up to the limit under which it was learned. As in parallel SAT solvers (ManySAT: Hamadi,
 /// Jabbour and Sais 2009), only clauses of few decision levels are shared (Audemard and Simon 2009).
 ///
-/// Searches on several threads may use it at the same time, each through its own `member`.
+/// Searches on several threads may use the pool at the same time, each through its own `member`.
 class clause_pool {
 public:
     struct clause {
@@ -93,7 +94,7 @@ private:
 
     clause_pool_parameters with_{};
     std::mutex mutex_{};
-    /// The latest clauses, as a ring buffer: the n-th of all is at n modulo the capacity.
+    /// The latest clauses, as a ring buffer: the n-th clause of all is at position n modulo the capacity.
     std::vector<entry> clauses_{};
     std::size_t added_ = 0;
     std::uint32_t members_ = 0;

@@ -11,17 +11,18 @@
 
 namespace optpipe::cp {
 
-/// The clause learned from a conflict. All its literals are of choices; the first one is implied at `level`.
+/// The clause learned from a conflict. All its literals are of choice variables; the first literal is implied at
+/// `level`.
 struct learned_clause {
     std::vector<literal> clause{};
     std::uint32_t level = 0;
     std::uint32_t distinct_levels = 0;
-    /// The conflict depends on no decision: the model is infeasible.
+    /// Whether the conflict depends on no decision, so that the model is infeasible.
     bool final = false;
 };
 
-/// Learns the first unique implication point among the choices. Bounds are always replaced by their reasons, down to
-/// choices, and each only for the value that is needed.
+/// Learns the clause of the first unique implication point among the choices. Bounds are replaced by their reasons
+/// until only choices are left; a bound is explained only up to the value that is needed.
 class conflict_analysis {
 public:
     conflict_analysis(std::size_t variables, std::size_t bounds) : seen_(variables, false), wanted_(bounds, -1) {}
@@ -56,9 +57,9 @@ private:
         return at < 0 ? 0 : trail[static_cast<std::size_t>(at)].level;
     }
 
-    /// Derives the clause of the conflict's highest level. False if no choice of that level is involved; `conflict_`
-    /// then becomes the facts on lower levels from which it follows. This can happen because propagation isn't
-    /// complete: facts that are derived on a level may have followed from earlier ones.
+    /// Derives the clause of the conflict's highest level. False if the conflict involves no choice of that level;
+    /// `conflict_` is then replaced by the facts of lower levels from which it follows. This happens because
+    /// propagation isn't complete: a fact may be derived on a higher level than that of its reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;
@@ -142,7 +143,7 @@ private:
         return found;
     }
 
-    /// Clause minimization: drops literals that the others imply (Sörensson and Biere 2009).
+    /// Clause minimization: drops literals that the other literals imply (Sörensson and Biere 2009).
     void shorten(const trail& trail) {
         in_clause_.assign(seen_.size(), false);
         for (const auto l : clause_)
@@ -162,7 +163,8 @@ private:
             implied_[at] = {};
         asked_.clear();
     }
-    /// Whether the literals of the clause imply every reason of a fact that holds since entry `at`.
+    /// Whether the literals of the clause imply every reason of `what`, a fact that holds since entry `at` of the
+    /// trail.
     bool reasons_hold(const trail& trail, const fact& what, std::size_t at, std::size_t depth) {
         const auto begin = pending_.size();
         trail.explain(what, trail[at].why, pending_);

@@ -16,25 +16,27 @@ struct time_share_parameters {
     /// A strategy that alone closes the gap has 1 + `reward` times its share. A higher reward follows success sooner,
     /// and starves strategies that succeed later.
     double reward = 10.0;
-    /// In seconds. If a strategy has found nothing for n times (the time of all its finds plus this), its share is
-    /// divided by n + 1, as it will take that long again. This doesn't apply to a strategy that resumes its search,
-    /// because each slice brings its proof nearer. Measured on store-p3-m6-k150 with two threads and six seeds: with
-    /// this rule, proofs took 7.5 s instead of 11 s on average, and 10 s instead of 21 s at most; with 0.3 instead of
-    /// 1, 8.5 and 11 s. On eighty random problems with 3 and 5 s on one thread, 11 plans were better and 12 worse,
-    /// objectives were 0.02 % lower on average, and the same 25 were proven.
+    /// In seconds. Let t be a strategy's time until its last find, plus `staleness_seconds`. If the strategy has found
+    /// nothing for n t since then, its share is divided by n + 1, because the next find will probably take as long
+    /// again. The rule doesn't apply to a strategy that resumes its search, because each slice brings its proof nearer.
+    /// Measured on store-p3-m6-k150 with two threads and six seeds: with this rule, proofs took 7.5 s instead of 11 s
+    /// on average, and 10 s instead of 21 s at most; with 0.3 instead of 1, they took 8.5 s on average, and 11 s at
+    /// most. On eighty random problems with 3 and 5 s on one thread, 11 plans were better and 12 worse, objectives were
+    /// 0.02 % lower on average, and the same 25 were proven.
     double staleness_seconds = 1.0;
-    /// A slice with more effort that takes less than this factor longer is idle: it spent none of the additional
-    /// effort. After `most_idle_slices` of them, the strategy rests until there is a better incumbent. The factor
-    /// exceeds the noise of a loaded machine.
+    /// A slice is idle if it has more effort than the slice before, but takes less than this factor longer: it used
+    /// none of the additional effort. After `most_idle_slices` idle slices in a row, the strategy rests until there is
+    /// a better incumbent. The factor exceeds the noise of a loaded machine.
     double idle_factor = 1.3;
     std::size_t most_idle_slices = 2;
     /// The least and largest growth of the effort from slice to slice. Strategies that start anew with the same seed
-    /// have `restarting_growth` as their least growth: with 4 they repeat at most a third of their time.
+    /// have `restarting_growth` as their least growth: with 4, all earlier slices together take at most a third as long
+    /// as the last one.
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
-    /// The share of the remaining time that a slice may take per unit of the strategy's share, and the largest share
-    /// that counts.
+    /// The share of the remaining time that a slice may take per unit of the strategy's share, and the largest
+    /// strategy's share that counts.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
     /// A slice is interrupted after this multiple of its expected time, but not before `least_seconds`, because
@@ -53,10 +55,10 @@ struct concurrent_options {
 };
 
 /// Runs the strategies concurrently on all threads until the search is done or no strategy has anything left to try.
-/// They share results at once, and strategies that close the gap get more time.
+/// Strategies share their results at once, and those that close the gap get more time.
 ///
-/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown after the others have been asked
-/// to stop; but `contract_error` ends only the call of that strategy.
+/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown after the other strategies have
+/// been asked to stop. If failures are dropped, a `contract_error` ends only the call that threw it.
 void run_concurrent_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
                               const concurrent_options& options, run_log& log);
 
@@ -82,11 +84,11 @@ namespace detail {
 ///
 /// Start-time fair queueing (Goyal, Vin and Cheng 1997): the strategy whose next slice begins first in virtual time is
 /// next, and virtual time passes more slowly for a strategy with a larger weight. The weight grows with the share of
-/// the gap that the strategy closes per second, relative to the others; recent gains count more. It falls while the
-/// strategy closes nothing. Each time slice of a strategy has more effort than the previous one. A strategy that is
+/// the gap that the strategy closes per second, relative to the others; recent gains count more. The weight falls while
+/// the strategy closes nothing. Each time slice of a strategy has more effort than the previous one. A strategy that is
 /// neither randomized nor cooperative has one slice at a time. A strategy that isn't randomized pauses when more effort
-/// has no effect, until there is a better incumbent. Before the deadline a strategy is started only if its shortest
-/// slice until then fits, because on large problems many can't stop soon.
+/// has no effect, until there is a better incumbent. A strategy is started only if its shortest slice would fit
+/// before the deadline, because many strategies can't stop soon on large problems.
 class time_shares {
 public:
     struct time_slice {
@@ -113,8 +115,8 @@ public:
         }
     }
 
-    /// Waits while all strategies that could continue are running already, or couldn't end in time. Empty if the search
-    /// is over.
+    /// Returns the next time slice; empty if the search is over. Waits while every strategy that could continue is
+    /// running already, or couldn't end in time.
     std::optional<time_slice> next() {
         constexpr std::chrono::milliseconds poll_interval{20};
         std::unique_lock lock{mutex_};
@@ -131,8 +133,8 @@ public:
                 changed_.wait(lock);
         }
     }
-    /// Records a slice. `closed`: the part of the gap that it closed. `cut`: it was interrupted. Not `sound`: it
-    /// failed, and the strategy rests until there is another incumbent to start from.
+    /// Records a slice that has ended. `closed` is the part of the gap that the slice closed, and `cut` says whether it
+    /// was interrupted. If the slice failed (not `sound`), its strategy rests until there is a better incumbent.
     void finish(const time_slice& t, double seconds, double closed, bool cut, bool sound) {
         const std::scoped_lock lock{mutex_};
         auto& e = entries_[t.index];
@@ -164,16 +166,17 @@ private:
         std::size_t started = 0;
         std::size_t effort = 1;
         double expected_seconds = 0.0;
-        /// Start of its next slice, in virtual time.
+        /// Start of the strategy's next slice, in virtual time.
         double begins = 0.0;
-        /// The part of the gap that the strategy closed, and the seconds that it took, each weighted with the time of
-        /// its completion.
+        /// Sums over the strategy's slices: the parts of the gap that they closed, and their seconds. Each slice is
+        /// weighted with the time at which it ended.
         double closed = 0.0;
         double taken = 0.0;
-        /// The seconds that the strategy took, and the seconds until it last closed a part of the gap.
+        /// Seconds of all slices of the strategy, and seconds of its slices up to the last one that closed a part of
+        /// the gap.
         double spent = 0.0;
         double fruitful = 0.0;
-        /// Paused until the incumbent is better than this.
+        /// If set, the strategy is paused until the incumbent is better than this.
         std::optional<duration> paused_at{};
         std::size_t last_effort = 0;
         double last_seconds = 0.0;
@@ -222,7 +225,7 @@ private:
         e.begins = virtual_time_ + t.expected_seconds / t.weight;
         return t;
     }
-    /// Slices grow with their results, once they are long enough to be measured.
+    /// Sets the effort of the strategy's next slice, or pauses the strategy if more effort has no effect.
     void schedule_next(entry& e, const time_slice& t, double seconds, bool cut) const {
         const auto& with = options_.with;
         const bool more_effort = e.last_effort > 0 && t.options.effort >= 2 * e.last_effort;
@@ -243,7 +246,7 @@ private:
         const double longest = std::max(options_.slice_seconds, part * state_.seconds_left());
         const double growth = std::min(wanted, std::max(1.0, longest / std::max(seconds, shortest)));
         const auto effort = scaled(t.options.effort, growth);
-        if (effort < e.effort) return; // of several concurrent slices, one that began before the effort grew
+        if (effort < e.effort) return; // a concurrent slice has raised the effort already
         e.effort = effort;
         e.expected_seconds = seconds * growth;
     }
@@ -259,13 +262,12 @@ private:
     std::mutex mutex_{};
     std::condition_variable changed_{};
     std::vector<entry> entries_{};
-    double virtual_time_ = 0.0; ///< start of the last slice
+    double virtual_time_ = 0.0; ///< virtual start of the latest slice
     std::size_t running_ = 0;
     bool failed_ = false;
 };
 
-/// The time at which a slice that takes much longer than expected is interrupted; the strategy's next one has twice the
-/// time.
+/// The time at which a slice is interrupted, because it takes much longer than expected.
 inline std::chrono::steady_clock::time_point deadline_of(const search_state& state, const time_shares::time_slice& t,
                                                          const time_share_parameters& with) {
     const std::chrono::duration<double> length{std::max(with.time_factor * t.expected_seconds, with.least_seconds)};

@@ -17,8 +17,8 @@ struct deterministic_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
     std::size_t batches = std::numeric_limits<std::size_t>::max();
-    /// The growth of the effort from batch to batch. Strategies start anew, so with 4 they repeat at most a third of
-    /// the work. Not tuned.
+    /// The growth of the effort from batch to batch. Strategies start anew in each batch, so with 4, all earlier
+    /// batches together do a third of the work of the last one. Not tuned.
     std::size_t growth = 4;
     /// Runs of a randomized strategy per batch, each with its own seed: one for each of two threads. Not tuned.
     std::size_t copies = 2;
@@ -26,18 +26,19 @@ struct deterministic_options {
 
 namespace detail {
 
-/// Number of first batches without slow strategies; without a time limit, there are no more, about a second of work.
+/// Number of batches at the start that leave out slow strategies. Without a time limit, there are only these batches,
+/// about a second of work.
 inline constexpr std::size_t short_batches = 3;
 
 } // namespace detail
 
 /// Runs all strategies with some effort each, then again with more, until the search is done or the batches are over.
-/// They exchange results only between batches, so the same seed gives the same results on any number of threads, unless
-/// time or a stop request interrupts. Strategies whose effort is timed are left out. Results are merged in the order of
-/// `strategies`: strategies that may prove quickly should come first.
+/// Strategies exchange results only between batches. So the same seed gives the same results on any number of threads,
+/// unless the time limit or a stop request interrupts the search. Strategies whose effort is timed are left out.
+/// Results are merged in the order of `strategies`: strategies that may prove optimality quickly should come first.
 ///
-/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown, except for `contract_error`,
-/// which ends only the call of that strategy.
+/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown. If failures are dropped, a
+/// `contract_error` ends only the call that threw it.
 void run_deterministic_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
                                  const deterministic_options& options, run_log& log);
 
@@ -55,8 +56,8 @@ void run_deterministic_portfolio(search_state& state, const std::vector<any_sear
 namespace optpipe {
 namespace detail {
 
-/// The jobs of one batch. Each job has its own state, which starts with the results before the batch. Results are
-/// merged in the order of the jobs. When a job settles the search, all later ones are stopped and their results
+/// The jobs of one batch. Each job has its own state, which starts with the results of earlier batches. Results are
+/// merged in the order of the jobs. When a job settles the search, all later jobs are stopped and their results
 /// dropped. So the result is the same on any number of threads.
 class portfolio_batch {
 public:
@@ -100,7 +101,7 @@ private:
         if (start_) own.offer(*start_, strategy.name());
         own.raise_bound(bound_, strategy.name());
         try {
-            // Results before the failure count.
+            // The results of a strategy before its failure count.
             state_.try_strategy(strategy.name(), [&] { strategy(own, jobs_[k].options); });
         } catch (...) {
             for (auto& stop : stops_)
@@ -128,7 +129,8 @@ private:
     std::atomic<std::size_t> settled_;
 };
 
-/// The effort of a strategy in a batch; slow strategies start later, with little.
+/// The effort of a strategy in a batch; 0 if it doesn't run. Slow strategies (`first` is 0) start later, with little
+/// effort.
 inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t factor) {
     if (first == 0) return batch < short_batches ? 0 : factor;
     constexpr auto most = std::numeric_limits<std::size_t>::max();

@@ -16,10 +16,10 @@ namespace optpipe {
 
 /// Counts the processor time of the threads of a search, and keeps it below a share of the wall-clock time.
 ///
-/// Threads enter and leave. While they search, they call `pause_if_over` wherever they poll whether to stop. This reads
-/// their processor clocks every millisecond. Once they have used more than their share, all callers sleep until it is
-/// paid back or a stop is requested. So the share holds on average over time, and is exceeded while a search doesn't
-/// poll. Any member may be called from any thread.
+/// Threads enter and leave. While they search, they call `pause_if_over` wherever they poll whether to stop.
+/// `pause_if_over` reads the processor clocks of the threads every millisecond. Once the threads have used more than
+/// their share, all callers sleep until the excess is paid back or a stop is requested. So the share holds on average
+/// over time, but may be exceeded while a search doesn't poll. Any member may be called from any thread.
 class processor_share {
 public:
     /// `processors`: processor time per wall-clock time; 0.5 is half of one processor. Unlimited by default.
@@ -27,25 +27,26 @@ public:
     processor_share(const processor_share&) = delete;
     processor_share& operator=(const processor_share&) = delete;
 
-    /// Counts the calling thread from now on. `search` is the address of the object that it works for, because several
-    /// searches may use one share.
+    /// Counts the calling thread from now on. `search` is the address of the object that the thread works for; it tells
+    /// apart searches that use the same share.
     void enter(const void* search = nullptr);
     /// Stops counting the calling thread.
     void leave(const void* search = nullptr);
-    /// Stops counting all threads of that search: workers may still be leaving when it has ended.
+    /// Stops counting all threads of `search`, because some of its workers may not have left when it ends.
     void leave_all(const void* search = nullptr);
     /// The processor time of all threads that entered, in seconds.
     [[nodiscard]] double seconds() const;
 
-    /// Sleeps at most until `end`; a debt that isn't paid back by then remains.
+    /// Sleeps while the threads have used more than their share, at most until `end`. An excess that isn't paid back by
+    /// then remains.
     void pause_if_over(const std::stop_token& stop,
                        std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max());
 
 private:
     using clock = std::chrono::steady_clock;
-    /// Time between two reads of the processor clocks: each is a system call of about 0.3 µs per thread.
+    /// Time between two reads of the processor clocks: each read is a system call of about 0.3 µs per thread.
     static constexpr std::chrono::milliseconds interval{1};
-    /// The longest time for which an unused share is kept; the longest burst at full speed is of this order.
+    /// An unused share is kept for at most this time, which limits bursts at full speed to about this length.
     static constexpr std::chrono::milliseconds burst{10};
 
     struct thread {
@@ -58,7 +59,7 @@ private:
 
     static clock::duration as_ticks(double seconds);
     [[nodiscard]] double used() const;
-    /// Adds the share of the time since the last call, and subtracts the used time.
+    /// Adds the share of the time since the last call to the budget, and subtracts the processor time used since then.
     void pay(clock::time_point now);
 
     const double processors_;

@@ -29,9 +29,10 @@ namespace optpipe {
 struct search_limits {
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
-    /// If requested, nobody will read the results, so even work in progress may be dropped.
+    /// A request tells that nobody will read the results, so even work in progress may be dropped.
     std::stop_token abandon{};
-    /// The relative gap, (objective − bound) / objective, at which the search stops. 0 means at the proof.
+    /// The relative gap, (objective − bound) / objective, at which the search stops. 0 stops the search only at the
+    /// proof.
     double gap = 0.0;
     /// Makes callers of `done()` wait for their share of the processor; if null, nobody waits.
     std::shared_ptr<processor_share> processor{};
@@ -39,7 +40,7 @@ struct search_limits {
 
 /// How contract violations of strategies are handled.
 struct failure_handling {
-    /// Whether the call is dropped and the search continues. Otherwise the error is rethrown to the caller.
+    /// Whether the search continues after the failed call. Otherwise the error is rethrown to the caller.
     bool drop = contracts_throw();
     /// Called with one sentence for each dropped failure.
     std::function<void(std::string_view)> warn{};
@@ -55,20 +56,21 @@ struct search_step {
     duration bound{};
 };
 
-/// A step with the best schedule after it, for observers; null before the first. The schedule is shared, not copied;
-/// the history of a search doesn't keep it.
+/// A step as observers see it: with the best schedule after the step, null before the first schedule. The schedule is
+/// shared, not copied; the history of a search doesn't keep it.
 struct search_progress : search_step {
     std::shared_ptr<const schedule> incumbent{};
 };
 
 /// The state that all strategies of a search share: incumbent, proven bound, and whether to stop.
 ///
-/// The incumbent is the best by `is_better`: among equal objectives, the one with less recomputation and fewer
+/// The incumbent is the best schedule by `is_better`: among equal objectives, the one with less recomputation and fewer
 /// transfers. Offered schedules lose the recomputation and transfers that they don't need at all
 /// (`with_cheaper_storage_in_place`), if there is time.
 ///
-/// Every member may be called from any thread; `objective`, `bound` and `done` cost an atomic load and a clock. A
-/// strategy offers schedules and bounds under its name, reads those of others, and returns once `done()`.
+/// Every member may be called from any thread; `objective`, `bound` and `done` cost an atomic load and at most a read
+/// of the clock. A strategy offers schedules and bounds under its name, reads those of others, and returns once
+/// `done()`.
 class search_state {
 public:
     using observer = std::function<void(const search_progress&)>;
@@ -89,15 +91,16 @@ public:
     /// Times the order and makes it the incumbent if it is better. Returns the objective of the order as it was
     /// offered; unlimited if it isn't executable within the memory limits.
     duration offer(const order& candidate, std::string_view strategy);
-    /// Offers a schedule, whose times `time_order` may improve. Contract: the schedule is valid.
+    /// Offers a schedule, after `time_order` has tried to improve its times. Returns the objective. Contract: the
+    /// schedule is valid.
     duration offer(const schedule& candidate, std::string_view strategy);
-    /// Offers a valid schedule made by `time_order`, which would make the same schedule again.
+    /// Offers a valid schedule that `time_order` has made, without timing it again. Returns its objective.
     duration offer_timed(schedule candidate, std::string_view strategy);
-    /// `proven`: no valid schedule has a smaller objective; unlimited if there is no valid schedule.
+    /// `proven` is a lower bound on the objective of every valid schedule; unlimited if there is no valid schedule.
     void raise_bound(duration proven, std::string_view strategy);
 
-    /// An object that calls of strategies on this problem share in addition to schedules and bounds: one per type, made
-    /// by the first call that requests it. It lives as long as the search. Any thread may call this.
+    /// The search's object of type `T`, through which calls of strategies share more than schedules and bounds. The
+    /// first request makes the object, and it lives as long as the search. Any thread may call this.
     template <std::default_initializable T> [[nodiscard]] std::shared_ptr<T> shared() {
         const std::scoped_lock lock{shared_->mutex};
         auto& object = shared_->objects[&key_of<T>];
@@ -105,7 +108,7 @@ public:
         return std::static_pointer_cast<T>(object);
     }
 
-    /// Calls a strategy. If failures are dropped, a contract violation ends this call; earlier results are kept.
+    /// Calls a strategy. If failures are dropped, a contract violation ends only this call; earlier results are kept.
     /// Returns whether there was no violation.
     template <class Call> bool try_strategy(std::string_view name, const Call& call) {
         try {
@@ -129,12 +132,12 @@ public:
     }
     /// The cutoff: only a schedule shorter than this is an improvement.
     [[nodiscard]] duration target() const { return objective() - slack(); }
-    /// The tolerance within which two times are equal, relative to the objective. Before there is one, it is relative
-    /// to the serial time, which a single unused storage option can make many times as long.
+    /// The tolerance within which two times are equal, relative to the objective. Before the first schedule, it is
+    /// relative to the serial time, which a single unused storage option can make many times as long.
     [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
-    /// The time of one pass through a schedule in seconds; 0 before the first. It estimates work that can't be
-    /// interrupted.
+    /// The time of one pass through a schedule, in seconds; 0 before the first schedule. Strategies estimate work that
+    /// can't be interrupted with it.
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
     /// Whether `passes` passes through the problem end before the deadline.
     [[nodiscard]] bool has_time_for(double passes) const;
@@ -167,8 +170,8 @@ private:
         const failure_handling failures;
         const std::chrono::steady_clock::time_point begin;
         const duration slack; ///< relative to the serial time
-        /// The least objective of any schedule. The incumbent's may be the same sum in another order, and thus slightly
-        /// higher.
+        /// The least objective of any schedule. The incumbent's objective may be slightly higher, because the same
+        /// times are added in another order.
         std::atomic<double> objective{duration::unlimited().value()};
         /// The incumbent's time of transfers and recomputation.
         std::atomic<double> storage{duration::unlimited().value()};
@@ -178,14 +181,14 @@ private:
         std::shared_ptr<const schedule> incumbent{};
         std::vector<search_step> history{};
         std::vector<std::string> reported{};
-        /// By the address of the `key_of` of their type.
+        /// The shared objects, by the address of the `key_of` of their type.
         std::map<const char*, std::shared_ptr<void>> objects{};
     };
 
     template <class T> static constexpr char key_of = 0;
 
-    /// Time to find unneeded storage, to time the rest and to check it, in passes through the problem. Measured for 32
-    /// ranks and 128 microbatches.
+    /// Time to find unneeded recomputation and transfers, and to time and check the schedule without them, in passes
+    /// through the problem. Measured for 32 ranks and 128 microbatches.
     static constexpr double passes_to_reduce = 8.0;
 
     void record(schedule timed, std::string_view strategy);
@@ -306,7 +309,7 @@ OPTPIPE_INLINE void search_state::record(schedule timed, std::string_view strate
     const auto value = value_of(problem(), *candidate);
     const std::scoped_lock lock{shared_->mutex};
     if (!is_improvement(value)) return;
-    // A valid schedule below the bound refutes it.
+    // A valid schedule below the bound refutes the bound.
     const bool refutes = value.objective < bound() - 2.0 * slack();
     const double before = gap();
     const auto least = std::min(value.objective, objective());

@@ -17,7 +17,7 @@ namespace optpipe {
 
 /// The options of one call of a strategy.
 struct strategy_options {
-    /// The seed of its random numbers.
+    /// The seed of the call's random numbers.
     std::uint64_t seed = 1;
     /// The amount of work, in the strategy's own units; the same effort is the same work on every machine.
     std::size_t effort = std::numeric_limits<std::size_t>::max();
@@ -34,10 +34,11 @@ struct strategy_traits {
     bool knows_graphs = false;
     /// Whether the strategy is applicable at all to problems with pairs.
     bool knows_pairs = false;
-    /// Whether the strategy is applicable at all to problems whose stashes aren't only kept or offloaded as a whole.
+    /// Whether the strategy is applicable at all to problems that may store stashes in other ways than keeping or
+    /// offloading them as a whole.
     bool knows_storage_options = false;
-    /// Whether, in addition, the strategy should search the problems with one storage option for all microbatches.
-    /// Strategies that don't know storage options always search these problems.
+    /// Whether a strategy that knows storage options should also search the problems with one storage option for all
+    /// microbatches. Strategies that don't know storage options always search the problems with one option.
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
@@ -45,13 +46,13 @@ struct strategy_traits {
     /// deterministic portfolio leaves such strategies out.
     bool timed = false;
     /// Whether concurrent calls use each other's results (`search_state::shared`), so that several calls make sense
-    /// although the result depends little on the seed. In the deterministic portfolio calls share nothing, so it makes
-    /// one call.
+    /// although the result depends little on the seed. The deterministic portfolio makes one call, because its calls
+    /// share nothing.
     bool cooperative = false;
     /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing. Other
     /// strategies start anew.
     bool resumes = false;
-    /// An effort that takes some tens of milliseconds; larger ones are tried later. 0 if any call takes longer; the
+    /// An effort that takes some tens of milliseconds; later calls have more. 0 if every call takes longer; the
     /// strategy then runs only if there is time.
     std::size_t first_effort = 100'000;
     /// The initial time share, relative to other strategies.
@@ -75,8 +76,8 @@ template <class P> concept names_traits = requires { &P::traits; };
 /// A strategy of a portfolio: a search for better schedules or bounds.
 ///
 /// Semantics: `strategy(state, options)` looks for schedules and bounds of `state.problem()` and offers them to the
-/// state. It returns when `state.done()`, when the effort is spent, or when nothing is left to try. Bounds that it
-/// offers are proven. Copies may run concurrently on several threads. Unless time runs out, the result depends only on
+/// state. The call returns when `state.done()`, when the effort is spent, or when nothing is left to try. Offered
+/// bounds are proven. Copies may run concurrently on several threads. Unless time runs out, the result depends only on
 /// the problem, the state at the call, the options, and the offers of other strategies during the call. The plan lists
 /// its contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
 template <class P>
@@ -108,7 +109,8 @@ public:
         };
     }
 
-    /// This strategy for problems of another kind, with another search, which calls the strategy's own.
+    /// This strategy with other traits and another search, such as one that calls the strategy's own on another
+    /// problem.
     template <class Traits, class Search>
     [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
         auto result = *this;

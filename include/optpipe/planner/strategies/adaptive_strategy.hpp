@@ -15,25 +15,25 @@
 
 namespace optpipe {
 
-/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: from there,
-/// other strategies do better. With that effort and the same seed it finds the builder's schedule.
+/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: beyond it,
+/// other strategies find more. With the default effort and the builder's seed, a call finds the builder's schedule.
 struct adaptive_strategy {
     static constexpr std::string_view name = adaptive_builder<>::name;
-    /// Passes to time an order once more and to validate it. The search stops that long before the deadline, so that
-    /// its last result still counts.
+    /// Time to time an order once more and to validate it, in passes through the problem. The search stops this long
+    /// before the deadline, so that its last result still counts.
     static constexpr double last_passes = 2.0;
     static constexpr std::size_t most_effort = adaptive_builder<>{}.effort;
-    /// A quarter; the next batch has all of the builder's effort. Not tuned.
+    /// A quarter of the builder's effort, so that the next batch has all of it. Not tuned.
     static constexpr std::size_t first_effort = most_effort / 4;
     /// The strategy starts anew in every call, so later calls seldom find more than the first. Not tuned.
     static constexpr double share = 0.25;
-    /// Includes a single run of the dispatcher; measured for 256 ranks and 4096 microbatches.
+    /// Includes the time of a single run of the dispatcher; measured for 256 ranks and 4096 microbatches.
     static constexpr double least_passes = 5.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.knows_graphs = true,
                 .knows_pairs = true,
-                .knows_storage_options = !is_plain(p), // of plain ones it searches those with uniform storage
+                .knows_storage_options = !is_plain(p), // a plain one is searched with uniform storage
                 .first_effort = first_effort,
                 .share = share,
                 .least_passes = least_passes};

@@ -13,12 +13,12 @@ namespace optpipe {
 /// `cp_search` as a strategy. The effort counts propagation steps.
 struct cp_strategy {
     static constexpr std::string_view name = "cp";
-    /// Steps of the first call: some tens of milliseconds. A million steps take one to two seconds, on problems with 60
-    /// to 400 cells.
+    /// Steps of the first call, which take some tens of milliseconds. A million steps take one to two seconds, on
+    /// problems with 60 to 400 cells.
     static constexpr std::size_t first_steps = 50'000;
     /// This is the only strategy that closes the gap from both sides. On 187 random problems with 3 s on two threads,
-    /// this share led to 16 better plans, 6 worse ones and three fewer proofs than a thread of its own on problems of
-    /// up to 130 cells.
+    /// this share led to 16 better plans, 6 worse ones and three fewer proofs than a thread reserved for the strategy
+    /// on problems of up to 130 cells.
     static constexpr double share = 4.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -14,11 +14,11 @@ namespace optpipe {
 /// `local_search` as a strategy.
 struct local_search_strategy {
     static constexpr std::string_view name = "local-search";
-    /// Moves of the first call are `first_cells` / cells, at least `least_moves`: some tens of milliseconds, at 0.02 to
-    /// 0.1 µs per move and stash. Later calls are as long as the first ones turn out to allow.
+    /// The first call makes `first_cells` / cells moves, at least `least_moves`. This takes some tens of milliseconds,
+    /// at 0.02 to 0.1 µs per move and stash. The measured times of earlier calls decide the length of later ones.
     static constexpr std::size_t least_moves = 10;
     static constexpr std::size_t first_cells = 500'000;
-    /// Passes for the setup; measured for 4 ranks and 100,000 microbatches.
+    /// Time of the setup, in passes through the problem; measured for 4 ranks and 100,000 microbatches.
     static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

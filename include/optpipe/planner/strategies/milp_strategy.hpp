@@ -46,7 +46,7 @@ struct milp_parameters {
 
 namespace detail {
 
-/// Solves one model. Its incumbents are offered at once; those of other strategies become its cutoff.
+/// Solves one model. Incumbents of the solver are offered at once, and the solver gets those of other strategies.
 class milp_run {
 public:
     milp_run(search_state& state, std::string_view name, std::shared_ptr<const formulation::formulated> f,
@@ -112,17 +112,19 @@ private:
 } // namespace detail
 
 /// The problem as a mixed-integer linear model, solved by this library's solver. With offloading there are three
-/// models: first the model without overtaking, for schedules; then the pooled model, for the bound (both are far easier
-/// than the exact model); and if these don't meet, the exact model. With other storage options only the exact model
-/// exists. The objective of the incumbent is the horizon, so only better schedules are feasible.
+/// models. The first has no overtaking, to find schedules; the second, the pooled model, raises the bound. Both are far
+/// easier than the exact model, which comes last, if schedule and bound don't meet. With other storage options only the
+/// exact model exists. The horizon of each model is the objective of the incumbent, so only better schedules are
+/// feasible.
 ///
-/// An effort of a million is about a second of one thread.
+/// An effort of a million is about one second.
 struct milp_strategy {
     static constexpr std::string_view name = "milp";
     milp_parameters parameters{};
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {
-        // Each cell has at least one row; counting the rows takes as much memory as the model.
+        // Each cell has at least one row. Large problems are refused first, because counting their rows takes as much
+        // memory as the model.
         const auto cells = p.graph.cells();
         if (cells > parameters.most_rows) return {.applicable = false};
         const formulation::operation_table operations{p};
@@ -142,7 +144,8 @@ struct milp_strategy {
             if (!formulation::has_form(operations, discipline)) continue;
             const auto left = time_left(state, options, begin);
             if (state.done() || left.count() <= 0.0) return;
-            // Half of the tolerance, so that rounding can't invalidate the proof.
+            // The horizon is only half of the tolerance below the objective, so that rounding can't invalidate the
+            // proof.
             const auto horizon = state.objective() - 0.5 * state.slack();
             const auto f = model_of(state, discipline, horizon);
             if (!f) return;

@@ -14,13 +14,13 @@ namespace optpipe {
 /// `modulo_search` as a strategy, for steps that are longer than prologue and epilogue.
 struct modulo_strategy {
     static constexpr std::string_view name = "modulo";
-    /// Stage placements of the first call, at about a quarter of a microsecond each.
+    /// Number of stage placements of the first call, at about a quarter of a microsecond each.
     static constexpr std::size_t first_effort = 50'000;
     /// The strategy finds its periods in few calls. Not tuned.
     static constexpr double share = 0.5;
-    /// Passes for unrolling a pattern.
+    /// Time to unroll a pattern, in passes through the problem.
     static constexpr double least_passes = 5.0;
-    /// Placements per move of local search on prologue and epilogue, which takes about as long. Not tuned.
+    /// Number of placements that take about as long as one move of local search on prologue and epilogue. Not tuned.
     static constexpr std::size_t placements_per_move = 10;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -23,26 +23,26 @@
 
 namespace optpipe {
 
-/// How `over_memory_strategy` searches the memory to plan for. Factors are relative to the limit of each rank. Not
-/// tuned.
+/// How `over_memory_strategy` searches the memory limit to plan for. Factors are relative to the limit of each rank.
+/// Not tuned.
 struct over_memory_parameters {
     /// Each builder first plans for this factor. A larger factor gives a shorter step that needs more offloading.
     double first_factor = 1.5;
     std::array<double, 2> further_factors{1.25, 2.0};
-    /// Tried if nothing planned with those factors can be made to fit.
+    /// Tried if no plan with the factors above can be made to fit.
     double last_factor = 1.1;
-    /// Then factors around the best one are tried, in steps that are halved.
+    /// At the end, factors around the best one are tried. Their distance is halved from `first_step` down to `finest`.
     double first_step = 0.125;
     double finest = 0.01;
-    /// Operations that a builder visits per cell: F, I, W and two passes to time them.
+    /// Operations that a builder visits per cell: F, I and W, and two passes that time them.
     std::size_t operations_per_cell = 5;
-    /// A builder that searches has 1 / `most_of_effort` of the effort, so that some is left for the others.
+    /// A builder that searches has 1 / `most_of_effort` of the effort, so that some is left for the other builders.
     std::size_t most_of_effort = 8;
     /// Effort of the first call per cell: some tens of milliseconds for a few hundred cells.
     std::size_t first_effort_per_cell = 200;
-    /// Time share relative to other strategies: its steps are few, and the same every time.
+    /// Time share relative to other strategies. It is small, because each call tries the same few factors.
     double share = 0.5;
-    /// Passes of a builder and of its offload search.
+    /// Time of a builder and of its offload search, in passes through the problem.
     double least_passes = 10.0;
 };
 
@@ -119,7 +119,7 @@ private:
         return relaxed;
     }
 
-    /// Searches the memory factor: a few values, then around the best.
+    /// Searches the memory factor: first a few values, then values around the best.
     void search_factor(const candidate& one) {
         double best_factor = with_.first_factor;
         auto best = value_of(one.made);
@@ -159,7 +159,7 @@ private:
     std::size_t effort_;
     std::size_t spent_ = 0;
     over_memory_parameters with_{};
-    /// The longest time of a builder that can't be stopped.
+    /// The longest time of a builder that can't be stopped, in seconds.
     double pass_seconds_ = 0.0;
     cell_flags may_offload_;
     std::vector<candidate> candidates_{};

@@ -14,17 +14,19 @@
 
 namespace optpipe {
 
-/// `propagation_bound` as a strategy. Runs to its end once in each search, because the result is always the same. If
-/// its time slice ends earlier, the largest refuted objective is a bound, and the next slice, which is longer,
-/// continues from there.
+/// `propagation_bound` as a strategy. It runs to its end only once in each search, because the result is always the
+/// same. If a time slice ends earlier, the strategy offers the largest objective refuted by then as a bound, and the
+/// next, longer slice continues from there.
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
-    /// Nothing interrupts a run without a time limit; 2500 cells take a second, and the time grows with their square.
+    /// Largest number of cells, because nothing interrupts a run without a time limit. 2500 cells take a second, and
+    /// the time grows with the square of their number.
     static constexpr std::size_t most_cells = 10'000;
-    /// F, I and W.
+    /// The chains of F, I and W.
     static constexpr double chains_per_stage = 3.0;
-    /// Limit of `closure_of`: some tenths of a second. 6e10 took a minute, on 4 ranks with 512 stages each.
+    /// Limit of `closure_of`; 2e8 steps take some tenths of a second, and 6e10 took a minute (4 ranks with 512 stages
+    /// each).
     static constexpr double most_closure = 2e8;
     /// Relative precision of the bound: far finer than any requested gap.
     static constexpr double precision = 1e-8;
@@ -51,7 +53,7 @@ public:
     }
 
 private:
-    /// Steps of one transitive closure of the orders on all ranks, which nothing interrupts.
+    /// Number of steps of one transitive closure of the orders on all ranks. Nothing interrupts these steps.
     [[nodiscard]] static double closure_of(const problem& p) {
         std::size_t slices = 0;
         std::size_t most_equal = 0;

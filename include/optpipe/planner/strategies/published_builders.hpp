@@ -31,13 +31,14 @@ namespace optpipe {
 struct built_schedules {
     /// One result per builder, in the order of `all_builders`.
     std::vector<builder_result> results{};
-    /// The best schedule and, with other storage options than `keep` and `offload`, those with the next objectives.
+    /// The best schedule. With other storage options than `keep` and `offload`, also the next best ones, all with
+    /// different objectives.
     std::vector<search_start> best{};
 };
 
 /// Callbacks between the builders.
 struct between_builders {
-    /// Finds any schedule; called if no unstoppable builder has one that fits.
+    /// Finds any schedule; called if no builder that can't be stopped has a schedule that fits.
     std::function<void()> if_none_fits{};
     /// Runs the constructive planner.
     std::function<void()> run_constructive{};
@@ -48,56 +49,58 @@ namespace detail {
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
     /// Share (0 to 1) of the remaining time for all stoppable builders that don't search, together. With a time limit
-    /// of 4 s it suffices, even on a machine three times slower, for builders that end within a second. On 56 of 59
-    /// problems with up to 4096 stages times microbatches they take up to 0.3 s; the longest takes 1 s (po-f, 16 ranks
-    /// with four stages each).
+    /// of 4 s, it suffices for builders that take a second, even on a machine three times slower. On 56 of 59 problems
+    /// with up to 4096 stages times microbatches, builders take up to 0.3 s; the longest takes 1 s (po-f, 16 ranks with
+    /// four stages each).
     double slice = 0.75;
-    /// Share for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
+    /// Share for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on the problems with up to 4096
+    /// stages times microbatches.
     double slice_of_constructive = 0.75;
-    /// Share for builders that search, at the same time as the constructive planner. At 64 ranks x 512 microbatches
-    /// v-auto takes 1.9 s; when its time is up, it returns the best at that time.
+    /// Share for builders that search; they run at the same time as the constructive planner. With 64 ranks and 512
+    /// microbatches, v-auto takes 1.9 s; when its time is up, it returns its best schedule.
     double slice_of_searches = 0.5;
     /// Share for all stoppable builders in problems with other storage options than `keep` and `offload`: a quarter, so
-    /// that most is left for other searches, with any number of options.
+    /// that other searches have most of the time, whatever the number of options.
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
     /// builders. Its few trials tell which options are promising if memory is too small for all other builders. On
     /// sixty random models with a second each, 19 plans were better with it and 16 worse, and steps 0.4 % shorter on
-    /// average; on thirty with 3 s each, 10 were better, 4 worse, and steps 0.1 % shorter. The share itself isn't
-    /// tuned.
+    /// average; on thirty models with 3 s each, 10 plans were better and 4 worse, and steps 0.1 % shorter. The share
+    /// itself isn't tuned.
     double slice_of_quick = 0.5;
-    /// Passes through the problem that must remain: to offer the best schedule and, if there is none, also to build
-    /// one.
+    /// Time that must remain, in passes through the problem: to offer the best schedule, or if there is none yet, to
+    /// build and offer one.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
-    /// In seconds. Builders that can't be stopped may run in this last moment: on all but the largest problems they
-    /// take less.
+    /// In seconds. Builders that can't be stopped may exceed the deadline by this time; on all but the largest
+    /// problems, they take less.
     std::chrono::duration<double> moment{0.1};
-    /// Pass of a builder before the first is measured, in seconds per stage and microbatch. Without time, a problem
-    /// with a million of them thus gets only the one schedule that is needed. The number is half of that measured with
-    /// 250 stages and 4000 microbatches.
+    /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). So
+    /// without time, a problem with a million cells gets only the one schedule that is needed. The estimate is half of
+    /// that measured with 250 stages and 4000 microbatches.
     double pass_seconds_per_cell = 5e-7;
-    /// Without a deadline and with such storage options, builders that can be stopped run with this number of options:
-    /// the options with which the other builders had the best results. Each run takes up to 0.8 s (v-auto, 8 ranks in v
-    /// placement, 32 microbatches).
+    /// Without a deadline, and with other storage options than `keep` and `offload`, stoppable builders run with this
+    /// number of options: the options with which the other builders had the best results. Each run takes up to 0.8 s
+    /// (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
-    /// With a deadline, such storage options and ranks of several stages: in the end the constructive planner runs
-    /// again with this number of options, those with the best schedules. The planner then has all its effort and its
-    /// own slice. On fourteen random models in v placement with 4 to 6 s on one thread, 9 plans were better by up to
-    /// 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 % shorter on average. With one stage per rank there was
-    /// no gain: on seventeen models, steps were 0.1 % longer on average. Skipped if nothing may be recomputed: with it,
-    /// steps were 0.7 % longer on average (four models, five seeds).
+    /// With a deadline, other storage options than `keep` and `offload`, and ranks of several stages, the constructive
+    /// planner runs again at the end. It runs with this number of options, those of the best schedules, with all its
+    /// effort and in its own slice. On fourteen random models in v placement with 4 to 6 s on one thread, 9 plans were
+    /// better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 % shorter on average. With one stage per
+    /// rank there was no gain: on seventeen models, steps were 0.1 % longer on average. The last run is skipped if
+    /// nothing may be recomputed: there it made steps 0.7 % longer on average (four models, five seeds).
     std::size_t options_built_further = 3;
-    /// Without a deadline: limit of stages times microbatches, summed over the options with which the constructive
-    /// planner runs; about 7 µs each.
+    /// Without a deadline: limit of the cells (stages times microbatches), summed over the options with which the
+    /// constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
-    /// With such storage options: local search starts from this number of schedules, the best with different
-    /// objectives. On three random models, local search of 60,000 moves had its best results from the fourth, fifth and
-    /// sixth of seven schedules. More schedules weren't tried.
+    /// With other storage options than `keep` and `offload`, local search starts from this number of schedules: the
+    /// best ones with different objectives. On three random models, local search of 60,000 moves had its best results
+    /// from the fourth, fifth and sixth of seven schedules. More schedules weren't tried.
     std::size_t starts = 8;
 };
 
-/// The deadline of a stoppable builder; none if the search has none.
+/// The deadline of a stoppable builder that has the share `slice` of the remaining time. It is unlimited if the search
+/// has no deadline.
 inline std::chrono::steady_clock::time_point builder_deadline(const search_limits& limits, double slice) {
     using clock = std::chrono::steady_clock;
     if (limits.deadline == clock::time_point::max()) return limits.deadline;
@@ -116,7 +119,7 @@ struct builder_job {
     bool quick = false;
     bool published = true;
     /// The storage option of all microbatches, among those that all stages have. Empty if the builder chooses options
-    /// itself, or if there are none.
+    /// itself, or if the problem has none.
     std::string option{};
     /// For quick builders: a call with all the effort of the builder.
     std::function<outcome<schedule>(const problem&, stop_check)> build_further{};
@@ -126,8 +129,8 @@ template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<
 template <class Build> inline constexpr bool is_search = requires(const Build& build) { build.effort; };
 
 /// Calls `visit(builder)` for the builders that can apply to `p`, except those that choose storage options. The
-/// constructive planner is among them only where it plans with one storage option for all microbatches; elsewhere it
-/// runs as a strategy.
+/// constructive planner is among them only if it plans with one storage option for all microbatches; otherwise it runs
+/// as a strategy.
 template <class Visitor> void for_each_published_builder(const problem& p, Visitor visit) {
     const bool plain = is_plain(p);
     for_each_builder([&](const auto& build) {
@@ -148,8 +151,8 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
     return jobs;
 }
 
-/// Every builder with every storage option that all stages have, in the order of the builders; then the builders that
-/// choose options themselves.
+/// One job for each builder and each storage option that all stages have, in the order of the builders; then one for
+/// each builder that chooses options itself.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
     for_each_published_builder(p, [&](const auto& build) {
@@ -178,9 +181,9 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
     return jobs;
 }
 
-/// Runs builders on several threads and keeps the best schedule; of equal ones (`is_better`) that of the first builder,
-/// whichever finishes first. With other storage options than `keep` and `offload`, local search starts from several,
-/// because the best schedule with one option for all often isn't the best start.
+/// Runs builders on several threads and keeps the best schedule. Ties (`is_better`) go to the builder that comes first
+/// in the list, whichever finishes first. With other storage options than `keep` and `offload`, several schedules are
+/// kept for local search, because the best schedule with one option for all microbatches often isn't the best start.
 class builder_runner {
 public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
@@ -211,8 +214,8 @@ private:
         }
     };
 
-    /// Runs searching builders last, at the same time as the constructive planner. Without a deadline the caller runs
-    /// the constructive planner, because its result depends on whether the search has ended by then.
+    /// Runs searching builders last, at the same time as the constructive planner. Without a deadline, the caller runs
+    /// the constructive planner instead, because its result depends on whether the search has ended by then.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
                   builder_deadline(state_.limits(), with_.slice), threads);
@@ -235,8 +238,8 @@ private:
     [[nodiscard]] bool has_deadline() const {
         return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
     }
-    /// Offers only the best once all have finished, so that its builder is credited. `beside` is called at the same
-    /// time, first.
+    /// Runs the jobs `which`, and `beside` at the same time, which is started first. Offers only the best schedule,
+    /// once all jobs have finished, so that its builder is credited.
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
                    std::size_t threads, const std::function<void()>& beside = {}) {
         const std::size_t others = beside ? 1 : 0;
@@ -246,7 +249,7 @@ private:
         };
         parallel::workers{which.size() + others, one}.run(threads);
         if (best_.empty() || state_.abandoned()) return;
-        // Checking a schedule takes longer than a stop may.
+        // After a stop request there is no time to check a schedule.
         if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;
         const auto& best = best_.front();
         const auto& name = jobs_[best.job].name;
@@ -268,8 +271,8 @@ private:
             if (is_meant(jobs_[k])) which.push_back(k);
         return which;
     }
-    /// Sorts jobs by the best schedule with their storage option, because time may not suffice for all; without a
-    /// deadline, keeps those of the first `most_options` options.
+    /// Sorts jobs by the best schedule with their storage option, because time may not suffice for all jobs. Without a
+    /// deadline, keeps only the jobs of the best `most_options` options.
     [[nodiscard]] std::vector<std::size_t> promising(std::vector<std::size_t> which, std::size_t most_options) {
         std::map<std::string, duration> best;
         for (std::size_t k = 0; k < jobs_.size(); ++k) {
@@ -331,7 +334,8 @@ private:
         if (!jobs_[k].stoppable) pass_ = std::max(pass_, seconds);
         if (made) keep({k, value, *std::move(made)});
     }
-    /// Adds a schedule to the best; of schedules with equal objectives, the best or first is kept.
+    /// Adds a schedule to the best ones. Among schedules with equal objectives, only the one that comes before the
+    /// others is kept.
     void keep(found made) {
         const auto most = is_described_by_costs(state_.problem()) ? 1 : with_.starts;
         const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {
@@ -346,8 +350,8 @@ private:
         if (best_.size() > most) best_.pop_back();
     }
     /// Whether a builder must be skipped. Builders that can't be stopped always run, unless the problem is so large
-    /// that they would take more than a moment. A found schedule must still be offered; if there is none, one must be
-    /// built.
+    /// that they would take more than a moment. Time must remain to offer the best schedule, or if there is none yet,
+    /// to build one.
     bool is_too_late(bool stoppable, std::chrono::steady_clock::time_point until) {
         const bool stops = state_.limits().stop.stop_requested();
         const std::scoped_lock lock{mutex_};
@@ -372,15 +376,15 @@ private:
 
 } // namespace detail
 
-/// Runs the published builders concurrently and offers the best schedule. Builders that write one down come first; if
-/// there is no schedule then, `between.if_none_fits` is called. Builders that take longer come next, and those that
-/// search last; both are stopped after a share of the remaining time. With a deadline, and if stashes are only kept or
-/// offloaded as a whole, `between.run_constructive` runs at the same time as those that search. Builders that would
-/// exceed the deadline are skipped.
+/// Runs the published builders concurrently and offers the best schedule. Builders that can't be stopped come first,
+/// because they only write a schedule down. If there is no schedule after them, `between.if_none_fits` is called.
+/// Builders that take longer come next, and those that search last; both kinds are stopped after a share of the
+/// remaining time. With a deadline, and if stashes are only kept or offloaded as a whole, `between.run_constructive`
+/// runs at the same time as the builders that search. Builders that would exceed the deadline are skipped.
 ///
-/// With other storage options, each builder runs with each option that all stages have; of options that differ only
-/// in a transfer on which the builder decides, only with the first. The first searching builder is the constructive
-/// planner, with a few trials; if ranks have several stages, it also runs last, with all its effort.
+/// With other storage options, each builder runs with each option that all stages have. If options differ only in a
+/// transfer on which the builder decides, only the first of them is tried. The constructive planner is the first
+/// searching builder, with a few trials; if ranks have several stages, it also runs last, with all its effort.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,

@@ -6,9 +6,9 @@
 
 namespace optpipe {
 
-/// `milp_strategy`, whose effort is time.
+/// `milp_strategy` as a strategy whose effort is time.
 struct timed_milp_strategy : milp_strategy {
-    /// If other strategies also find schedules, the main use of this one is proofs. Not tuned.
+    /// Small, because the strategy mainly serves proofs if other strategies find schedules. Not tuned.
     static constexpr double share = 0.5;
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {

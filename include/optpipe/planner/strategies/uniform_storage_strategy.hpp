@@ -36,7 +36,7 @@ public:
 
         storage_by_stage<dynamic> options;
         search_state state;
-        /// The last objective that was handed on.
+        /// The last objective that was handed on to the search of the whole problem.
         duration handed_on = duration::unlimited();
     };
 
@@ -63,7 +63,7 @@ public:
             ++chosen;
         return by_objective[chosen].second;
     }
-    /// Offers the incumbent to the search of the whole problem, if it is new.
+    /// Offers the incumbent of `from` to the search of the whole problem, if the incumbent is new.
     void hand_on(search& from, search_state& to, std::string_view name) {
         {
             const std::scoped_lock lock{mutex_};
@@ -82,9 +82,10 @@ private:
 
 } // namespace detail
 
-/// Adapts strategies to a problem whose stashes aren't only kept or offloaded as a whole: those that don't know other
-/// storage options, and those that request it. Each searches the problems with one option for all microbatches, mostly
-/// the best of them, for schedules. A proof there gives no bound of the whole problem.
+/// Adapts strategies to a problem with other storage options than keeping or offloading whole stashes: the strategies
+/// that don't know such options, and those that request it (`searches_uniform_storage`). An adapted strategy looks for
+/// schedules of the problems with one option for all microbatches, mostly of the best of these problems. Their bounds
+/// aren't bounds of the whole problem.
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
     // Different options for different microbatches can gain more, so the share is small. Not tuned.
