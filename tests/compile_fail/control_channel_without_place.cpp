@@ -1,6 +1,6 @@
 // expect: control channel: needs .rank self.. const.
+#include "archetypes/executor.hpp"
 #include "mutants/executor.hpp"
-#include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL
 using subject = optpipe::testing::archetype::control_channel;

@@ -1,6 +1,6 @@
 // expect: executor: needs .lane_type::marker make_marker
+#include "archetypes/executor.hpp"
 #include "mutants/executor.hpp"
-#include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL
 using subject = optpipe::testing::archetype::executor;

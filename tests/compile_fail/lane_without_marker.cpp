@@ -1,6 +1,6 @@
 // expect: lane: needs a movable type .marker
+#include "archetypes/executor.hpp"
 #include "mutants/executor.hpp"
-#include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL
 using subject = optpipe::testing::archetype::lane;

@@ -1,6 +1,6 @@
 // expect: reversible model: needs .void settle
+#include "archetypes/executor.hpp"
 #include "mutants/executor.hpp"
-#include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL
 using subject = optpipe::testing::archetype::reversible_model;

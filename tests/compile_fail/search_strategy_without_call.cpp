@@ -1,6 +1,6 @@
 // expect: search strategy: needs .void operator..*search_state
+#include "archetypes/search_strategies.hpp"
 #include "mutants/search_strategies.hpp"
-#include "optpipe/testing/search_strategies.hpp"
 
 #ifdef OPTPIPE_CONTROL
 using strategy = optpipe::testing::archetype::strategy;

@@ -1,6 +1,6 @@
 // expect: milp_solver: needs to be copyable
+#include "archetypes/milp_solvers.hpp"
 #include "mutants/milp_solvers.hpp"
-#include "optpipe/testing/milp_solvers.hpp"
 
 #ifdef OPTPIPE_CONTROL
 using solver = optpipe::testing::archetype::solver;

@@ -1,6 +1,6 @@
 // expect: stage model: needs .void backward_input
+#include "archetypes/executor.hpp"
 #include "mutants/executor.hpp"
-#include "optpipe/testing/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL
 using subject = optpipe::testing::archetype::stage_model;

@@ -1,6 +1,6 @@
 #include "conformance/faults_of.hpp"
+#include "execution/trace_executor.hpp"
 #include "optpipe/execution/threads/executor.hpp"
-#include "optpipe/testing/trace_executor.hpp"
 
 #include <doctest/doctest.h>
 

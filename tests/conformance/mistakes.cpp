@@ -1,8 +1,8 @@
 // Executors with one mistake each. The suite must find every one, every time, even if few bytes are copied: premature
 // actions happen while a lane is held, and stuck ones are given up.
 #include "conformance/faults_of.hpp"
+#include "execution/trace_executor.hpp"
 #include "optpipe/execution/threads/executor.hpp"
-#include "optpipe/testing/trace_executor.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,6 @@
 // Corrupted programs are either refused, or behave as before with any timing.
 #include "execution/quick_adaptive.hpp"
+#include "execution/trace_run.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/program/check.hpp"
 #include "optpipe/program/lower.hpp"
@@ -7,7 +8,6 @@
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
-#include "optpipe/testing/trace_run.hpp"
 
 #include <doctest/doctest.h>
 

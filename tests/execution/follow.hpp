@@ -1,10 +1,10 @@
 #pragma once
 
+#include "execution/trace_run.hpp"
 #include "optpipe/program/check.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/testing/executor_model.hpp"
-#include "optpipe/testing/trace_run.hpp"
 
 #include <cmath>
 #include <cstddef>

@@ -1,13 +1,13 @@
 #include "optpipe/execution/measured.hpp"
 
 #include "execution/quick_adaptive.hpp"
+#include "execution/trace_run.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/memory_model.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/profile/measured_costs.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
-#include "optpipe/testing/trace_run.hpp"
 
 #include <doctest/doctest.h>
 

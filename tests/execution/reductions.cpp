@@ -2,6 +2,7 @@
 #include "optpipe/schedule/time/reductions.hpp"
 
 #include "execution/quick_adaptive.hpp"
+#include "execution/trace_run.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/program/lower.hpp"
@@ -12,7 +13,6 @@
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
-#include "optpipe/testing/trace_run.hpp"
 
 #include <doctest/doctest.h>
 

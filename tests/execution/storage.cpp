@@ -3,6 +3,7 @@
 #include "execution/follow.hpp"
 #include "execution/mixed_storage.hpp"
 #include "execution/random_programs.hpp"
+#include "execution/trace_run.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/run.hpp"
 #include "optpipe/execution/threads/run.hpp"
@@ -16,7 +17,6 @@
 #include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
-#include "optpipe/testing/trace_run.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,11 +1,11 @@
 #include "execution/follow.hpp"
 #include "execution/quick_adaptive.hpp"
+#include "execution/trace_run.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/random_problem.hpp"
-#include "optpipe/testing/trace_run.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include <optpipe/testing/milp_solvers.hpp>
+#include "archetypes/milp_solvers.hpp"
 
 #include <doctest/doctest.h>
 

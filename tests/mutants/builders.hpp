@@ -1,9 +1,9 @@
 #pragma once
 
+#include "archetypes/builders.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
-#include "optpipe/testing/builders.hpp"
 
 #include <string_view>
 

@@ -1,11 +1,11 @@
 #pragma once
 
+#include "archetypes/concepts.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
 #include "optpipe/pipeline/storage_policy.hpp"
-#include "optpipe/testing/archetypes.hpp"
 
 #include <cstddef>
 

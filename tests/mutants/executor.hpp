@@ -1,9 +1,9 @@
 #pragma once
 
+#include "archetypes/executor.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
-#include "optpipe/testing/executor.hpp"
 
 #include <cstddef>
 #include <optional>

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "archetypes/milp_solvers.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/options.hpp"
 #include "optpipe/milp/result.hpp"
-#include "optpipe/testing/milp_solvers.hpp"
 
 /// Archetypes that each lack one requirement.
 namespace optpipe::testing::mutant {

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "archetypes/search_strategies.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
-#include "optpipe/testing/search_strategies.hpp"
 
 #include <string_view>
 

@@ -1,5 +1,5 @@
 // The builder concept, and the published builders as constant expressions.
-#include "optpipe/testing/builders.hpp"
+#include "archetypes/builders.hpp"
 
 #include "mutants/builders.hpp"
 #include "optpipe/schedule.hpp"

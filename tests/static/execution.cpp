@@ -1,8 +1,8 @@
+#include "archetypes/executor.hpp"
+#include "execution/trace_executor.hpp"
 #include "mutants/executor.hpp"
 #include "optpipe/execution/threads/executor.hpp"
-#include "optpipe/testing/executor.hpp"
 #include "optpipe/testing/executor_model.hpp"
-#include "optpipe/testing/trace_executor.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The requirements of a solver, shown by types that lack one each.
-#include "optpipe/testing/milp_solvers.hpp"
+#include "archetypes/milp_solvers.hpp"
 
 #include "mutants/milp_solvers.hpp"
 #include "optpipe/milp/solver.hpp"

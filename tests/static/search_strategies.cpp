@@ -1,4 +1,4 @@
-#include "optpipe/testing/search_strategies.hpp"
+#include "archetypes/search_strategies.hpp"
 
 #include "mutants/search_strategies.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"

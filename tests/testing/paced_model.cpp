@@ -1,12 +1,12 @@
 #include "optpipe/testing/paced_model.hpp"
 
+#include "archetypes/executor.hpp"
 #include "execution/quick_adaptive.hpp"
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/memory_model.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
-#include "optpipe/testing/executor.hpp"
 #include "optpipe/testing/executor_model.hpp"
 
 #include <doctest/doctest.h>

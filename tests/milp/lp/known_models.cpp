@@ -1,6 +1,6 @@
 #include "judge.hpp"
+#include "milp/lp/relaxation.hpp"
 #include "oracle/milp_models.hpp"
-#include <optpipe/milp/lp/relaxation.hpp>
 #include <optpipe/milp/lp/simplex.hpp>
 
 #include <doctest/doctest.h>

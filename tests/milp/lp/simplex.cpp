@@ -1,6 +1,6 @@
 #include "judge.hpp"
+#include "milp/lp/relaxation.hpp"
 #include <optpipe/core/random.hpp>
-#include <optpipe/milp/lp/relaxation.hpp>
 #include <optpipe/milp/lp/simplex.hpp>
 #include <optpipe/milp/model.hpp>
 

@@ -1,10 +1,10 @@
 #pragma once
 
+#include "execution/trace_executor.hpp"
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/run.hpp"
 #include "optpipe/program/ir.hpp"
-#include "optpipe/testing/trace_executor.hpp"
 
 #include <cstddef>
 #include <memory>
