@@ -54,6 +54,21 @@ void check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::
     }
 }
 
+/// The problem with every time multiplied by `unit`. Its stages keep or offload.
+problem with_times_in(double unit, problem p) {
+    p.change_stages([&](stage_costs& c) {
+        for (auto* time : {&c.forward, &c.backward_input, &c.backward_weight})
+            *time = unit * *time;
+        if (c.transfer) c.transfer = transfer_times{unit * c.transfer->offload, unit * c.transfer->reload};
+    });
+    std::vector<duration> hops;
+    for (const rank a : p.graph.all_ranks())
+        for (const rank b : p.graph.all_ranks())
+            hops.push_back(unit * p.p2p(a, b));
+    p.p2p = hop_times<>{p.graph.ranks(), hops};
+    return p;
+}
+
 } // namespace
 
 TEST_CASE("problems that have no schedule: nothing is found, and that is proven") {
@@ -110,6 +125,28 @@ TEST_CASE("durations that no unit divides: the search ends, with a proof in spit
     offer_some_schedule(state);
     cp_search(state);
     CHECK(state.proven());
+}
+
+TEST_CASE("the unit of times doesn't matter, however small all of them are in it") {
+    constexpr std::uint64_t seed = 12;
+    random_numbers random{seed};
+    for (std::size_t i = 0; i < oracle::random_cases(60); ++i) {
+        CAPTURE(i);
+        const auto p = testing::make_random_problem(random, {.cells = 5}).problem;
+        search_state state{p};
+        offer_some_schedule(state);
+        cp_search(state, {.conflicts = 200'000});
+        if (!state.proven()) continue;
+        for (const double unit : {1e-9, 1e-10, 1e-31, 1e12}) {
+            CAPTURE(unit);
+            const auto scaled = with_times_in(unit, p);
+            search_state other{scaled};
+            offer_some_schedule(other);
+            cp_search(other, {.conflicts = 200'000});
+            CHECK(other.proven());
+            CHECK(other.objective().value() / unit == doctest::Approx(state.objective().value()));
+        }
+    }
 }
 
 TEST_CASE("small problems of every kind") { check_many({.cells = 6}, 1, 200); }

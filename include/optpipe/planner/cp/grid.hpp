@@ -48,12 +48,15 @@ private:
         constexpr double rounding = 1e-9;
         if (largest_sum * power > most) return false;
         std::int64_t common = 0;
+        bool are_zero = true;
         for (const double v : values) {
             const double scaled = v * power;
             const double full = std::round(scaled);
             if (std::abs(scaled - full) > rounding * std::max(1.0, scaled)) return false;
             common = std::gcd(common, static_cast<std::int64_t>(full));
+            are_zero = are_zero && v == 0.0;
         }
+        if (common == 0 && !are_zero) return false; // all are far below the unit
         unit_ = static_cast<double>(std::max<std::int64_t>(common, 1)) / power;
         exact_ = true;
         return true;
