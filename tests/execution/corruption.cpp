@@ -5,9 +5,11 @@
 #include "optpipe/program/check.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "oracle/random_pairs.hpp"
 
 #include <doctest/doctest.h>
 
@@ -36,7 +38,7 @@ public:
 
     void act() {
         auto& i = any(p_.instructions);
-        switch (random_.below(27)) {
+        switch (random_.below(32)) {
         case 0:
             if (i.waits > 0) drop_wait(i);
             return;
@@ -88,6 +90,17 @@ public:
             if (!p_.links.empty()) std::swap(any(p_.links), any(p_.links));
             return;
         case 26: i.links = some_position() % 3; return;
+        case 27: i.pair = static_cast<std::uint32_t>(below(p_.pairs.size() + 1)); return;
+        case 28: i.pair = optpipe::no_pair; return;
+        case 29:
+            if (!p_.pairs.empty()) any(p_.pairs).backward.op = some_operation();
+            return;
+        case 30:
+            if (!p_.pairs.empty()) any(p_.pairs).backward.buffers[below(optpipe::buffer_roles)] = some_buffer();
+            return;
+        case 31:
+            if (!p_.pairs.empty()) any(p_.pairs).backward.links = some_position() % 3;
+            return;
         default: return;
         }
     }
@@ -179,13 +192,21 @@ void corrupt(const optpipe::problem& p, const optpipe::schedule& s, optpipe::ran
 
 TEST_CASE("programs that were meddled with are refused, or harmless whatever the timing") {
     counts seen;
+    std::size_t with_pairs = 0;
     for (std::uint64_t seed = first_seed; seen.tried < 1000; ++seed) {
         CAPTURE(seed);
         optpipe::random_numbers random{seed};
         const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
         if (const auto s = build_schedule(p, quick_adaptive)) corrupt(p, *s, random, seen);
         if (const auto s = build_schedule(p, optpipe::one_forward_one_backward)) corrupt(p, *s, random, seen);
+        const auto paired = oracle::with_random_pairs(random, p);
+        const auto alone = build_schedule(paired, quick_adaptive);
+        if (!alone) continue;
+        const auto s = oracle::with_all_pairs(paired, *alone);
+        with_pairs += has_pairs(s.operations) ? 1 : 0;
+        corrupt(paired, s, random, seen);
     }
+    CHECK(with_pairs > 5);
     MESSAGE(seen.refused << " refused (" << seen.deadlocks << " deadlocks, " << seen.races << " races), "
                          << seen.accepted << " harmless");
     CHECK(seen.refused > 500);

@@ -65,10 +65,14 @@ private:
             for (std::size_t i = 0; i < each.times.size(); ++i) {
                 const auto& now = program.instructions[i];
                 if (now.kind == optpipe::instruction_kind::exchange) continue;
-                ++count;
-                const auto later = each.times[i].start - optpipe::testing::to_virtual(start_[number_(now.op)]);
-                if (later.count() > slack() || (paced && later.count() < -slack()))
-                    return to_string(now.op) + " starts " + std::to_string(later.count()) + " later than planned";
+                std::string late;
+                for_each_operation_of(program, now, [&](const optpipe::operation_buffers& part) {
+                    ++count;
+                    const auto later = each.times[i].start - optpipe::testing::to_virtual(start_[number_(part.op)]);
+                    if (later.count() > slack() || (paced && later.count() < -slack()))
+                        late = to_string(part.op) + " starts " + std::to_string(later.count()) + " later than planned";
+                });
+                if (!late.empty()) return late;
             }
             const auto device = planned_.peak_memory[program.self];
             const auto host = planned_.peak_host_memory[program.self];

@@ -107,9 +107,10 @@ private:
         }
         return found;
     }
-    /// The operation without its storage option.
+    /// The operation without its storage option, alone or in a pair. A pair is named after its forward.
     static operation plain(operation op) {
         op.storage = 0;
+        op.is_paired = false;
         return op;
     }
     /// A model without its own B is called with I, then with W.

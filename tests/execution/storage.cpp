@@ -13,10 +13,12 @@
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "oracle/random_pairs.hpp"
 
 #include <doctest/doctest.h>
 
@@ -54,6 +56,9 @@ template <class Visit> void for_mixed_schedules(std::size_t problems, Visit visi
             const auto [tight, mixed] = mixed_storage::make(p, *s, random);
             REQUIRE(is_valid(tight, mixed));
             visit(tight, mixed, seed);
+            const auto paired = oracle::with_random_pairs(random, tight);
+            if (const auto merged = oracle::with_all_pairs(paired, mixed); has_pairs(merged.operations))
+                visit(paired, merged, seed);
         };
         try_it(gpipe);
         try_it(one_forward_one_backward);
@@ -97,6 +102,11 @@ struct forgetful {
     template <class Lane> void backward_weight(Lane&, const execution::weight_task&) {}
 };
 
+/// Has every function of a model except `overlap`.
+struct remembering : forgetful {
+    template <class Lane> void recompute(Lane&, const execution::recompute_task&) {}
+};
+
 std::size_t bytes_of(execution::stash_part part) {
     std::size_t bytes = 0;
     for (const auto& piece : part)
@@ -133,17 +143,21 @@ TEST_CASE("on virtual time, programs follow schedules that mix storage options, 
     std::size_t followed = 0;
     std::size_t recomputations = 0;
     std::size_t offloads = 0;
+    std::size_t pairs = 0;
     for_mixed_schedules(150, [&](const problem& p, const schedule& s, std::uint64_t) {
         bool lowered = false;
         CHECK(follow::follower{p, s, 4.0}.follow(message_lanes::separate, lowered) == "");
         followed += lowered ? 1 : 0;
         recomputations += count_of(operation_kind::recompute, s);
         offloads += count_of(operation_kind::offload, s);
+        pairs += random_programs::pairs_of(s);
     });
-    MESSAGE(followed << " schedules, " << recomputations << " recomputations, " << offloads << " offloads");
+    MESSAGE(followed << " schedules, " << recomputations << " recomputations, " << offloads << " offloads, " << pairs
+                     << " pairs");
     CHECK(followed > 200);
     CHECK(recomputations > 400);
     CHECK(offloads > 500);
+    CHECK(pairs > 100);
 }
 
 TEST_CASE("on threads, whatever the timing") {
@@ -163,9 +177,13 @@ TEST_CASE("on threads, whatever the timing") {
         const auto times = threads::run(
             *programs, ranks, [&](rank r) -> auto& { return models[r.position()]; }, 2);
         std::size_t recomputations = 0;
-        for (const auto& each : models)
+        std::size_t pairs = 0;
+        for (const auto& each : models) {
             recomputations += each.recomputations();
+            pairs += each.pairs();
+        }
         CHECK(recomputations == 2 * count_of(operation_kind::recompute, s));
+        CHECK(pairs == 2 * random_programs::pairs_of(s));
         const auto measured = measured_schedule(p.graph, times, std::chrono::milliseconds{1});
         CHECK(measurement_violations(s, measured).empty());
         const operation_numbering<any_graph> number{p.graph};
@@ -194,6 +212,27 @@ TEST_CASE("a measured recomputation is an operation with its own time") {
     CHECK(measure(p, measured).recompute_rate == doctest::Approx(measure(p, s).recompute_rate));
     for (const auto& each : result.times)
         CHECK(high_water(each, memory_arena::device) == each.program->device_bytes);
+}
+
+TEST_CASE("a measured pair has one time, and a model that can't run it is refused") {
+    auto p = two_ranks();
+    for (const stage s : p.graph.all_stages())
+        p.overlaps.add({s, s, overlap_kind::backward, duration{3.0}, memory_size{0.5}});
+    const auto s = oracle::with_all_pairs(p, mixed_1f1b(p));
+    REQUIRE(has_pairs(s.operations));
+    const auto programs = *lower(p, s, {.bytes_per_unit = 4.0, .alignment = 1, .message_bytes = 16});
+    std::vector<tracing_model> models(2, tracing_model{2});
+    const auto result = testing::trace(
+        programs, testing::planned_costs(p, &s), [&](rank r) -> auto& { return models[r.position()]; });
+    REQUIRE(!result.failed.has_value());
+    CHECK(is_valid(p, measured_schedule(p.graph, result.times, std::chrono::seconds{1})));
+    remembering unable;
+    CHECK_THROWS_WITH(static_cast<void>(testing::trace(
+                          programs, {}, [&](rank) -> auto& { return unable; })),
+                      "rank 0, loading its program: a program with pairs, and a model without "
+                      "`void overlap(lane&, const forward_task&, const backward_task&)`");
+    static_assert(execution::check_overlapping_stage_model<tracing_model, threads::lane>());
+    static_assert(!execution::overlapping_stage_model<remembering, threads::lane>);
 }
 
 TEST_CASE("every call is told its option, and has the stash of it") {

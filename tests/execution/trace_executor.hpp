@@ -10,6 +10,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -59,6 +60,8 @@ struct trace_costs {
 [[nodiscard]] inline trace_costs planned_costs(const problem& p, const schedule* paced = nullptr) {
     trace_costs costs;
     costs.length = [p](const task_label& what) {
+        if (what.kind == task_label::task_kind::pair)
+            return to_virtual(pair_duration(p, *overlap_of(p, what.op, what.backward), what.op, what.backward));
         return what.kind == task_label::task_kind::operation ? to_virtual(duration_of(p, what.op)) : virtual_time{};
     };
     costs.message = [hops = p.p2p](rank from, rank to) { return to_virtual(hops(from, to)); };
@@ -68,7 +71,9 @@ struct trace_costs {
     for (const auto& timed : paced->operations)
         start[number(timed.op)] = to_virtual(timed.start);
     costs.not_before = [number, start = std::move(start)](const task_label& what) {
-        return what.kind == task_label::task_kind::operation ? start[number(what.op)] : virtual_time{};
+        const bool is_planned =
+            what.kind == task_label::task_kind::operation || what.kind == task_label::task_kind::pair;
+        return is_planned ? start[number(what.op)] : virtual_time{};
     };
     return costs;
 }

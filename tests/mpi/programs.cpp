@@ -5,9 +5,11 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/execution/mpi/run.hpp"
 #include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "oracle/random_pairs.hpp"
 
 #include <doctest/doctest.h>
 
@@ -63,14 +65,6 @@ void run_at_the_peak(const optpipe::problem& p, const optpipe::schedule& s, cons
     CHECK(high_water(ran, memory_arena::host) == mine.host_bytes);
 }
 
-/// Number of weight gradients in two steps.
-std::size_t weights_of(const optpipe::problem& p) {
-    std::size_t trained = 0;
-    for (const auto& c : p.costs)
-        trained += c.gradients == optpipe::gradient_kind::full ? 1 : 0;
-    return 2 * trained * p.graph.microbatches();
-}
-
 TEST_CASE("random graphs, groups, slices and microbatches that differ run in no more than the memory of the plan") {
     std::size_t runs = 0;
     for (std::uint64_t seed = first_seed; seed < first_seed + 16; ++seed) {
@@ -95,9 +89,30 @@ TEST_CASE("random graphs, groups, slices and microbatches that differ run in no 
         ++runs;
         const world::first_ranks among{p.graph.ranks()};
         const auto weights = among ? run_it(p, *programs, among.native(), seed) : 0;
-        CHECK(world::sum(weights) == weights_of(p));
+        CHECK(world::sum(weights) == 2 * random_programs::weights_of(p));
     }
     CHECK(runs > 8);
+}
+
+TEST_CASE("programs with pairs run in no more than the memory of the plan, and plain ones in exactly that") {
+    std::size_t runs = 0;
+    for (std::uint64_t seed = first_seed; seed < first_seed + 30; ++seed) {
+        CAPTURE(seed);
+        const bool is_graph = seed % 2 == 0;
+        const auto p = random_programs::with_pairs(seed, world::ranks(), is_graph);
+        const auto alone = build_schedule(p, quick_adaptive);
+        if (!alone) continue;
+        const auto s = oracle::with_all_pairs(p, *alone);
+        const auto programs = random_programs::lowered(p, s, seed);
+        if (!has_pairs(s.operations) || !programs) continue;
+        ++runs;
+        const world::first_ranks among{p.graph.ranks()};
+        const auto weights = among ? run_it(p, *programs, among.native(), seed) : 0;
+        CHECK(world::sum(weights) == 2 * random_programs::weights_of(p));
+        if (among && !is_graph) run_at_the_peak(p, s, *programs, among.native());
+    }
+    if (world::self() == rank{0}) MESSAGE(runs << " runs with pairs");
+    CHECK(runs > 4);
 }
 
 TEST_CASE("random programs with offloading run in exactly the memory of the plan, to the byte, whatever the timing") {

@@ -19,7 +19,7 @@ namespace optpipe::execution {
 /// memory, so any thread may do it.
 class bound_program {
 public:
-    /// One instruction, with its addresses.
+    /// One instruction, or the backward of a pair, with its addresses.
     struct task {
         instruction_kind kind{};
         std::uint8_t lane = 0;
@@ -46,6 +46,9 @@ public:
         /// First position in `copies` or `messages`.
         std::uint32_t first = 0;
         std::uint32_t count = 0;
+        /// For a pair: its backward, and the memory that it takes while it runs.
+        const task* backward = nullptr;
+        stash_part pair_memory{};
     };
 
     /// Throws `error` if the arenas, or the sizes granted to the engine, are smaller than the program needs.
@@ -57,6 +60,8 @@ public:
     std::size_t markers = 0;
     buffer_owners owners{};
     std::vector<task> tasks;
+    /// Never reallocated, because tasks point to them.
+    std::vector<task> paired_backwards;
     std::vector<marker_id> waits;
     std::vector<message_end> messages;
     std::vector<copy_piece> copies;
@@ -79,7 +84,8 @@ private:
     /// The memory from which a message is sent, or into which it is received.
     [[nodiscard]] std::span<std::byte> message_memory(const rank_program& p, buffer_id id) const;
     void bind(const rank_program& p, const instruction& i);
-    void bind_links(const rank_program& p, const instruction& i, task& t);
+    void bind_operation(const rank_program& p, const operation_buffers& each, task& t);
+    void bind_links(const rank_program& p, const operation_buffers& each, task& t);
     /// Lists the copies of all transfers. A stash and its copy on the host are split at the same offsets.
     void find_copies(const rank_program& p);
     void mark_last_weights(std::size_t stages);
@@ -119,6 +125,7 @@ OPTPIPE_INLINE bound_program::bound_program(const rank_program& p, const arena_m
     received_.reserve(p.links.size());
     handed_.reserve(p.links.size());
     slices_.reserve(p.links.size());
+    paired_backwards.reserve(p.pairs.size());
     for (const auto& i : p.instructions)
         bind(p, i);
     find_copies(p);
@@ -163,8 +170,8 @@ OPTPIPE_INLINE std::span<std::byte> bound_program::message_memory(const rank_pro
 }
 
 /// Links are sorted by way, value and stage or slice. An output that several stages share appears once.
-OPTPIPE_INLINE void bound_program::bind_links(const rank_program& p, const instruction& i, task& t) {
-    const auto links = std::span{p.links}.subspan(i.first_link, i.links);
+OPTPIPE_INLINE void bound_program::bind_links(const rank_program& p, const operation_buffers& each, task& t) {
+    const auto links = std::span{p.links}.subspan(each.first_link, each.links);
     const auto select = [&](auto& list, auto& from, const auto& make) {
         const auto first = from.size();
         for (std::size_t k = 0; k < links.size(); ++k)
@@ -198,8 +205,17 @@ OPTPIPE_INLINE void bound_program::bind_links(const rank_program& p, const instr
     }
 }
 
-OPTPIPE_INLINE void bound_program::bind(const rank_program& p, const instruction& i) {
+OPTPIPE_INLINE void bound_program::bind_operation(const rank_program& p, const operation_buffers& each, task& t) {
     using enum buffer_role;
+    bind_links(p, each, t);
+    t.kept = joined(part(p, each.buffer(kept)), part(p, each.buffer(resident_kept)));
+    t.freed = joined(part(p, each.buffer(freed)), part(p, each.buffer(resident_freed)));
+    t.restored_kept = part(p, each.buffer(restored_kept));
+    t.restored_freed = part(p, each.buffer(restored_freed));
+    t.added = part(p, each.buffer(added));
+}
+
+OPTPIPE_INLINE void bound_program::bind(const rank_program& p, const instruction& i) {
     task t{.kind = i.kind,
            .lane = i.lane,
            .label = label_of(p, i),
@@ -208,12 +224,15 @@ OPTPIPE_INLINE void bound_program::bind(const rank_program& p, const instruction
            .records = i.records,
            .first = i.first_part,
            .count = i.parts};
-    bind_links(p, i, t);
-    t.kept = joined(part(p, i.buffer(kept)), part(p, i.buffer(resident_kept)));
-    t.freed = joined(part(p, i.buffer(freed)), part(p, i.buffer(resident_freed)));
-    t.restored_kept = part(p, i.buffer(restored_kept));
-    t.restored_freed = part(p, i.buffer(restored_freed));
-    t.added = part(p, i.buffer(added));
+    bind_operation(p, {i.op, i.buffers, i.first_link, i.links}, t);
+    if (i.is_pair()) {
+        const auto& [second, memory] = p.pairs[i.pair];
+        auto& backward =
+            paired_backwards.emplace_back(task{.kind = i.kind, .lane = i.lane, .label = {.op = second.op}});
+        bind_operation(p, second, backward);
+        t.backward = &backward;
+        t.pair_memory = part(p, memory);
+    }
     tasks.push_back(t);
 }
 
@@ -241,9 +260,11 @@ OPTPIPE_INLINE void bound_program::find_copies(const rank_program& p) {
 
 OPTPIPE_INLINE void bound_program::mark_last_weights(std::size_t stages) {
     std::vector<task*> last(stages, nullptr);
+    auto next = paired_backwards.begin();
     for (auto& t : tasks) {
-        const auto& op = t.label.op;
-        if (t.kind == instruction_kind::compute && is_weight_gradient(op.kind)) last[op.stage.position()] = &t;
+        auto& now = t.backward ? *next++ : t;
+        const auto& op = now.label.op;
+        if (t.kind == instruction_kind::compute && is_weight_gradient(op.kind)) last[op.stage.position()] = &now;
     }
     for (auto* t : last)
         if (t) t->is_last = true;

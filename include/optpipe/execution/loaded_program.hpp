@@ -89,34 +89,51 @@ private:
             if constexpr (has_reduce<Model, lane_type>) model.reduce(on, s);
             return;
         }
-        if (kind == operation_kind::forward)
-            return model.forward(on, {s, m, first_of(t.inputs), first_of(t.outputs), t.kept, t.freed, storage, t.inputs,
-                                      t.outputs, t.partial_outputs, t.keys_values});
+        if (t.backward) {
+            if constexpr (has_overlap<Model, lane_type>) overlap(model, on, t);
+            return;
+        }
+        if (kind == operation_kind::forward) return model.forward(on, forward_of(t));
         if constexpr (!forward_only_model<Model>) compute_backward(model, on, t);
+    }
+    static void overlap(Model& model, lane_type& on, const task& t) {
+        auto back = backward_of(*t.backward);
+        back.is_full = t.backward->label.op.kind == operation_kind::backward;
+        back.pair_memory = t.pair_memory;
+        model.overlap(on, forward_of(t), back);
     }
     /// The data of the first value; empty if there is none.
     template <class Value> static auto first_of(std::span<const Value> values) {
         return values.empty() ? decltype(values.front().data){} : values.front().data;
     }
+    static forward_task forward_of(const task& t) {
+        const auto& op = t.label.op;
+        return {op.stage,   op.microbatch, first_of(t.inputs), first_of(t.outputs), t.kept,       t.freed,
+                op.storage, t.inputs,      t.outputs,          t.partial_outputs,   t.keys_values};
+    }
+    static backward_task backward_of(const task& t) {
+        const auto& op = t.label.op;
+        return {.stage = op.stage,
+                .microbatch = op.microbatch,
+                .input = first_of(t.inputs),
+                .output = first_of(t.outputs),
+                .kept = t.kept,
+                .freed = t.freed,
+                .added = t.added,
+                .restored_kept = t.restored_kept,
+                .restored_freed = t.restored_freed,
+                .storage = op.storage,
+                .is_last = t.is_last,
+                .inputs = t.inputs,
+                .outputs = t.outputs,
+                .partials = t.partial_inputs,
+                .keys_values = t.keys_values,
+                .keys_values_gradients = t.keys_values_gradients};
+    }
     static void compute_backward(Model& model, lane_type& on, const task& t) {
         const auto& [s, kind, m, storage, is_paired] = t.label.op;
         const weight_task weight{s, m, t.kept, t.added, t.restored_kept, storage, t.is_last};
-        const backward_task back{.stage = s,
-                                 .microbatch = m,
-                                 .input = first_of(t.inputs),
-                                 .output = first_of(t.outputs),
-                                 .kept = t.kept,
-                                 .freed = t.freed,
-                                 .added = t.added,
-                                 .restored_kept = t.restored_kept,
-                                 .restored_freed = t.restored_freed,
-                                 .storage = storage,
-                                 .is_last = t.is_last,
-                                 .inputs = t.inputs,
-                                 .outputs = t.outputs,
-                                 .partials = t.partial_inputs,
-                                 .keys_values = t.keys_values,
-                                 .keys_values_gradients = t.keys_values_gradients};
+        const auto back = backward_of(t);
         switch (kind) {
         case operation_kind::recompute:
             if constexpr (has_recompute<Model, lane_type>)

@@ -66,12 +66,14 @@ void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::
 namespace optpipe {
 namespace detail {
 
-/// Calls `visit(operation, times)` for all computations and copies that were measured.
+/// Calls `visit(operation, times)` for all computations and copies that were measured. Both parts of a pair have its
+/// times.
 template <class Visit> void for_each_operation(std::span<const rank_times> ranks, const Visit& visit) {
     for (const auto& r : ranks)
         for (std::size_t i = 0; i < r.times.size(); ++i) {
             const auto& now = r.program->instructions[i];
-            if (now.kind == instruction_kind::compute || now.kind == instruction_kind::copy) visit(now.op, r.times[i]);
+            if (now.kind != instruction_kind::compute && now.kind != instruction_kind::copy) continue;
+            for_each_operation_of(*r.program, now, [&](const operation_buffers& each) { visit(each.op, r.times[i]); });
         }
 }
 /// Calls `visit(part, rank, times)` for all ends of messages on this side.

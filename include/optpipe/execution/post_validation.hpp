@@ -110,6 +110,11 @@ public:
         validate(on);
         if (!is_void_) model_->backward(on, t);
     }
+    template <class Lane>
+    void overlap(Lane& on, const forward_task& f, const backward_task& b) requires has_overlap<Model, Lane> {
+        validate(on);
+        if (!is_void_) model_->overlap(on, f, b);
+    }
     template <class Lane> void reduce(Lane& on, stage s) requires has_reduce<Model, Lane> {
         if (!is_void_) model_->reduce(on, s);
     }

@@ -105,6 +105,9 @@ private:
         const bool is_forward = i.op.kind == operation_kind::forward && i.kind == instruction_kind::compute;
         if (execution::forward_only_model<Model> && !is_forward && i.kind != instruction_kind::exchange)
             throw error{"a program with backwards, and a model of forwards alone"};
+        if (i.is_pair() && !execution::has_overlap<Model, lane_type>)
+            throw error{"a program with pairs, and a model without `void overlap(lane&, const forward_task&, const "
+                        "backward_task&)`"};
         if (i.kind == instruction_kind::update && !execution::has_update<Model, lane_type>)
             throw error{"a program with updates, and a model without `void update(lane&, stage)`"};
         if (i.kind == instruction_kind::reduce && !execution::has_reduce<Model, lane_type>)

@@ -112,6 +112,10 @@ struct backward_task {
     /// it is the last of its sequence. The gradient of the sequence's last slice comes first and sets them; the others
     /// add to those of the slices before.
     std::span<const slice_memory> keys_values_gradients{};
+    /// In a pair: whether the weight gradient is a part of it, as in `backward`.
+    bool is_full = false;
+    /// In a pair: the memory that it takes while it runs (`overlap::memory`).
+    stash_part pair_memory{};
 };
 
 struct weight_task {
@@ -153,6 +157,16 @@ concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> &
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
 };
+/// A model that can run a forward and a backward, of two microbatches, as one task, in which one computes while the
+/// other communicates. `overlap` does what `forward` does for the first task, and `backward`, or without `is_full`
+/// `backward_input`, for the second. Neither task uses a buffer that the other writes. Loading a program with pairs
+/// fails for a model without it.
+template <class M, class L>
+concept has_overlap = requires(M& model, L& on, const forward_task& f, const backward_task& b) {
+    { model.overlap(on, f, b) } -> std::same_as<void>;
+};
+template <class M, class L> concept overlapping_stage_model = stage_model<M, L> && has_overlap<M, L>;
+
 /// A model that several pipelines train at once: `reduce` sums, or averages, their gradients of a stage. A separate
 /// lane's `launch` calls it after all weight gradients of the stage and before the stage's update; the compute lane
 /// continues with other stages meanwhile. All pipelines reduce their stages in the same order. Loading a program with
@@ -197,6 +211,15 @@ template <class M, class L> consteval bool check_stage_model() {
                       "stage model: needs `void backward_weight(lane&, const weight_task&)`");
         return stage_model<M, L>;
     }
+}
+
+/// The same for a model that runs pairs. Assert it where plans may have pairs: a program with pairs is otherwise
+/// refused only when it is loaded.
+template <class M, class L> consteval bool check_overlapping_stage_model() {
+    static_assert(check_stage_model<M, L>());
+    static_assert(has_overlap<M, L>,
+                  "overlapping stage model: needs `void overlap(lane&, const forward_task&, const backward_task&)`");
+    return overlapping_stage_model<M, L>;
 }
 
 } // namespace optpipe::execution

@@ -122,7 +122,7 @@ inline std::string json_link(const buffer_link& link) {
 }
 
 /// The buffers by purpose, with the first input and output of the stage, and in programs of graphs, all links.
-inline std::string json_buffers_of(const rank_program& p, const instruction& i) {
+inline std::string json_buffers_of(const rank_program& p, const operation_buffers& i) {
     std::vector<std::string> fields;
     const auto links = std::span{p.links}.subspan(i.first_link, i.links);
     for (const auto way : {link_way::input, link_way::output}) {
@@ -142,11 +142,27 @@ inline std::string json_buffers_of(const rank_program& p, const instruction& i) 
     return text + ", \"links\": [" + joined(all, ", ") + "]";
 }
 
+inline std::string json_operation(const rank_program& p, const operation_buffers& each) {
+    return quoted_field("op", to_string(each.op)) + json_buffers_of(p, each);
+}
+/// The parts of a pair, and the buffer of the memory that it takes while it runs.
+inline std::string json_pair(const rank_program& p, const instruction& i) {
+    auto text = quoted_field("op", to_string(label_of(p, i)));
+    std::string_view name = "forward";
+    for_each_operation_of(p, i, [&](const operation_buffers& each) {
+        text.append(", \"").append(name).append("\": { ").append(json_operation(p, each)).append(" }");
+        name = "backward";
+    });
+    const auto memory = p.pairs[i.pair].memory;
+    return text + (memory != no_buffer ? ", " + number_field("memory", memory.position()) : "");
+}
+
 /// What the instruction does, without its lane and waits.
 inline std::string json_action(const rank_program& p, const instruction& i) {
+    if (i.is_pair()) return json_pair(p, i);
     switch (i.kind) {
     case instruction_kind::compute:
-    case instruction_kind::copy: return quoted_field("op", to_string(i.op)) + json_buffers_of(p, i);
+    case instruction_kind::copy: return json_operation(p, {i.op, i.buffers, i.first_link, i.links});
     case instruction_kind::exchange: return json_messages(p, i);
     case instruction_kind::update:
     case instruction_kind::reduce: return number_field("stage", i.op.stage.position());

@@ -3,6 +3,7 @@
 #include "optpipe/core/index.hpp"
 #include "optpipe/program/step_shape.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 
 #include <array>
 #include <cstddef>
@@ -125,7 +126,7 @@ enum class buffer_role : std::uint8_t {
 inline constexpr std::size_t buffer_roles = 8;
 
 enum class instruction_kind : std::uint8_t {
-    compute,  ///< F, I, W, B or RECOMPUTE
+    compute,  ///< F, I, W, B, RECOMPUTE or a pair
     copy,     ///< OFFLOAD or RELOAD
     exchange, ///< sends and receives that progress together
     update,   ///< the optimizer step of stage `op.stage`
@@ -175,12 +176,32 @@ struct exchange_part {
     stage consumer = adjacent_stage;
 };
 
+/// An operation of an instruction, and the buffers that the instruction has for it.
+struct operation_buffers {
+    operation op{};
+    std::array<buffer_id, buffer_roles> buffers = no_buffers;
+    /// The first of its links in `rank_program::links`, and their number. Inputs come first.
+    std::uint32_t first_link = 0;
+    std::uint32_t links = 0;
+
+    [[nodiscard]] constexpr buffer_id buffer(buffer_role role) const { return buffers[static_cast<std::size_t>(role)]; }
+    constexpr void set(buffer_role role, buffer_id id) { buffers[static_cast<std::size_t>(role)] = id; }
+};
+
+/// The backward of a pair, and the memory that the pair takes while it runs, if any (`overlap::memory`).
+struct paired_backward {
+    operation_buffers backward{};
+    buffer_id memory = no_buffer;
+};
+
+inline constexpr std::uint32_t no_pair = std::numeric_limits<std::uint32_t>::max();
+
 /// One instruction of a lane. It starts once all markers that it waits for are recorded.
 struct instruction {
     instruction_kind kind = instruction_kind::compute;
     /// Position in `rank_program::lanes`.
     std::uint8_t lane = 0;
-    /// The operation, unless this is an exchange.
+    /// The operation, unless this is an exchange; for a pair, its forward.
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
     /// The first of its links in `rank_program::links`, and their number. Inputs come first.
@@ -194,7 +215,11 @@ struct instruction {
     std::uint32_t waits = 0;
     /// The marker that is recorded after the instruction, if another instruction waits for this one.
     marker_id records = no_marker;
+    /// For a pair: the position of its backward in `rank_program::pairs`. Buffers, links and `op` are its forward's;
+    /// waits and marker are those of both.
+    std::uint32_t pair = no_pair;
 
+    [[nodiscard]] constexpr bool is_pair() const { return pair != no_pair; }
     [[nodiscard]] constexpr buffer_id buffer(buffer_role role) const { return buffers[static_cast<std::size_t>(role)]; }
     constexpr void set(buffer_role role, buffer_id id) { buffers[static_cast<std::size_t>(role)] = id; }
 };
@@ -213,6 +238,7 @@ struct rank_program {
     step_shape shape{};
     std::vector<lane_kind> lanes;
     std::vector<instruction> instructions;
+    std::vector<paired_backward> pairs;
     std::vector<buffer_link> links;
     std::vector<exchange_part> parts;
     std::vector<marker_id> waits;
@@ -241,16 +267,27 @@ struct rank_program {
     }
 };
 
-/// The name of a task in profilers, event times and errors. Computations and copies are spelled like their operation.
+/// Calls `visit(operation_buffers)` for the operation of an instruction that isn't an exchange; for a pair, for its
+/// forward and then its backward.
+template <class Visit> void for_each_operation_of(const rank_program& p, const instruction& i, const Visit& visit) {
+    visit(operation_buffers{i.op, i.buffers, i.first_link, i.links});
+    if (i.is_pair()) visit(p.pairs[i.pair].backward);
+}
+
+/// The name of a task in profilers, event times and errors. Computations and copies are spelled like their operation,
+/// or their pair.
 struct task_label {
-    enum class task_kind : std::uint8_t { operation, update, reduce, send, receive };
+    enum class task_kind : std::uint8_t { operation, update, reduce, send, receive, pair };
     task_kind kind = task_kind::operation;
+    /// The operation; for a pair, its forward.
     operation op{};
     /// For a message: the other rank.
     rank peer{};
     /// For a message: what it carries, and for which stage (`exchange_part`).
     value_kind value = value_kind::boundary;
     stage consumer = adjacent_stage;
+    /// For a pair: its backward.
+    operation backward{};
     friend constexpr bool operator==(const task_label&, const task_label&) = default;
 };
 
@@ -275,6 +312,7 @@ struct task_label {
         return "send of " + content_of(label) + " to rank " + std::to_string(label.peer.value());
     case task_label::task_kind::receive:
         return "receive of " + content_of(label) + " from rank " + std::to_string(label.peer.value());
+    case task_label::task_kind::pair: return to_string(operation_pair{label.op, label.backward});
     }
     return "?";
 }
@@ -286,6 +324,7 @@ struct task_label {
 }
 /// The label of an instruction. An exchange is named after its first part.
 [[nodiscard]] inline task_label label_of(const rank_program& p, const instruction& i) {
+    if (i.is_pair()) return {.kind = task_label::task_kind::pair, .op = i.op, .backward = p.pairs[i.pair].backward.op};
     switch (i.kind) {
     case instruction_kind::compute:
     case instruction_kind::copy: return {task_label::task_kind::operation, i.op, {}};

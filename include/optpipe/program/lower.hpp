@@ -6,7 +6,6 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower/options.hpp"
-#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 namespace optpipe {
@@ -19,7 +18,8 @@ namespace optpipe {
 /// `part_placement::contiguous`, up to gaps between stashes. The buffers of messages take further memory. Stages on one
 /// rank pass data on without a message; each other rank that needs an activation gets one message. What an edge holds
 /// is in the device arena: it is sent when its consumer needs it, and free once it is sent. Keys and values of slices
-/// are there, too. The ranks of a group send each other their partial results. `check_programs` accepts the programs.
+/// are there, too. The ranks of a group send each other their partial results. A pair is one instruction with the
+/// buffers, waits and messages of both its parts. `check_programs` accepts the programs.
 ///
 /// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
 /// swaps two stashes at one instant in a full memory, as neither can be first. Refuses a schedule that exceeds the
@@ -48,6 +48,8 @@ namespace detail {
 inline bool is_addressable(const problem& p, const lowering_options& options) {
     const auto aligned = static_cast<double>(options.alignment);
     double bytes = 0.0;
+    for (const auto& each : p.overlaps)
+        bytes += each.memory.value() * options.bytes_per_unit + aligned;
     for (const stage s : p.graph.all_stages()) {
         const auto message = static_cast<double>(options.given_bytes_of_message(s.position()));
         double values = static_cast<double>(options.partial_bytes) + aligned;
@@ -110,7 +112,6 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     } else if (!is_valid(p, s)) {
         return refuse("the schedule breaks a rule of the problem: " + validate(p, s).front().reason);
     }
-    if (has_pairs(s.operations)) return refuse("a program has no pairs of a forward and a backward");
     if (!detail::is_addressable(p, options))
         return refuse("the stashes and messages of a step can't be addressed in bytes");
     for (const auto grouping : {options.lanes, message_lanes::separate})

@@ -21,6 +21,15 @@
 
 namespace optpipe::detail {
 
+/// Where an operation is: its instruction, and whether it is the backward of a pair there.
+struct operation_place {
+    std::size_t rank = 0;
+    std::size_t position = 0;
+    bool is_second = false;
+    [[nodiscard]] constexpr instruction_place instruction() const { return {rank, position}; }
+    friend constexpr bool operator==(const operation_place&, const operation_place&) = default;
+};
+
 /// Checks that programs execute a complete training step with the right buffers. Also finds the exchanges that match,
 /// and the instructions that depend on each other's buffers.
 class program_meaning {
@@ -56,11 +65,11 @@ public:
     [[nodiscard]] std::vector<instruction_pair> order(std::size_t r) const { return order_[r]; }
 
 private:
-    using place = std::optional<instruction_place>;
+    using place = std::optional<operation_place>;
     using side_kind = exchange_part::side_kind;
     using stash_sizes = std::array<std::size_t, 6>;
     struct message_end {
-        instruction_place at;
+        operation_place at;
         const exchange_part* part;
     };
     /// A message: what it carries, from which buffer, and the receiving rank.
@@ -77,14 +86,20 @@ private:
         return places_[(static_cast<std::size_t>(op.kind) * stages_ + op.stage.position()) * microbatches_ +
                        op.microbatch.position()];
     }
-    [[nodiscard]] const instruction& at(const instruction_place& i) const {
+    [[nodiscard]] const instruction& instruction_at(const operation_place& i) const {
         return programs_[i.rank].instructions[i.position];
+    }
+    [[nodiscard]] operation_buffers at(const operation_place& i) const {
+        const auto& now = instruction_at(i);
+        if (i.is_second) return programs_[i.rank].pairs[now.pair].backward;
+        return {now.op, now.buffers, now.first_link, now.links};
     }
     [[nodiscard]] const program_buffer& buffer(std::size_t r, buffer_id id) const {
         return programs_[r].buffers[id.position()];
     }
-    void report(const instruction_place& i, const std::string& reason) {
-        found_.push_back({place_of_instruction(i.rank, i.position), describe(programs_[i.rank], at(i)) + " " + reason});
+    void report(const operation_place& i, const std::string& reason) {
+        found_.push_back(
+            {place_of_instruction(i.rank, i.position), describe(programs_[i.rank], instruction_at(i)) + " " + reason});
     }
 
     [[nodiscard]] const step_shape& shape() const { return programs_[0].shape; }
@@ -103,8 +118,8 @@ private:
         if (lacks > 0) found_.push_back({which, "some stages have one, others don't"});
     }
 
-    void enter(const instruction_place& i) {
-        const auto& now = at(i);
+    void enter(const operation_place& i) {
+        const auto& now = instruction_at(i);
         const auto on = programs_[i.rank].lanes[now.lane];
         if (!belongs(now, on)) report(i, "is on the lane '" + std::string{spelling(on)} + "'");
         if (now.kind == instruction_kind::exchange) {
@@ -116,9 +131,7 @@ private:
             }
             return;
         }
-        auto& home = home_[now.op.stage.position()];
-        if (!home) home = i.rank;
-        if (*home != i.rank) report(i, "is of a stage that rank " + std::to_string(*home) + " has");
+        stays_home(i);
         if (now.kind == instruction_kind::update || now.kind == instruction_kind::reduce) {
             auto& once = (now.kind == instruction_kind::update ? updates_ : reductions_)[now.op.stage.position()];
             if (once) report(i, "appears twice");
@@ -127,8 +140,28 @@ private:
             return;
         }
         if (is_transfer(now.op.kind) != (now.kind == instruction_kind::copy)) report(i, "is of another kind");
-        if (place_of(now.op)) report(i, "appears twice");
-        place_of(now.op) = i;
+        enter_operation(i);
+        if (now.is_pair()) enter_backward({i.rank, i.position, true});
+    }
+    void enter_operation(const operation_place& i) {
+        const auto op = at(i).op;
+        if (op.is_paired != instruction_at(i).is_pair()) report(i, "is a part of a pair without the other part");
+        if (place_of(op)) report(i, "appears twice");
+        place_of(op) = i;
+    }
+    void enter_backward(const operation_place& i) {
+        stays_home(i);
+        enter_operation(i);
+        const auto memory = programs_[i.rank].pairs[instruction_at(i).pair].memory;
+        if (memory == no_buffer) return;
+        const auto& taken = buffer(i.rank, memory);
+        if (taken.arena != memory_arena::device || taken.first_use != i.position || taken.last_use != i.position)
+            report(i, "has memory for more than the pair");
+    }
+    void stays_home(const operation_place& i) {
+        auto& home = home_[at(i).op.stage.position()];
+        if (!home) home = i.rank;
+        if (*home != i.rank) report(i, "is of a stage that rank " + std::to_string(*home) + " has");
     }
     [[nodiscard]] bool belongs(const instruction& i, lane_kind on) const {
         switch (on) {
@@ -178,13 +211,13 @@ private:
         }
     }
     void match(const message_end& from, const message_end& to) {
-        partners_.emplace_back(from.at, to.at);
+        partners_.emplace_back(from.at.instruction(), to.at.instruction());
         const auto& made = from.part->message;
         if ((made.kind != operation_kind::forward && !is_gradient(made.kind)) || !place_of(made))
             return report(from.at, "sends a value that no instruction produces");
         if (from.part->message != to.part->message || from.part->value != to.part->value ||
             from.part->consumer != to.part->consumer)
-            return report(from.at, "meets " + describe(programs_[to.at.rank], at(to.at)) + " of rank " +
+            return report(from.at, "meets " + describe(programs_[to.at.rank], instruction_at(to.at)) + " of rank " +
                                        std::to_string(to.at.rank));
         const auto& sent = buffer(from.at.rank, from.part->buffer);
         const auto& received = buffer(to.at.rank, to.part->buffer);
@@ -274,31 +307,31 @@ private:
         return full ? full : place_of(backward_input(s, m));
     }
 
-    [[nodiscard]] std::size_t bytes(const instruction_place& i, buffer_role role) const {
+    [[nodiscard]] std::size_t bytes(const operation_place& i, buffer_role role) const {
         const auto id = at(i).buffer(role);
         return id == no_buffer ? 0 : buffer(i.rank, id).bytes;
     }
     /// Checks that both instructions have the same buffers in these roles, or both none.
-    void same(const instruction_place& a, const instruction_place& b, std::initializer_list<buffer_role> roles) {
+    void same(const operation_place& a, const operation_place& b, std::initializer_list<buffer_role> roles) {
         for (const auto role : roles)
             if (at(a).buffer(role) != at(b).buffer(role)) report(b, "has another stash than it was given");
     }
-    void in_arena(const instruction_place& i, buffer_role role, memory_arena arena) {
+    void in_arena(const operation_place& i, buffer_role role, memory_arena arena) {
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).arena != arena) report(i, "has a buffer in another arena");
     }
     /// Checks that this instruction is the first to use the buffer.
-    void begins(const instruction_place& i, buffer_role role) {
+    void begins(const operation_place& i, buffer_role role) {
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).first_use != i.position)
             report(i, "fills a buffer that another instruction begins");
     }
-    void has_none(const instruction_place& i, std::initializer_list<buffer_role> roles) {
+    void has_none(const operation_place& i, std::initializer_list<buffer_role> roles) {
         for (const auto role : roles)
             if (at(i).buffer(role) != no_buffer) report(i, "has a buffer that it has no use for");
     }
 
-    void check_stash(const instruction_place& f, const instruction_place& back, const place& w, const place& out,
+    void check_stash(const operation_place& f, const operation_place& back, const place& w, const place& out,
                      const place& in, const place& again) {
         using enum buffer_role;
         check_sizes(f, w, again);
@@ -324,7 +357,7 @@ private:
         same(back, *w, {kept, resident_kept, restored_kept, added});
         has_none(*w, {freed, resident_freed, restored_freed, host});
     }
-    void check_transfer(const instruction_place& f, const instruction_place& out, const instruction_place& in) {
+    void check_transfer(const operation_place& f, const operation_place& out, const operation_place& in) {
         using enum buffer_role;
         same(f, out, {kept, freed});
         fills(out, host, memory_arena::host);
@@ -337,14 +370,14 @@ private:
         for (const auto& copy : {out, in})
             has_none(copy, {resident_kept, resident_freed, restored_kept, restored_freed, added});
     }
-    void fills(const instruction_place& i, buffer_role role, memory_arena arena) {
+    void fills(const operation_place& i, buffer_role role, memory_arena arena) {
         begins(i, role);
         in_arena(i, role, arena);
     }
     /// Checks that all equal microbatches of a stage with the same storage option stash the same numbers of bytes.
-    void check_sizes(const instruction_place& f, const place& w, const place& again) {
+    void check_sizes(const operation_place& f, const place& w, const place& again) {
         using enum buffer_role;
-        const auto& op = at(f).op;
+        const auto op = at(f).op;
         const auto key = std::tuple{op.stage, op.storage, shape().microbatches.factors(op.stage, op.microbatch).memory};
         const auto restores = [&](buffer_role role) { return again ? bytes(*again, role) : 0; };
         const stash_sizes own{bytes(f, kept),           bytes(f, freed),         bytes(f, resident_kept),
@@ -359,7 +392,7 @@ private:
     }
 
     /// The only buffer of these links of an instruction; `no_buffer` if there is none, or several.
-    [[nodiscard]] buffer_id linked(const instruction_place& i, link_way way, value_kind value, stage other,
+    [[nodiscard]] buffer_id linked(const operation_place& i, link_way way, value_kind value, stage other,
                                    microbatch slice = {}) const {
         auto found = no_buffer;
         for (const auto& link : links_of(i)) {
@@ -369,11 +402,11 @@ private:
         }
         return found;
     }
-    [[nodiscard]] std::span<const buffer_link> links_of(const instruction_place& i) const {
+    [[nodiscard]] std::span<const buffer_link> links_of(const operation_place& i) const {
         return std::span{programs_[i.rank].links}.subspan(at(i).first_link, at(i).links);
     }
     /// Checks that an instruction has these links, and no others.
-    void has_links(const instruction_place& i, std::size_t inputs, std::size_t outputs) {
+    void has_links(const operation_place& i, std::size_t inputs, std::size_t outputs) {
         const auto links = links_of(i);
         const auto given = static_cast<std::size_t>(
             std::count_if(links.begin(), links.end(), [](const auto& l) { return l.way == link_way::input; }));
@@ -394,7 +427,7 @@ private:
         /// The messages that the outputs need.
         std::vector<message_key> messages{};
     };
-    void check_links_of_forward(const instruction_place& f) {
+    void check_links_of_forward(const operation_place& f) {
         const stage s = at(f).op.stage;
         const microbatch m = at(f).op.microbatch;
         ends_of_links ends;
@@ -410,7 +443,7 @@ private:
         check_slices_of_forward(f, ends);
         check_ends(f, ends);
     }
-    void check_links_of_gradient(const instruction_place& back) {
+    void check_links_of_gradient(const operation_place& back) {
         const stage s = at(back).op.stage;
         const microbatch m = at(back).op.microbatch;
         ends_of_links ends;
@@ -426,7 +459,7 @@ private:
         check_slices_of_gradient(back, ends);
         check_ends(back, ends);
     }
-    void check_links_of_recomputation(const instruction_place& again) {
+    void check_links_of_recomputation(const operation_place& again) {
         const stage s = at(again).op.stage;
         const microbatch m = at(again).op.microbatch;
         std::size_t inputs = 0;
@@ -435,17 +468,17 @@ private:
                 inputs += keeps(again, link_way::input, value_kind::keys_values, *b, *maker);
         has_links(again, inputs, 0);
     }
-    void check_ends(const instruction_place& now, ends_of_links& ends) {
+    void check_ends(const operation_place& now, ends_of_links& ends) {
         has_links(now, ends.inputs, ends.outputs);
         auto& needed = ends.messages;
         std::sort(needed.begin(), needed.end());
         needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
-        const auto& op = at(now).op;
+        const auto op = at(now).op;
         const auto sent = sent_.find({op.stage, op.kind, op.microbatch});
         if (needed.size() != (sent == sent_.end() ? 0 : sent->second)) report(now, "hands on too much or too little");
     }
     /// Checks the input from `before`, which may be on another rank, or not exist.
-    void check_input(const instruction_place& now, const place& before, value_kind value, ends_of_links& ends) {
+    void check_input(const operation_place& now, const place& before, value_kind value, ends_of_links& ends) {
         if (!before) return;
         ++ends.inputs;
         const auto from = at(*before).op.stage;
@@ -461,7 +494,7 @@ private:
         follows(message->second.at, now);
     }
     /// Checks the output to `after`, which may be on another rank, or not exist.
-    void check_output(const instruction_place& now, const place& after, value_kind value, ends_of_links& ends) {
+    void check_output(const operation_place& now, const place& after, value_kind value, ends_of_links& ends) {
         if (!after) return;
         ++ends.outputs;
         const auto out = linked(now, link_way::output, value, at(*after).op.stage);
@@ -480,7 +513,7 @@ private:
     }
 
     /// Checks the keys and values that F of a slice leaves, and that it uses those of all slices before it.
-    void check_slices_of_forward(const instruction_place& f, ends_of_links& ends) {
+    void check_slices_of_forward(const operation_place& f, ends_of_links& ends) {
         const stage s = at(f).op.stage;
         const microbatch m = at(f).op.microbatch;
         if (const auto before = shape().microbatches.slice_before(m)) follows(place_of(forward(s, *before)), f);
@@ -489,7 +522,7 @@ private:
             if (const auto maker = place_of(forward(s, *b)))
                 ends.inputs += keeps(f, link_way::input, value_kind::keys_values, *b, *maker);
     }
-    void check_slices_of_gradient(const instruction_place& back, ends_of_links& ends) {
+    void check_slices_of_gradient(const operation_place& back, ends_of_links& ends) {
         const stage s = at(back).op.stage;
         const microbatch m = at(back).op.microbatch;
         auto last = m;
@@ -509,8 +542,8 @@ private:
     }
     /// Checks that an instruction has the buffer that `maker` makes for a slice. Returns the number of its links to it,
     /// which is 0 if the slice leaves no keys and values.
-    std::size_t keeps(const instruction_place& now, link_way way, value_kind value, microbatch slice,
-                      const instruction_place& maker) {
+    std::size_t keeps(const operation_place& now, link_way way, value_kind value, microbatch slice,
+                      const operation_place& maker) {
         const auto s = at(now).op.stage;
         if (!shape().microbatches.is_slice(slice)) return 0;
         const auto first = place_of(forward(s, slice));

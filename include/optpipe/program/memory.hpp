@@ -27,10 +27,13 @@ public:
     [[nodiscard]] std::vector<instruction_pair> pairs() {
         for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
             const auto& now = p_.instructions[i];
-            for (const auto b : now.buffers)
-                if (b != no_buffer) add_use(i, b);
-            for (std::size_t k = 0; k < now.links; ++k)
-                add_use(i, p_.links[now.first_link + k].buffer);
+            for_each_operation_of(p_, now, [&](const operation_buffers& each) {
+                for (const auto b : each.buffers)
+                    if (b != no_buffer) add_use(i, b);
+                for (std::size_t k = 0; k < each.links; ++k)
+                    add_use(i, p_.links[each.first_link + k].buffer);
+            });
+            if (now.is_pair() && p_.pairs[now.pair].memory != no_buffer) add_use(i, p_.pairs[now.pair].memory);
             if (now.kind == instruction_kind::exchange)
                 for (std::size_t k = 0; k < now.parts; ++k)
                     add_use(i, p_.parts[now.first_part + k].buffer);

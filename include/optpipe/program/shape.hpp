@@ -109,11 +109,10 @@ private:
         const auto place = place_of_instruction(r_, at);
         if (i.lane >= p_.lanes.size()) report(place, "is on a lane that doesn't exist");
         if (i.kind > instruction_kind::reduce) report(place, "is of no kind");
-        if (!is_operation(i.op)) report(place, "is of an operation that doesn't exist");
-        for (const auto b : i.buffers)
-            if (b != no_buffer && b.position() >= p_.buffers.size()) report(place, "has a buffer that doesn't exist");
+        if (i.is_pair() && i.pair >= p_.pairs.size()) return report(place, "is a pair whose backward doesn't exist");
+        for_each_operation_of(p_, i, [&](const operation_buffers& each) { check_operation(each, place); });
+        if (i.is_pair()) check_pair(i, place);
         check_parts(i, place);
-        check_links(i, place);
         if (!holds(p_.waits, i.first_wait, i.waits)) {
             report(place, "has waits that don't exist");
         } else {
@@ -128,10 +127,24 @@ private:
             return report(place, "records a marker that doesn't exist, or twice");
         recorded[i.records.position()] = true;
     }
-    void check_links(const instruction& i, const std::string& place) {
-        if (!holds(p_.links, i.first_link, i.links)) return report(place, "has links that don't exist");
-        for (std::size_t k = 0; k < i.links; ++k) {
-            const auto& link = p_.links[i.first_link + k];
+    void check_operation(const operation_buffers& each, const std::string& place) {
+        if (!is_operation(each.op)) report(place, "is of an operation that doesn't exist");
+        for (const auto b : each.buffers)
+            if (b != no_buffer && b.position() >= p_.buffers.size()) report(place, "has a buffer that doesn't exist");
+        check_links(each, place);
+    }
+    void check_pair(const instruction& i, const std::string& place) {
+        const auto& [backward, memory] = p_.pairs[i.pair];
+        if (i.kind != instruction_kind::compute || i.op.kind != operation_kind::forward ||
+            !is_gradient(backward.op.kind))
+            report(place, "is no pair of a forward and a backward");
+        if (memory != no_buffer && memory.position() >= p_.buffers.size())
+            report(place, "has a buffer that doesn't exist");
+    }
+    void check_links(const operation_buffers& of, const std::string& place) {
+        if (!holds(p_.links, of.first_link, of.links)) return report(place, "has links that don't exist");
+        for (std::size_t k = 0; k < of.links; ++k) {
+            const auto& link = p_.links[of.first_link + k];
             if (link.way > link_way::output || link.value > value_kind::keys_values_gradient)
                 report(place, "has a link of no kind");
             if (link.other.position() >= p_.stages || link.slice.position() >= p_.microbatches)

@@ -25,43 +25,31 @@ public:
         : spend_{std::move(spend)}, is_complete_(stages) {}
 
     template <class Lane> void forward(Lane&, const execution::forward_task& t) {
-        const operation op{t.stage, operation_kind::forward, t.microbatch};
-        for (const auto& each : t.inputs)
-            expect(each.data, activation(each.from, t.microbatch), op, "input");
-        expect_keys_values(t.keys_values, op);
-        spend(op);
-        const auto value = activation(t.stage, t.microbatch);
-        write(t.kept, mixed(value, 1));
-        write(t.freed, mixed(value, 2));
-        for (const auto& each : t.outputs)
-            write(each.data, value);
-        for (const auto& each : t.partials)
-            write(each.data, mixed(value, 10));
-        if (!t.keys_values.empty() && t.keys_values.back().slice == t.microbatch)
-            write(t.keys_values.back().data, mixed(value, 11));
+        read(t);
+        spend(operation_of(t));
+        write(t);
     }
     template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
-        const operation op{t.stage, operation_kind::backward_input, t.microbatch};
-        const auto value = activation(t.stage, t.microbatch);
-        for (const auto& each : t.inputs)
-            expect(each.data, gradient(each.from, t.stage, t.microbatch), op, "input");
-        for (const auto& each : t.partials)
-            expect(each.data, mixed(activation(each.from, t.microbatch), 10), op, "partial result");
-        expect(t.kept, mixed(value, 1), op, "kept stash");
-        expect(t.freed, mixed(value, 2), op, "freed stash");
-        expect(t.restored_kept, mixed(value, 6), op, "restored stash, kept");
-        expect(t.restored_freed, mixed(value, 7), op, "restored stash, freed");
-        expect_keys_values(t.keys_values, op);
-        add_to_keys_values(t, op);
-        spend(op);
-        const auto back = mixed(value, 12);
-        write(t.kept, mixed(back, 3));
-        write(t.freed, mixed(back, 5));
-        write(t.added, mixed(back, 4));
-        write(t.restored_kept, mixed(back, 8));
-        write(t.restored_freed, mixed(back, 9));
-        for (const auto& each : t.outputs)
-            write(each.data, gradient(t.stage, each.to, t.microbatch));
+        read(t);
+        spend(operation_of(t));
+        write(t);
+    }
+    /// Reads the inputs of both parts before and after either writes, and fills the memory of the pair.
+    template <class Lane> void overlap(Lane& on, const execution::forward_task& f, const execution::backward_task& b) {
+        const auto memory = mixed(activation(f.stage, f.microbatch), 14);
+        write(b.pair_memory, memory);
+        read(f);
+        read(b);
+        spend(operation_of(b));
+        spend(operation_of(f));
+        write(f);
+        read(b);
+        write(b);
+        read(f);
+        expect(b.pair_memory, memory, operation_of(f), "memory of the pair");
+        if (b.is_full)
+            backward_weight(on, {b.stage, b.microbatch, b.kept, b.added, b.restored_kept, b.storage, b.is_last});
+        ++pairs_;
     }
     template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
         const operation op{t.stage, operation_kind::backward_weight, t.microbatch};
@@ -91,10 +79,11 @@ public:
         ++reductions_;
     }
 
-    /// Number of weight gradients, recomputations, updates and reductions done. To be read when the executor has
+    /// Number of weight gradients, recomputations, pairs, updates and reductions done. To be read when the executor has
     /// finished.
     [[nodiscard]] std::size_t weights() const { return weights_; }
     [[nodiscard]] std::size_t recomputations() const { return recomputations_; }
+    [[nodiscard]] std::size_t pairs() const { return pairs_; }
     [[nodiscard]] std::size_t updates() const { return updates_; }
     [[nodiscard]] std::size_t reductions() const { return reductions_; }
 
@@ -143,15 +132,58 @@ private:
             if (op.kind != operation_kind::forward || each.slice != op.microbatch)
                 expect(each.data, mixed(activation(op.stage, each.slice), 11), op, "keys and values");
     }
+    static operation operation_of(const execution::forward_task& t) { return optpipe::forward(t.stage, t.microbatch); }
+    static operation operation_of(const execution::backward_task& t) {
+        return optpipe::backward_input(t.stage, t.microbatch);
+    }
+    /// Checks everything that the task reads.
+    static void read(const execution::forward_task& t) {
+        const auto op = operation_of(t);
+        for (const auto& each : t.inputs)
+            expect(each.data, activation(each.from, t.microbatch), op, "input");
+        expect_keys_values(t.keys_values, op);
+    }
+    static void write(const execution::forward_task& t) {
+        const auto value = activation(t.stage, t.microbatch);
+        write(t.kept, mixed(value, 1));
+        write(t.freed, mixed(value, 2));
+        for (const auto& each : t.outputs)
+            write(each.data, value);
+        for (const auto& each : t.partials)
+            write(each.data, mixed(value, 10));
+        if (!t.keys_values.empty() && t.keys_values.back().slice == t.microbatch)
+            write(t.keys_values.back().data, mixed(value, 11));
+    }
     /// The gradients of keys and values name the slice that added to them last.
-    static void add_to_keys_values(const execution::backward_task& t, const operation& op) {
-        const auto& all = t.keys_values_gradients;
-        const bool is_last = all.size() < t.keys_values.size();
-        for (const auto& each : all) {
-            const auto value = mixed(activation(t.stage, each.slice), 13);
-            if (!is_last) expect(each.data, mixed(value, t.microbatch.value() + 1), op, "gradient of keys and values");
-            if (each.slice != t.microbatch) write(each.data, mixed(value, t.microbatch.value()));
-        }
+    static void read(const execution::backward_task& t) {
+        const auto op = operation_of(t);
+        const auto value = activation(t.stage, t.microbatch);
+        for (const auto& each : t.inputs)
+            expect(each.data, gradient(each.from, t.stage, t.microbatch), op, "input");
+        for (const auto& each : t.partials)
+            expect(each.data, mixed(activation(each.from, t.microbatch), 10), op, "partial result");
+        expect(t.kept, mixed(value, 1), op, "kept stash");
+        expect(t.freed, mixed(value, 2), op, "freed stash");
+        expect(t.restored_kept, mixed(value, 6), op, "restored stash, kept");
+        expect(t.restored_freed, mixed(value, 7), op, "restored stash, freed");
+        expect_keys_values(t.keys_values, op);
+        if (t.keys_values_gradients.size() < t.keys_values.size()) return; // the sequence's last slice sets them
+        for (const auto& each : t.keys_values_gradients)
+            expect(each.data, mixed(mixed(activation(t.stage, each.slice), 13), t.microbatch.value() + 1), op,
+                   "gradient of keys and values");
+    }
+    static void write(const execution::backward_task& t) {
+        const auto back = mixed(activation(t.stage, t.microbatch), 12);
+        write(t.kept, mixed(back, 3));
+        write(t.freed, mixed(back, 5));
+        write(t.added, mixed(back, 4));
+        write(t.restored_kept, mixed(back, 8));
+        write(t.restored_freed, mixed(back, 9));
+        for (const auto& each : t.outputs)
+            write(each.data, gradient(t.stage, each.to, t.microbatch));
+        for (const auto& each : t.keys_values_gradients)
+            if (each.slice != t.microbatch)
+                write(each.data, mixed(mixed(activation(t.stage, each.slice), 13), t.microbatch.value()));
     }
     void spend(const operation& op) const {
         if (spend_) spend_(op);
@@ -162,6 +194,7 @@ private:
     std::vector<unsigned char> is_complete_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;
+    std::size_t pairs_ = 0;
     std::size_t updates_ = 0;
     std::size_t reductions_ = 0;
 };

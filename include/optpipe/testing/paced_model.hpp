@@ -1,9 +1,11 @@
 #pragma once
 
+#include "optpipe/core/contract.hpp"
 #include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/stage_model.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 
 #include <chrono>
 #include <thread>
@@ -45,6 +47,17 @@ public:
     void recompute(Lane& on, const execution::recompute_task& t) requires execution::has_recompute<Model, Lane> {
         const pace keep{*this, time_of(operation_kind::recompute, t)};
         model_.recompute(on, t);
+    }
+    template <class Lane>
+    void overlap(Lane& on, const execution::forward_task& f,
+                 const execution::backward_task& b) requires execution::has_overlap<Model, Lane> {
+        const operation first{f.stage, operation_kind::forward, f.microbatch, f.storage};
+        const auto kind = b.is_full ? operation_kind::backward : operation_kind::backward_input;
+        const operation second{b.stage, kind, b.microbatch, b.storage};
+        const auto* const pair = overlap_of(problem_, first, second);
+        OPTPIPE_EXPECT(pair, "paced_model: the problem has no such pair");
+        const pace keep{*this, pair_duration(problem_, *pair, first, second)};
+        model_.overlap(on, f, b);
     }
     template <class Lane> void update(Lane& on, stage which) requires execution::has_update<Model, Lane> {
         model_.update(on, which);

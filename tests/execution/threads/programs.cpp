@@ -8,6 +8,7 @@
 #include "optpipe/schedule/builders/pipe_offload.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
+#include "oracle/random_pairs.hpp"
 
 #include <doctest/doctest.h>
 
@@ -48,6 +49,15 @@ std::vector<tracing_model> models_for(const optpipe::problem& p, std::uint64_t s
     return std::vector<tracing_model>(p.graph.ranks(), tracing_model{p.graph.stages(), random_programs::jitter(seed)});
 }
 
+/// The computations of a rank, in the order in which they start; the backward of a pair follows its forward.
+std::string computed_by(rank r, const optpipe::schedule& s) {
+    std::string names;
+    const auto by_rank = operations_by_rank(s);
+    for (const auto& timed : by_rank[r])
+        if (!is_transfer(timed.op.kind)) names += to_string(timed.op) + (timed.op.is_paired ? "+ " : " ");
+    return names;
+}
+
 void run_it(const optpipe::problem& p, const optpipe::schedule& s, std::uint64_t seed) {
     const bool reduces = seed % 2 == 0;
     const auto programs = random_programs::lowered(p, s, seed, reduces);
@@ -64,16 +74,19 @@ void run_it(const optpipe::problem& p, const optpipe::schedule& s, std::uint64_t
     const auto times = threads::run(
         *programs, cluster, [&](rank r) -> tracing_model& { return models[r.position()]; }, steps);
     std::size_t weights = 0;
+    std::size_t pairs = 0;
     std::size_t updates = 0;
     std::size_t reductions = 0;
     for (const auto& m : models) {
         weights += m.weights();
+        pairs += m.pairs();
         updates += m.updates();
         reductions += m.reductions();
     }
-    CHECK(weights == steps * p.graph.cells());
-    CHECK(updates == steps * p.graph.stages());
+    CHECK(weights == steps * random_programs::weights_of(p));
+    CHECK(updates * p.graph.microbatches() == weights);
     CHECK(reductions == (reduces ? updates : 0));
+    CHECK(pairs == steps * random_programs::pairs_of(s));
     for (const auto& each : times) {
         REQUIRE(each.times.size() == each.program->instructions.size());
         CHECK(high_water(each, memory_arena::device) <= each.program->device_bytes);
@@ -81,6 +94,8 @@ void run_it(const optpipe::problem& p, const optpipe::schedule& s, std::uint64_t
     }
     const auto measured = measured_schedule(p.graph, times, std::chrono::milliseconds{1});
     CHECK(measured.operations.size() == s.operations.size());
+    for (const rank r : p.graph.all_ranks())
+        CHECK(computed_by(r, measured) == computed_by(r, s));
 }
 
 /// One step in which operations that free memory of the plan's peak wait for all operations of the peak.
@@ -137,6 +152,32 @@ template <class Visit> void for_each_random_schedule(std::uint64_t seeds, const 
 
 TEST_CASE("random programs with offloading run in no more than the memory of the plan, whatever the timing") {
     for_each_random_schedule(24, run_it);
+}
+/// Calls `visit(problem, schedule, seed)` for schedules with pairs.
+template <class Visit> void for_each_schedule_with_pairs(bool is_graph, const Visit& visit) {
+    std::size_t runs = 0;
+    std::size_t pairs = 0;
+    for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+        CAPTURE(seed);
+        const auto p = random_programs::with_pairs(seed, most_ranks, is_graph);
+        const auto plain = build_schedule(p, quick_adaptive);
+        if (!plain) continue;
+        const auto s = oracle::with_all_pairs(p, *plain);
+        if (!has_pairs(s.operations)) continue;
+        ++runs;
+        pairs += random_programs::pairs_of(s);
+        visit(p, s, seed);
+    }
+    MESSAGE(runs << " runs with " << pairs << " pairs");
+    CHECK(runs > 6);
+}
+
+TEST_CASE("programs with pairs run in the order of the plan, and in no more than its memory, whatever the timing") {
+    for_each_schedule_with_pairs(false, run_it);
+    for_each_schedule_with_pairs(true, run_it);
+}
+TEST_CASE("and what programs with pairs hold at once is the peak of the plan, to the byte") {
+    for_each_schedule_with_pairs(false, run_at_the_peak);
 }
 TEST_CASE("and what they hold at once is the peak of the plan, to the byte, on the device and on the host") {
     for_each_random_schedule(24, run_at_the_peak);

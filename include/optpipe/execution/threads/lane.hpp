@@ -277,7 +277,10 @@ OPTPIPE_INLINE void lane_thread::withdraw(const lane_command& c) {
 
 OPTPIPE_INLINE bool lane_thread::falls_silent(const task_label& label) {
     const auto& silent_at = of_.all.how.faults.silent_at;
-    if (label.kind != task_label::task_kind::operation || !silent_at || !is_same_work(*silent_at, label.op))
+    if (!silent_at) return false;
+    const bool is_pair = label.kind == task_label::task_kind::pair;
+    const bool is_first = is_pair || label.kind == task_label::task_kind::operation;
+    if (!(is_first && is_same_work(*silent_at, label.op)) && !(is_pair && is_same_work(*silent_at, label.backward)))
         return false;
     of_.silent.store(true);
     return true;

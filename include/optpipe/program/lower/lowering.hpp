@@ -48,9 +48,9 @@ public:
           copy_bytes_{sizes_of_copies()}, written_(number_.size(), no_instruction),
           held_(copy_bytes_.size(), no_buffer), uses_left_(copy_bytes_.size()),
           cells_(p.graph.cells(), no_buffers), device_peak_{planned_peaks(p, plan_, parts_of_, memory_arena::device,
-                                                                          copy_bytes_)},
-          host_peak_{planned_peaks(p, plan_, parts_of_, memory_arena::host, copy_bytes_)}, computed_(p.graph.ranks()),
-          weights_left_(p.graph.stages(), p.graph.microbatches()) {
+                                                                          copy_bytes_, options)},
+          host_peak_{planned_peaks(p, plan_, parts_of_, memory_arena::host, copy_bytes_, options)},
+          computed_(p.graph.ranks()), weights_left_(p.graph.stages(), p.graph.microbatches()) {
         for (const rank r : p.graph.all_ranks())
             writers_.emplace_back(r, p.transfer.engines, options.lanes, arena(r, memory_arena::device, packings),
                                   arena(r, memory_arena::host, packings));
@@ -236,27 +236,34 @@ private:
         for (const auto which : planned_arenas) {
             auto& arena = writer(op.stage).arena(which);
             arena.advance(node.start);
-            if (arena.room() < acquired(op, which)) return false;
+            if (arena.room() < acquired(node, which)) return false;
         }
         return true;
     }
-    /// Bytes that an operation allocates in a planned arena when it starts.
-    [[nodiscard]] std::size_t acquired(const operation& op, memory_arena from) const {
-        auto bytes = parts_of_.acquired(op, from);
-        for (const auto& link : plan_.values().links_of(op))
-            if (copies()[link.copy].arena() == from && is_made_by(copies()[link.copy], op))
-                bytes += copy_bytes_[link.copy];
+    /// Bytes that an operation, or a pair, allocates in a planned arena when it starts.
+    [[nodiscard]] std::size_t acquired(const plan_node& node, memory_arena from) const {
+        std::size_t bytes = from == memory_arena::device ? memory_of_pair(node) : 0;
+        plan_.for_each_operation(node, [&](const operation& op) {
+            bytes += parts_of_.acquired(op, from);
+            for (const auto& link : plan_.values().links_of(op))
+                if (copies()[link.copy].arena() == from && is_made_by(copies()[link.copy], op))
+                    bytes += copy_bytes_[link.copy];
+        });
         return bytes;
+    }
+    /// Bytes that a pair takes while it runs.
+    [[nodiscard]] std::size_t memory_of_pair(const plan_node& node) const {
+        return options_.rounded_bytes(node.memory);
     }
     /// Called if all ready nodes wait for memory, because times differ only by rounding or transfers have no duration.
     /// Gives the first node memory that is promised for later, or memory beyond the plan's peak.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());
-        const auto& op = plan_.operation_of(plan_.nodes()[first]).op;
+        const auto& node = plan_.nodes()[first];
         for (const auto which : planned_arenas) {
-            auto& arena = writer(op.stage).arena(which);
-            const auto needed = acquired(op, which);
+            auto& arena = writer(plan_.operation_of(node).op.stage).arena(which);
+            const auto needed = acquired(node, which);
             while (arena.room() < needed && arena.keep_next_promise()) {
             }
             if (arena.room() < needed) arena.raise_budget(needed - arena.room());
@@ -268,7 +275,34 @@ private:
         const auto op = plan_.operation_of(node).op;
         auto& w = writer(op.stage);
         w.arena(memory_arena::message).advance(node.start);
-        instruction i{.kind = is_transfer(op.kind) ? instruction_kind::copy : instruction_kind::compute, .op = op};
+        const auto [own, buffers, first_link, links] = prepared(node, w, op);
+        instruction i{.kind = is_transfer(op.kind) ? instruction_kind::copy : instruction_kind::compute,
+                      .op = own,
+                      .buffers = buffers,
+                      .first_link = first_link,
+                      .links = links};
+        if (node.is_pair()) add_backward(node, w, i);
+        const auto at = w.write(i, is_transfer(op.kind) ? w.copy_lane(op.kind) : lane_kind::compute);
+        plan_.for_each_operation(node, [&](const operation& each) { written_[number_(each)] = at; });
+        if (!is_transfer(op.kind)) computed_[p_.rank_of(op.stage)].emplace_back(node.end, at);
+        plan_.for_each_operation(node, [&](const operation& each) {
+            if (is_weight_gradient(each.kind) && --weights_left_[each.stage] == 0 && options_.reduce)
+                write_reduction(each);
+        });
+    }
+    /// Adds the backward of a pair to the instruction of its forward. Nothing that the forward frees is free yet.
+    void add_backward(const plan_node& node, program_writer& w, instruction& i) {
+        paired_backward second{prepared(node, w, plan_.backward_of(node).op)};
+        if (const auto bytes = memory_of_pair(node); bytes > 0) {
+            second.memory = w.acquire(memory_arena::device, bytes, placement_in(memory_arena::device));
+            w.release(second.memory, node.end);
+        }
+        i.pair = static_cast<std::uint32_t>(w.program().pairs.size());
+        w.program().pairs.push_back(second);
+    }
+    /// Allocates and frees the buffers of an operation, and adds its dependencies to those of the next instruction.
+    operation_buffers prepared(const plan_node& node, program_writer& w, const operation& op) {
+        operation_buffers i{op};
         switch (op.kind) {
         case operation_kind::forward: prepare_forward(node, w, i); break;
         case operation_kind::backward_input:
@@ -278,9 +312,7 @@ private:
         case operation_kind::offload:
         case operation_kind::reload: prepare_transfer(node, w, i); break;
         }
-        written_[number_(op)] = w.write(i, is_transfer(op.kind) ? w.copy_lane(op.kind) : lane_kind::compute);
-        if (!is_transfer(op.kind)) computed_[p_.rank_of(op.stage)].emplace_back(node.end, written(op));
-        if (is_weight_gradient(op.kind) && --weights_left_[op.stage] == 0 && options_.reduce) write_reduction(op);
+        return i;
     }
     /// The last computation of rank `r` that has been written and ends by `instant`.
     [[nodiscard]] std::uint32_t computed_by(rank r, std::size_t instant) const {
@@ -308,7 +340,7 @@ private:
         return options_.scaled(options_.bytes_of_message(from.position()), size * factor);
     }
     /// Names the copies that an operation uses, and frees those that it is the last to use.
-    void use_copies(const plan_node& node, program_writer& w, instruction& i) {
+    void use_copies(const plan_node& node, program_writer& w, operation_buffers& i) {
         for (const auto& link : plan_.values().links_of(i.op)) {
             if (is_made_by(copies()[link.copy], i.op)) continue;
             w.depend_on(w.program().buffers[held_[link.copy].position()].first_use);
@@ -317,7 +349,7 @@ private:
         }
     }
     /// Allocates the copies that an operation makes.
-    void make_copies(const plan_node& node, program_writer& w, instruction& i) {
+    void make_copies(const plan_node& node, program_writer& w, operation_buffers& i) {
         for (const auto& link : plan_.values().links_of(i.op)) {
             if (!is_made_by(copies()[link.copy], i.op)) continue;
             if (held_[link.copy] == no_buffer) {
@@ -350,7 +382,7 @@ private:
             if (const auto bytes = parts_of_.part(op, role); bytes > 0)
                 buffer(cell_of(op), role) = w.acquire(which, bytes, placement_in(which));
     }
-    void name(instruction& i, std::span<const buffer_role> roles) {
+    void name(operation_buffers& i, std::span<const buffer_role> roles) {
         for (const auto role : roles)
             i.set(role, buffer(cell_of(i.op), role));
     }
@@ -362,7 +394,7 @@ private:
         if (id != no_buffer) w.release(id, instant);
     }
 
-    void prepare_forward(const plan_node& node, program_writer& w, instruction& i) {
+    void prepare_forward(const plan_node& node, program_writer& w, operation_buffers& i) {
         const auto& op = i.op;
         use_copies(node, w, i);
         take(w, op, memory_arena::device, held_roles);
@@ -375,7 +407,7 @@ private:
         const auto back = reload_of(op.stage, op.microbatch);
         return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));
     }
-    void prepare_recomputation(const plan_node& node, program_writer& w, instruction& i) {
+    void prepare_recomputation(const plan_node& node, program_writer& w, operation_buffers& i) {
         w.depend_on(brought_back(i.op));
         use_copies(node, w, i);
         take(w, i.op, memory_arena::device, restored_roles);
@@ -383,7 +415,7 @@ private:
         name(i, restored_roles);
         make_copies(node, w, i);
     }
-    void prepare_gradient(const plan_node& node, program_writer& w, instruction& i) {
+    void prepare_gradient(const plan_node& node, program_writer& w, operation_buffers& i) {
         const auto& op = i.op;
         const auto again = recompute_of(op.stage, op.microbatch);
         w.depend_on(plan_.has(again) ? written(again) : brought_back(op));
@@ -396,12 +428,12 @@ private:
         if (!splits) release(w, op, kept_roles, node.end);
         make_copies(node, w, i);
     }
-    void prepare_weight(const plan_node& node, program_writer& w, instruction& i) {
+    void prepare_weight(const plan_node& node, program_writer& w, operation_buffers& i) {
         w.depend_on(written(backward_input(i.op.stage, i.op.microbatch)));
         name(i, kept_roles);
         release(w, i.op, kept_roles, node.end);
     }
-    void prepare_transfer(const plan_node& node, program_writer& w, instruction& i) {
+    void prepare_transfer(const plan_node& node, program_writer& w, operation_buffers& i) {
         const auto& op = i.op;
         constexpr std::array host{buffer_role::host};
         const bool leaves = op.kind == operation_kind::offload;

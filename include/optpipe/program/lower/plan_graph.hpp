@@ -4,6 +4,7 @@
 #include "optpipe/program/lower/handed_values.hpp"
 #include "optpipe/program/lower/instants.hpp"
 #include "optpipe/program/lower/options.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -18,25 +19,28 @@
 
 namespace optpipe::detail {
 
-/// A node that is issued as one: an operation, or one or two messages. Times are instants.
+/// A node that is issued as one: an operation, a pair, or one or two messages. Times are instants.
 struct plan_node {
     static constexpr std::size_t not_an_operation = std::numeric_limits<std::size_t>::max();
     std::size_t start = 0;
     std::size_t end = 0;
     std::size_t operation = not_an_operation;
     std::vector<std::size_t> messages;
+    /// For a pair: its backward, and the memory that it takes while it runs. `operation` is its forward.
+    std::size_t backward = not_an_operation;
+    memory_size memory{};
     [[nodiscard]] bool is_message() const { return operation == not_an_operation; }
+    [[nodiscard]] bool is_pair() const { return backward != not_an_operation; }
 };
 
 /// The operations of a valid schedule and the messages between them, with all precedences.
 class plan_graph {
 public:
     plan_graph(const problem& p, const schedule& s, message_lanes lanes)
-        : problem_{&p}, operations_{in_order(s)}, number_{p.graph}, node_of_{numbered(number_, operations_)},
+        : problem_{&p}, operations_{in_order(s)}, number_{p.graph}, place_of_{numbered(number_, operations_)},
           slack_{time_slack(p, s)}, values_{p, operations_, [this](const operation& op) { return find(op); }},
           instant_{all_times(), slack_} {
-        for (std::size_t i = 0; i < operations_.size(); ++i)
-            nodes_.push_back({instant_(operations_[i].start), instant_(operations_[i].end), i, {}});
+        add_operation_nodes(s);
         values_.number_instants(instant_);
         add_message_nodes(lanes);
         successors_.resize(nodes_.size());
@@ -48,8 +52,14 @@ public:
     [[nodiscard]] const handed_values& values() const { return values_; }
     [[nodiscard]] const std::vector<planned_message>& messages() const { return values_.messages(); }
     [[nodiscard]] const timed_operation& operation_of(const plan_node& n) const { return operations_[n.operation]; }
+    [[nodiscard]] const timed_operation& backward_of(const plan_node& n) const { return operations_[n.backward]; }
+    /// Calls `visit(operation)` for the operation of a node, or for both parts of a pair. Contract: it is no message.
+    template <class Visit> void for_each_operation(const plan_node& n, const Visit& visit) const {
+        visit(operations_[n.operation].op);
+        if (n.is_pair()) visit(operations_[n.backward].op);
+    }
     [[nodiscard]] const std::vector<std::size_t>& successors(std::size_t node) const { return successors_[node]; }
-    [[nodiscard]] bool has(const operation& op) const { return node_of_[number_(op)] != nothing; }
+    [[nodiscard]] bool has(const operation& op) const { return place_of_[number_(op)] != nothing; }
     /// An operation that the rules name, or the full backward that takes its place in the plan.
     [[nodiscard]] operation in_plan(const operation& op) const {
         const auto full = sibling(op, operation_kind::backward);
@@ -66,14 +76,14 @@ private:
     }
     static std::vector<std::size_t> numbered(const operation_numbering<any_graph>& number,
                                              const std::vector<timed_operation>& operations) {
-        std::vector<std::size_t> node_of(number.size(), nothing);
+        std::vector<std::size_t> place_of(number.size(), nothing);
         for (std::size_t i = 0; i < operations.size(); ++i)
-            node_of[number(operations[i].op)] = i;
-        return node_of;
+            place_of[number(operations[i].op)] = i;
+        return place_of;
     }
     [[nodiscard]] const timed_operation* find(const operation& op) const {
-        const auto node = node_of_[number_(in_plan(op))];
-        return node == nothing ? nullptr : &operations_[node];
+        const auto place = place_of_[number_(in_plan(op))];
+        return place == nothing ? nullptr : &operations_[place];
     }
     [[nodiscard]] std::vector<duration> all_times() const {
         std::vector<duration> times;
@@ -82,6 +92,26 @@ private:
         for (const auto& message : messages())
             times.insert(times.end(), {message.starts, message.starts + message.takes});
         return times;
+    }
+
+    /// Adds a node for each operation, or pair, in the order of time.
+    void add_operation_nodes(const schedule& s) {
+        std::vector<std::size_t> partner(operations_.size(), nothing);
+        for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
+            partner[place_of_[number_(f.op)]] = place_of_[number_(b.op)];
+        });
+        node_of_.resize(operations_.size());
+        for (std::size_t i = 0; i < operations_.size(); ++i) {
+            const auto& timed = operations_[i];
+            if (is_second_part(timed.op)) continue;
+            node_of_[i] = nodes_.size();
+            auto& node = nodes_.emplace_back(plan_node{instant_(timed.start), instant_(timed.end), i, {}});
+            if (partner[i] == nothing) continue;
+            node.backward = partner[i];
+            node_of_[node.backward] = node_of_[i];
+            node.memory = overlap_of(*problem_, timed.op, operations_[node.backward].op)->memory;
+        }
+        first_message_ = nodes_.size();
     }
 
     /// Whether two messages in opposite directions between the same two ranks form one exchange. They must share a lane
@@ -105,7 +135,7 @@ private:
                              [&](std::size_t a, std::size_t b) { return all[a].start < all[b].start; });
             for (std::size_t i = 0; i < own.size(); ++i) {
                 const auto& first = all[own[i]];
-                plan_node node{first.start, first.end, plan_node::not_an_operation, {own[i]}};
+                plan_node node{.start = first.start, .end = first.end, .messages = {own[i]}};
                 if (i + 1 < own.size() && belong_together(first, all[own[i + 1]], lanes)) {
                     const auto& second = all[own[++i]];
                     node.messages.push_back(own[i]);
@@ -117,8 +147,9 @@ private:
         }
     }
 
+    [[nodiscard]] std::size_t node_of(const operation& op) const { return node_of_[place_of_[number_(op)]]; }
     void add_edge(const operation& before, const operation& after) {
-        if (has(before) && has(after)) successors_[node_of_[number_(before)]].push_back(node_of_[number_(after)]);
+        if (has(before) && has(after)) successors_[node_of(before)].push_back(node_of(after));
     }
     /// Adds the dependencies within a rank; between ranks, messages are the edges.
     void add_input_edges(const operation& op) {
@@ -129,11 +160,11 @@ private:
         });
     }
     void add_data_edges() {
-        for (std::size_t n = operations_.size(); n < nodes_.size(); ++n)
+        for (std::size_t n = first_message_; n < nodes_.size(); ++n)
             for (const auto m : nodes_[n].messages) {
-                successors_[node_of_[number_(messages()[m].produced_by)]].push_back(n);
+                successors_[node_of(messages()[m].produced_by)].push_back(n);
                 for (const auto& consumer : messages()[m].consumers)
-                    successors_[n].push_back(node_of_[number_(consumer)]);
+                    successors_[n].push_back(node_of(consumer));
             }
         for (const stage s : problem_->graph.all_stages())
             for (const microbatch m : problem_->graph.all_microbatches()) {
@@ -145,8 +176,8 @@ private:
     }
     void add_lane_edges() {
         std::vector<std::size_t> last(3 * problem_->graph.ranks(), nothing);
-        for (std::size_t n = 0; n < operations_.size(); ++n) {
-            const auto& op = operations_[n].op;
+        for (std::size_t n = 0; n < first_message_; ++n) {
+            const auto& op = operation_of(nodes_[n]).op;
             std::size_t lane = 0;
             if (is_transfer(op.kind)) lane = 1 + copy_engine_of(problem_->transfer, is_inward(op.kind));
             auto& before = last[3 * problem_->rank_of(op.stage).position() + lane];
@@ -158,11 +189,16 @@ private:
     const problem* problem_;
     std::vector<timed_operation> operations_;
     operation_numbering<any_graph> number_;
-    std::vector<std::size_t> node_of_;
+    /// By the number of an operation: its place in `operations_`.
+    std::vector<std::size_t> place_of_;
     duration slack_;
     handed_values values_;
     plan_instants instant_;
+    /// Operations and pairs, then messages.
     std::vector<plan_node> nodes_;
+    std::size_t first_message_ = 0;
+    /// By the place of an operation: its node.
+    std::vector<std::size_t> node_of_;
     std::vector<std::vector<std::size_t>> successors_;
 };
 

@@ -3,6 +3,7 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/options.hpp"
 #include "optpipe/program/lower/plan_graph.hpp"
 #include "optpipe/program/lower/stash_parts.hpp"
 
@@ -17,7 +18,8 @@ namespace optpipe::detail {
 /// The plan's peak, with this number of bytes for each copy of a value, in one arena of each rank, in bytes. At one
 /// instant, memory is freed before more is taken.
 inline per_rank<std::size_t> planned_peaks(const problem& p, const plan_graph& plan, const stash_parts& sizes,
-                                           memory_arena which, const std::vector<std::size_t>& copy_bytes) {
+                                           memory_arena which, const std::vector<std::size_t>& copy_bytes,
+                                           const lowering_options& options) {
     struct change {
         std::size_t instant;
         std::int64_t bytes;
@@ -25,16 +27,21 @@ inline per_rank<std::size_t> planned_peaks(const problem& p, const plan_graph& p
     per_rank<std::vector<change>> changes(p.graph.ranks());
     for (const auto& node : plan.nodes()) {
         if (node.is_message()) continue;
-        const auto& op = plan.operation_of(node).op;
-        auto& own = changes[p.rank_of(op.stage)];
-        own.push_back({node.start, static_cast<std::int64_t>(sizes.acquired(op, which))});
-        own.push_back({node.end, -static_cast<std::int64_t>(sizes.released(op, which))});
-        for (const auto& link : plan.values().links_of(op)) {
-            const auto& copy = plan.values().copies()[link.copy];
-            if (copy.arena() != which || !is_made_by(copy, op)) continue;
-            own.push_back({node.start, static_cast<std::int64_t>(copy_bytes[link.copy])});
-            own.push_back({copy.until, -static_cast<std::int64_t>(copy_bytes[link.copy])});
-        }
+        auto& own = changes[p.rank_of(plan.operation_of(node).op.stage)];
+        plan.for_each_operation(node, [&](const operation& op) {
+            own.push_back({node.start, static_cast<std::int64_t>(sizes.acquired(op, which))});
+            own.push_back({node.end, -static_cast<std::int64_t>(sizes.released(op, which))});
+            for (const auto& link : plan.values().links_of(op)) {
+                const auto& copy = plan.values().copies()[link.copy];
+                if (copy.arena() != which || !is_made_by(copy, op)) continue;
+                own.push_back({node.start, static_cast<std::int64_t>(copy_bytes[link.copy])});
+                own.push_back({copy.until, -static_cast<std::int64_t>(copy_bytes[link.copy])});
+            }
+        });
+        if (!node.is_pair() || which != memory_arena::device) continue;
+        const auto taken = static_cast<std::int64_t>(options.rounded_bytes(node.memory));
+        own.push_back({node.start, taken});
+        own.push_back({node.end, -taken});
     }
     per_rank<std::size_t> peaks(p.graph.ranks());
     for (const rank r : p.graph.all_ranks()) {
