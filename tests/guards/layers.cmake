@@ -21,12 +21,13 @@ set(may_testing ${may_io} testing)
 set(layers core pipeline schedule program learning parallel milp formulation planner execution io online testing)
 
 # How the headers of a package are spelled, and the folders that may include them
-set(packages Eigen TBB CUDA NCCL MPI nlohmann zlib)
+set(packages Eigen TBB CUDA NCCL MPI Torch nlohmann zlib)
 set(spelling_Eigen "^(Eigen|unsupported/Eigen)/")
 set(spelling_TBB "^(tbb|oneapi)/")
 set(spelling_CUDA "^(cuda[^/]*\\.(h|hpp)|(cuda|cub|thrust|cooperative_groups|nvtx3)/.*|driver_types\\.h|device_launch_parameters\\.h)$")
 set(spelling_NCCL "^nccl[^/]*\\.h$")
 set(spelling_MPI "^mpi[^/]*\\.h$")
+set(spelling_Torch "^(torch|ATen|c10)/")
 set(spelling_nlohmann "^nlohmann/")
 set(spelling_zlib "^zlib\\.h$")
 set(folders_Eigen milp formulation planner)
@@ -34,6 +35,7 @@ set(folders_TBB parallel)
 set(folders_CUDA execution/cuda execution/nccl) # nccl.h itself speaks of CUDA streams
 set(folders_NCCL execution/nccl)
 set(folders_MPI execution/mpi)
+set(folders_Torch execution/libtorch)
 set(folders_nlohmann io)
 set(folders_zlib milp)
 

@@ -1,0 +1,171 @@
+#pragma once
+
+#include "optpipe/execution/libtorch/stash.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace optpipe::libtorch {
+
+using node_pointer = decltype(torch::autograd::Edge::function);
+
+/// The places where weight gradients branch off from the way to a stage's input.
+struct weight_branches {
+    struct branch {
+        node_pointer at;
+        tensors weights;
+    };
+    std::vector<branch> branches;
+    /// Weights that are used in several places; their gradients are computed with the input's.
+    tensors shared;
+};
+
+namespace detail {
+
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+using torch::autograd::Node;
+using weights_by_node = std::map<Node*, at::Tensor>; // by the node that accumulates the gradient
+
+/// All nodes below the roots, each after those that it leads to.
+inline std::vector<node_pointer> in_topological_order(const edge_list& roots) {
+    std::vector<node_pointer> order;
+    std::set<Node*> seen;
+    std::vector<std::pair<node_pointer, bool>> waiting;
+    for (const auto& root : roots)
+        waiting.emplace_back(root.function, false);
+    while (!waiting.empty()) {
+        const auto [node, is_done] = waiting.back();
+        waiting.pop_back();
+        if (is_done) {
+            order.push_back(node);
+        } else if (node && seen.insert(node.get()).second) {
+            waiting.emplace_back(node, true);
+            for (const auto& next : node->next_edges())
+                if (next.function && !seen.contains(next.function.get())) waiting.emplace_back(next.function, false);
+        }
+    }
+    return order;
+}
+
+/// For each node on the way to the input, the weights that branch off there; the nodes come in topological order.
+class branch_search {
+public:
+    explicit branch_search(const Node* entry) : entry_{entry} {}
+
+    void visit(const node_pointer& node) {
+        if (leads_to_input(*node)) {
+            to_input_.insert(node.get());
+            if (node.get() != entry_) found_.emplace_back(node, aside_of(*node));
+        } else if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get())) {
+            below_[node.get()] = {{node.get(), leaf->variable}};
+        } else {
+            below_[node.get()] = aside_of(*node);
+        }
+    }
+    [[nodiscard]] weight_branches result() const {
+        std::map<Node*, int> uses;
+        for (const auto& [node, weights] : found_)
+            for (const auto& [leaf, weight] : weights)
+                ++uses[leaf];
+        weight_branches all;
+        weights_by_node shared;
+        for (const auto& [node, weights] : found_) {
+            tensors once;
+            for (const auto& [leaf, weight] : weights)
+                if (uses.at(leaf) == 1)
+                    once.push_back(weight);
+                else
+                    shared[leaf] = weight;
+            if (!once.empty()) all.branches.push_back({node, std::move(once)});
+        }
+        for (const auto& [leaf, weight] : shared)
+            all.shared.push_back(weight);
+        return all;
+    }
+
+private:
+    [[nodiscard]] bool leads_to_input(const Node& node) const {
+        if (&node == entry_) return true;
+        for (const auto& next : node.next_edges())
+            if (next.function && to_input_.contains(next.function.get())) return true;
+        return false;
+    }
+    [[nodiscard]] weights_by_node aside_of(const Node& node) const {
+        weights_by_node all;
+        for (const auto& next : node.next_edges())
+            if (const auto below = below_.find(next.function.get()); below != below_.end())
+                all.insert(below->second.begin(), below->second.end());
+        return all;
+    }
+
+    const Node* entry_;
+    std::set<const Node*> to_input_;
+    std::map<const Node*, weights_by_node> below_;
+    std::vector<std::pair<node_pointer, weights_by_node>> found_;
+};
+
+} // namespace detail
+
+/// Where the graph below `roots` branches to weights before it reaches the stage's input, which is `entry`.
+[[nodiscard]] inline weight_branches branches_of(const torch::autograd::edge_list& roots,
+                                                 const torch::autograd::Node* entry) {
+    detail::branch_search search{entry};
+    for (const auto& node : detail::in_topological_order(roots))
+        search.visit(node);
+    return search.result();
+}
+
+/// The edge at which autograd adds to the gradient of a weight.
+[[nodiscard]] inline torch::autograd::Edge edge_of_weight(const at::Tensor& weight) {
+    return {torch::autograd::impl::grad_accumulator(weight), 0};
+}
+/// Adds to the gradient of a weight as autograd does.
+inline void add_gradient(at::Tensor& weight, const at::Tensor& gradient) {
+    const at::NoGradGuard without_graph;
+    auto& sum = weight.mutable_grad();
+    if (sum.defined())
+        sum.add_(gradient);
+    else
+        sum = gradient.clone();
+}
+
+/// The beginning of a stage's graph. In a full backward, it stores the gradients of the inputs; in an input gradient,
+/// they are taken at its edges, and it doesn't run. It hands the inputs on without holding them, as leaves would.
+struct stage_entry : torch::autograd::Function<stage_entry> {
+    /// `anchor` is any tensor with a gradient. `gradients` outlives the graph.
+    static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor&,
+                                                  tensors* gradients, const tensors& inputs) {
+        context->saved_data["gradients"] = reinterpret_cast<std::intptr_t>(gradients);
+        context->set_materialize_grads(false);
+        torch::autograd::variable_list outputs;
+        torch::autograd::variable_list not_differentiable;
+        for (const auto& each : inputs) {
+            outputs.push_back(each.variable_data());
+            if (!each.is_floating_point()) not_differentiable.push_back(outputs.back());
+        }
+        context->mark_non_differentiable(not_differentiable);
+        return outputs;
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                   const torch::autograd::variable_list& gradients) {
+        auto* const result =
+            reinterpret_cast<tensors*>(static_cast<std::intptr_t>(context->saved_data.at("gradients").toInt()));
+        *result = gradients;
+        constexpr std::size_t arguments = 3;
+        return torch::autograd::variable_list(arguments);
+    }
+};
+
+} // namespace optpipe::libtorch

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "optpipe/execution/copy_engine.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/libtorch/rank_model.hpp"
+#include "optpipe/execution/threads/executor.hpp"
+#include "optpipe/program/ir.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe::libtorch {
+
+/// Moves tensors of a stash between the device and the host; the label tells which.
+class copy_engine {
+public:
+    explicit copy_engine(rank_model& of) : of_{&of} {}
+    void copy(threads::lane& on, execution::copy_direction, const task_label& label, execution::copy_pieces) const {
+        on.launch(label, work{of_, label.op});
+    }
+
+private:
+    struct work {
+        rank_model* of;
+        operation op;
+        void operator()(threads::lane&) const { op.kind == operation_kind::offload ? of->offload(op) : of->reload(op); }
+    };
+    rank_model* of_;
+};
+
+/// A rank that is a thread, with LibTorch's tensors in place of arenas.
+class executor {
+public:
+    using lane_type = threads::lane;
+
+    executor(threads::executor& by, rank_model& model) : by_{by}, copies_{model} {}
+
+    [[nodiscard]] rank self() const { return by_.self(); }
+    [[nodiscard]] std::size_t ranks() const { return by_.ranks(); }
+    [[nodiscard]] threads::lane open_lane(lane_kind kind, std::size_t commands) {
+        return by_.open_lane(kind, commands);
+    }
+    [[nodiscard]] threads::marker make_marker() { return by_.make_marker(); }
+    [[nodiscard]] copy_engine& copies() { return copies_; }
+    /// Its messages only order the ranks, as all share a `value_table`.
+    [[nodiscard]] threads::transport& transport() { return by_.transport(); }
+    [[nodiscard]] threads::memory& memory() { return by_.memory(); }
+    void finish() { by_.finish(); }
+    void cancel(std::string_view what_it_did, std::string_view reason) { by_.cancel(what_it_did, reason); }
+
+private:
+    threads::executor& by_;
+    copy_engine copies_;
+};
+static_assert(execution::check_executor<executor>());
+static_assert(execution::check_stage_model<rank_model, threads::lane>());
+
+} // namespace optpipe::libtorch

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+namespace optpipe::libtorch {
+
+/// The state of the default generator of a device.
+[[nodiscard]] inline at::Tensor random_state(at::Device of) {
+    auto generator = at::globalContext().defaultGenerator(of);
+    const std::scoped_lock lock{generator.mutex()};
+    return generator.get_state();
+}
+
+/// While it exists, the default generator of a device continues from another state, and no other scope of the process
+/// draws from any. Ranks that are threads share this generator, so their stages take turns if they draw random numbers.
+class random_scope {
+public:
+    random_scope(at::Device device, const at::Tensor& state)
+        : turn_{turns()}, generator_{at::globalContext().defaultGenerator(device)}, outer_{random_state(device)} {
+        const std::scoped_lock lock{generator_.mutex()};
+        generator_.set_state(state);
+    }
+    /// Starts with this seed.
+    random_scope(at::Device device, std::uint64_t seed)
+        : turn_{turns()}, generator_{at::globalContext().defaultGenerator(device)}, outer_{random_state(device)} {
+        const std::scoped_lock lock{generator_.mutex()};
+        generator_.set_current_seed(seed);
+    }
+    ~random_scope() {
+        const std::scoped_lock lock{generator_.mutex()};
+        generator_.set_state(outer_);
+    }
+    random_scope(const random_scope&) = delete;
+    random_scope& operator=(const random_scope&) = delete;
+
+private:
+    /// Generators belong to the process, and so do their turns. Recursive, as a forward may recompute.
+    static std::recursive_mutex& turns() {
+        static std::recursive_mutex only;
+        return only;
+    }
+    std::unique_lock<std::recursive_mutex> turn_;
+    at::Generator generator_;
+    at::Tensor outer_;
+};
+
+} // namespace optpipe::libtorch

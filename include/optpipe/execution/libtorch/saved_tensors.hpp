@@ -1,0 +1,62 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <memory>
+#include <typeinfo>
+
+namespace optpipe::libtorch {
+
+/// Decides what autograd holds in place of each tensor that it saves for a backward.
+class tensor_saver {
+public:
+    virtual ~tensor_saver() = default;
+    /// The hooks of one saved tensor.
+    [[nodiscard]] virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
+};
+
+namespace detail {
+
+/// The saver of this thread; null if autograd holds tensors itself.
+inline thread_local tensor_saver* active_saver = nullptr;
+
+/// LibTorch's saved-tensor hooks are Python objects, except those that its engine hands out.
+struct saving_engine final : torch::autograd::Engine {
+    std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+        return active_saver ? active_saver->hooks() : nullptr;
+    }
+    /// Never destroyed, like LibTorch's own engine: its threads may outlive `main`.
+    static Engine& instance() {
+        static auto& only = *new saving_engine;
+        return only;
+    }
+};
+
+} // namespace detail
+
+/// Makes autograd ask for the savers of `saving_scope`, in all threads of the process. Called by everything that needs
+/// it. Throws `error` if Python's engine is in use.
+inline void install_saving_engine() {
+    using torch::autograd::Engine;
+    Engine& current = Engine::get_default_engine();
+    if (typeid(current) == typeid(detail::saving_engine)) return;
+    if (typeid(current) != typeid(Engine)) throw error{"autograd has an engine of its own here: is it Python's?"};
+    torch::autograd::set_default_engine_stub(&detail::saving_engine::instance);
+}
+
+/// While it exists, autograd asks this saver in this thread.
+class saving_scope {
+public:
+    explicit saving_scope(tensor_saver* by) : outer_{detail::active_saver} { detail::active_saver = by; }
+    ~saving_scope() { detail::active_saver = outer_; }
+    saving_scope(const saving_scope&) = delete;
+    saving_scope& operator=(const saving_scope&) = delete;
+
+private:
+    tensor_saver* outer_;
+};
+
+} // namespace optpipe::libtorch

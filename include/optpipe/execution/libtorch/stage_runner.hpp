@@ -1,0 +1,333 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/libtorch/backward_halves.hpp"
+#include "optpipe/execution/libtorch/memory.hpp"
+#include "optpipe/execution/libtorch/random.hpp"
+#include "optpipe/execution/libtorch/stash.hpp"
+#include "optpipe/execution/libtorch/training.hpp"
+#include "optpipe/pipeline/storage.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe::libtorch {
+
+/// What a storage option means for a stash.
+struct stash_option {
+    /// Whether a RECOMPUTE restores the stash before the backward.
+    bool is_ahead = false;
+    /// The share of the held bytes that is offloaded.
+    double share = 0.0;
+    /// Names of the parts that are recomputed; "" is the whole stage.
+    std::vector<std::string> recomputed{};
+};
+[[nodiscard]] inline stash_option stash_option_of(const storage_option& of, const training& model) {
+    stash_option option{of.recomputes(), 0.0, {}};
+    if (of.offloads() && of.held.value() > 0.0) option.share = of.transfer_size.value() / of.held.value();
+    if (!of.recomputes() && !(of.backward_extra > duration{})) return option;
+    const auto named = model.recomputed.find(std::string{of.name.view()});
+    option.recomputed = named == model.recomputed.end() ? std::vector<std::string>{""} : named->second;
+    return option;
+}
+
+/// A microbatch of a stage, from its forward to the end of its backward.
+struct cell {
+    explicit cell(std::unique_ptr<stash> own) : saved{std::move(own)} {}
+
+    /// Declared before everything that holds the graph, as it outlives the graph.
+    std::unique_ptr<stash> saved;
+    tensors input_gradients{};
+    /// The edges of the floating-point outputs; invalid if an output has no gradient.
+    torch::autograd::edge_list roots{};
+    node_pointer entry{};
+    std::size_t inputs = 0;
+    /// What W does: from these edges, with these gradients, to these weights, or to all if there are none.
+    struct deferred_gradients {
+        torch::autograd::edge_list edges;
+        std::vector<item_pointer> gradients;
+        tensors weights;
+    };
+    std::vector<deferred_gradients> deferred{};
+};
+
+/// Seconds of the operations of a microbatch, and the bytes that they leave on the device.
+struct rehearsal {
+    struct of_operation {
+        double seconds = 0.0;
+        std::size_t bytes = 0;
+    };
+    tensors outputs{};
+    of_operation forward{}, offload{}, reload{}, recompute{}, backward_input{}, backward_weight{};
+};
+
+/// Runs the operations of one stage.
+class stage_runner {
+public:
+    /// The pipeline that the stage belongs to.
+    struct place {
+        stage self{};
+        std::size_t stages = 1;
+        std::size_t microbatches = 1;
+    };
+
+    /// `model` and `meters` outlive it. Throws `error` if Python's autograd is in use.
+    stage_runner(const training& model, const place& where, std::vector<stash_option> options, byte_meters& meters)
+        : model_{model}, module_{model.stages[where.self.position()]}, place_{where}, options_{std::move(options)},
+          meters_{meters} {
+        install_saving_engine();
+        for (const auto* const owned : {&module_.parameters, &module_.buffers})
+            for (const auto& each : *owned)
+                weights_.insert(each.storage().data());
+        if (!module_.parameters.empty()) device_ = module_.parameters.front().device();
+        anchor_ = at::empty({0}, at::TensorOptions{at::kFloat}.device(device_)).requires_grad_();
+    }
+    stage_runner(const stage_runner&) = delete;
+    stage_runner& operator=(const stage_runner&) = delete;
+
+    [[nodiscard]] bool is_first() const { return place_.self.position() == 0; }
+    [[nodiscard]] bool is_last() const { return place_.self.position() + 1 == place_.stages; }
+    [[nodiscard]] const stash_option& option(storage_index which) const { return options_[which]; }
+
+    struct forward_result {
+        std::unique_ptr<cell> now;
+        /// On the last stage, the loss.
+        tensors outputs;
+    };
+    [[nodiscard]] forward_result forward(std::size_t step, microbatch m, const tensors& inputs, storage_index how);
+    /// Returns the gradients of the inputs; undefined where there is none.
+    [[nodiscard]] tensors backward(cell& now, const tensors& gradients);
+    /// On the first stage, nothing can be done before W.
+    [[nodiscard]] tensors backward_input(cell& now, const tensors& gradients);
+    void backward_weight(cell& now);
+    /// The gradients of the outputs on the last stage.
+    [[nodiscard]] tensors loss_gradients(const tensors& outputs) const {
+        return {at::full_like(outputs.front(), 1.0 / static_cast<double>(place_.microbatches))};
+    }
+
+    /// Runs one microbatch and forgets its gradients. Learns which saved tensors W needs, and whether the stage draws
+    /// random numbers.
+    rehearsal rehearse(const tensors& inputs, storage_index how);
+
+private:
+    using edge_list = torch::autograd::edge_list;
+
+    static tensors execute(const edge_list& roots, const tensors& gradients, bool keeps_graph, bool accumulates,
+                           const edge_list& to = {}) {
+        if (roots.empty()) return {};
+        constexpr bool creates_graph = false;
+        return torch::autograd::Engine::get_default_engine().execute(roots, gradients, keeps_graph, creates_graph,
+                                                                     accumulates, to);
+    }
+    [[nodiscard]] tensors run_module(cell& now, const tensors& inputs, std::size_t step, microbatch m) const;
+    [[nodiscard]] static tensors begin_backward(cell& now, stash_phase phase, const tensors& gradients);
+    [[nodiscard]] static std::vector<cell::deferred_gradients> gradients_to_input(cell& now, const tensors& gradients,
+                                                                                  tensors& arrived);
+    static void finish(cell& now) {
+        now.saved->close();
+        now.roots.clear();
+        now.entry = {};
+    }
+    void rehearse_operations(rehearsal& result, const tensors& inputs, storage_index how);
+
+    const training& model_;
+    const stage_module& module_;
+    place place_;
+    std::vector<stash_option> options_;
+    byte_meters& meters_;
+    stash::weight_addresses weights_{};
+    at::Device device_ = at::kCPU;
+    at::Tensor anchor_{};
+    /// By storage option, once it was rehearsed.
+    std::map<storage_index, saved_keys> needed_by_weight_{};
+    /// Empty until the first rehearsal.
+    std::optional<bool> draws_random_{};
+};
+
+inline stage_runner::forward_result stage_runner::forward(std::size_t step, microbatch m, const tensors& inputs,
+                                                          storage_index how) {
+    const at::AutoGradMode with_graph{true};
+    const bool may_draw = draws_random_.value_or(true);
+    std::optional<random_scope> random;
+    if (may_draw) random.emplace(device_, seed_of(step, place_.self, m, place_.stages, place_.microbatches));
+    const auto needed = needed_by_weight_.find(how);
+    auto now = std::make_unique<cell>(
+        std::make_unique<stash>(meters_, weights_, options_[how].recomputed,
+                                needed == needed_by_weight_.end() ? nullptr : &needed->second, may_draw));
+    auto taken = inputs;
+    if (!is_first()) {
+        taken = stage_entry::apply(anchor_, &now->input_gradients, inputs);
+        now->inputs = taken.size();
+        for (const auto& each : taken)
+            if (!now->entry && each.requires_grad()) now->entry = each.grad_fn();
+    }
+    const auto outputs = run_module(*now, taken, step, m);
+    tensors detached;
+    for (const auto& each : outputs) {
+        if (each.is_floating_point())
+            now->roots.push_back(each.requires_grad() ? torch::autograd::impl::gradient_edge(each)
+                                                      : torch::autograd::Edge{});
+        detached.push_back(each.detach());
+    }
+    return {std::move(now), std::move(detached)};
+}
+
+inline tensors stage_runner::run_module(cell& now, const tensors& inputs, std::size_t step, microbatch m) const {
+    const saving_scope scope{now.saved.get()};
+    const bool is_recomputed = now.saved->recomputes("");
+    auto outputs = is_recomputed ? now.saved->run_part(module_.forward, inputs) : module_.forward(inputs);
+    if (!is_last()) return outputs;
+    return {model_.loss(outputs, step, m)};
+}
+
+/// Leaves the roots that get a gradient, and returns these gradients.
+inline tensors stage_runner::begin_backward(cell& now, stash_phase phase, const tensors& gradients) {
+    now.saved->begin(phase);
+    tensors defined;
+    edge_list roots;
+    for (std::size_t i = 0; i < now.roots.size(); ++i)
+        if (now.roots[i].is_valid() && gradients.at(i).defined()) {
+            roots.push_back(now.roots[i]);
+            defined.push_back(gradients[i]);
+        }
+    now.roots = std::move(roots);
+    return defined;
+}
+
+inline tensors stage_runner::backward(cell& now, const tensors& gradients) {
+    const auto defined = begin_backward(now, stash_phase::full_backward, gradients);
+    execute(now.roots, defined, false, true);
+    finish(now);
+    return std::move(now.input_gradients);
+}
+
+inline tensors stage_runner::backward_input(cell& now, const tensors& gradients) {
+    const auto defined = begin_backward(now, stash_phase::input_gradient, gradients);
+    tensors arrived = defined;
+    if (now.entry)
+        now.deferred = gradients_to_input(now, defined, arrived);
+    else
+        now.deferred = {{now.roots, {}, {}}};
+    auto held = now.saved->leave_for_weight(arrived);
+    auto next = held.begin();
+    for (auto& each : now.deferred)
+        for (std::size_t i = 0; i < each.edges.size(); ++i)
+            each.gradients.push_back(std::move(*next++));
+    return std::move(now.input_gradients);
+}
+
+/// Computes the gradients of the inputs, and those of weights that are used in several places. `arrived`: the gradients
+/// at the nodes where weights branch off, in the order of the result's edges.
+inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(cell& now, const tensors& gradients,
+                                                                              tensors& arrived) {
+    auto [branches, shared] = branches_of(now.roots, now.entry.get());
+    edge_list to;
+    for (std::uint32_t i = 0; i < now.inputs; ++i)
+        to.emplace_back(now.entry, i);
+    for (const auto& weight : shared)
+        to.push_back(edge_of_weight(weight));
+    for (const auto& each : branches)
+        for (std::uint32_t i = 0; i < each.at->num_inputs(); ++i)
+            to.emplace_back(each.at, i);
+    const auto found = execute(now.roots, gradients, true, false, to);
+    arrived.clear();
+    if (found.empty()) return {};
+    auto next = found.begin() + static_cast<std::ptrdiff_t>(now.inputs);
+    now.input_gradients.assign(found.begin(), next);
+    for (auto& weight : shared)
+        if (const auto& gradient = *next++; gradient.defined()) add_gradient(weight, gradient);
+    std::vector<cell::deferred_gradients> deferred;
+    for (auto& each : branches) {
+        cell::deferred_gradients of_branch{{}, {}, std::move(each.weights)};
+        for (std::uint32_t i = 0; i < each.at->num_inputs(); ++i)
+            if (const auto& gradient = *next++; gradient.defined()) {
+                of_branch.edges.emplace_back(each.at, i);
+                arrived.push_back(gradient);
+            }
+        if (!of_branch.edges.empty()) deferred.push_back(std::move(of_branch));
+    }
+    return deferred;
+}
+
+inline void stage_runner::backward_weight(cell& now) {
+    now.saved->begin(stash_phase::weight_gradient);
+    while (!now.deferred.empty()) {
+        auto last = std::move(now.deferred.back());
+        now.deferred.pop_back();
+        tensors gradients;
+        for (auto& each : last.gradients)
+            gradients.push_back(now.saved->unpack(*each));
+        last.gradients.clear();
+        edge_list to;
+        for (const auto& weight : last.weights)
+            to.push_back(edge_of_weight(weight));
+        execute(last.edges, gradients, false, true, to);
+    }
+    finish(now);
+}
+
+inline rehearsal stage_runner::rehearse(const tensors& inputs, storage_index how) {
+    tensors buffers, gradients;
+    for (const auto& each : module_.buffers)
+        buffers.push_back(each.clone());
+    for (const auto& each : module_.parameters) {
+        gradients.push_back(each.grad());
+        each.mutable_grad().reset();
+    }
+    rehearsal result;
+    rehearse_operations(result, inputs, how);
+    const at::NoGradGuard without_graph;
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+        module_.parameters[i].mutable_grad() = gradients[i];
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+        module_.buffers[i].copy_(buffers[i]);
+    return result;
+}
+
+inline void stage_runner::rehearse_operations(rehearsal& result, const tensors& inputs, storage_index how) {
+    using clock = std::chrono::steady_clock;
+    const auto before = meters_.device.now();
+    const auto timed = [&](rehearsal::of_operation& into, const auto& work) {
+        const auto start = clock::now();
+        work();
+        into.seconds = std::chrono::duration<double>{clock::now() - start}.count();
+        into.bytes = meters_.device.now() - before;
+    };
+    const microbatch m{};
+    forward_result done;
+    {
+        const random_scope random{device_, seed_of(0, place_.self, m, place_.stages, place_.microbatches)};
+        const auto untouched = random_state(device_);
+        if (!draws_random_) { // `forward` restores the generator, so the module runs by itself
+            const at::NoGradGuard without_graph;
+            auto outputs = module_.forward(inputs);
+            if (is_last()) static_cast<void>(model_.loss(outputs, 0, m));
+            draws_random_ = !at::equal(random_state(device_), untouched);
+        }
+    }
+    timed(result.forward, [&] { done = forward(0, m, inputs, how); });
+    auto& now = *done.now;
+    if (const auto& option = options_[how]; option.share > 0.0) {
+        timed(result.offload, [&] { now.saved->move_to_host(option.share); });
+        timed(result.reload, [&] { now.saved->move_to_device(); });
+    }
+    if (options_[how].is_ahead) timed(result.recompute, [&] { now.saved->recompute(); });
+    tensors gradients;
+    for (const auto& each : done.outputs)
+        if (each.is_floating_point()) gradients.push_back(at::ones_like(each));
+    timed(result.backward_input, [&] { static_cast<void>(backward_input(now, gradients)); });
+    timed(result.backward_weight, [&] { backward_weight(now); });
+    needed_by_weight_[how] = now.saved->used_by_weight();
+    result.outputs = std::move(done.outputs);
+}
+
+} // namespace optpipe::libtorch

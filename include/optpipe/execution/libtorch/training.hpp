@@ -1,0 +1,65 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/libtorch/stash.hpp"
+
+#include <ATen/ATen.h>
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe::libtorch {
+
+/// A stage of a model: its forward, and the tensors that it owns.
+struct stage_module {
+    stage_function forward;
+    tensors parameters{}, buffers{};
+};
+
+/// A module as a stage: a holder such as `torch::nn::Sequential`, a `torch::nn::AnyModule`, or a shared pointer. Its
+/// forward takes and returns a tensor, or `tensors`.
+template <class Module> [[nodiscard]] stage_module stage_of(Module of) {
+    const auto owned = [&](const auto& module) { return std::pair{module->parameters(), module->buffers()}; };
+    auto [parameters, buffers] = [&] {
+        if constexpr (requires { of.ptr(); })
+            return owned(of.ptr());
+        else
+            return owned(of);
+    }();
+    stage_function forward = [of](const tensors& inputs) mutable -> tensors {
+        if constexpr (requires { of.any_forward(inputs.front()); })
+            return {of.forward(inputs.front())};
+        else if constexpr (requires {
+                               { of->forward(inputs) } -> std::same_as<tensors>;
+                           })
+            return of->forward(inputs);
+        else
+            return {of->forward(inputs.front())};
+    };
+    return {std::move(forward), std::move(parameters), std::move(buffers)};
+}
+
+/// A model in stages, and what to train it on.
+struct training {
+    std::vector<stage_module> stages;
+    /// What the first stage takes. Steps count from 0.
+    std::function<tensors(std::size_t step, microbatch)> input;
+    /// A scalar. A step minimizes its mean over the microbatches.
+    std::function<at::Tensor(const tensors& output, std::size_t step, microbatch)> loss;
+    /// The parts (`part`) that a storage option recomputes, by the option's name. An option that isn't named here, but
+    /// recomputes, recomputes the whole stage.
+    std::map<std::string, std::vector<std::string>> recomputed{};
+};
+
+/// The seed of a stage's random numbers for a microbatch. It doesn't depend on the plan.
+[[nodiscard]] constexpr std::uint64_t seed_of(std::size_t step, stage s, microbatch m, std::size_t stages,
+                                              std::size_t microbatches) {
+    return (step * stages + s.position()) * microbatches + m.position();
+}
+
+} // namespace optpipe::libtorch
