@@ -193,7 +193,7 @@ private:
     }
     static bool is_decision(const trail::entry& e) { return e.why.how == reason::kind::decision; }
 
-    /// Moves the literal of the second-highest level to the second place, so that both can be watched.
+    /// Moves the literal of the second-highest level to the second place, so that the first two can be watched.
     void finish(const trail& trail, learned_clause& result) {
         const auto level = [&](literal l) { return trail[static_cast<std::size_t>(trail.position_of(l))].level; };
         std::vector<std::uint32_t> levels;

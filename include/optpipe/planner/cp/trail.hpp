@@ -113,7 +113,7 @@ public:
     }
     [[nodiscard]] const std::vector<fact>& conflict() const { return conflict_; }
 
-    /// Appends facts that hold and imply `what`, whose reason is `why`.
+    /// Appends facts that hold and imply the fact `what`, whose reason is `why`.
     void explain(const fact& what, const reason& why, std::vector<fact>& into) const {
         switch (why.how) {
         case reason::kind::decision: return;
