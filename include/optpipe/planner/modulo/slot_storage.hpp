@@ -12,7 +12,8 @@
 
 namespace optpipe::detail {
 
-/// The storage options of one stage for the slots of a pattern.
+/// The storage options of one stage for the slots of a pattern. Options that take equal work and hold equal memory form
+/// a level.
 class slot_storage {
 public:
     /// Options that differ only in their transfers.
@@ -40,14 +41,14 @@ public:
         return std::any_of(options_.begin(), options_.end(),
                            [&](const storage_option& o) { return c.weight_stash > o.restored(c); });
     }
-    /// All choices on the frontier: each takes more work than the previous one, and holds less.
+    /// All choices on the Pareto frontier: each takes more work than the previous one, and holds less memory.
     [[nodiscard]] const std::vector<choice>& choices() const { return choices_; }
-    /// The families of a level, which have equal work and memory; only the places where the work is done differ.
+    /// The families of a level. They differ in where the additional work is done: before the backward or in it.
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:
-    /// Drops items that hold no less memory than an item with at most their work. Contract: sorted by work, then by
-    /// memory.
+    /// Drops each item if another takes no more work and holds no more memory. Contract: items are sorted by work, then
+    /// by memory.
     template <class Item, class Held> static void keep_frontier(std::vector<Item>& sorted, const Held& held) {
         auto least = memory_size::unlimited();
         std::erase_if(sorted, [&](const Item& item) {
