@@ -139,7 +139,7 @@ inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
     return none;
 }();
 
-/// Something that an operation hands on to operations of other stages or microbatches.
+/// The kind of a value that an operation hands on to operations of other stages or microbatches.
 enum class value_kind : std::uint8_t {
     boundary,             ///< along an edge: an activation, or its gradient
     partial,              ///< for the gradients of a group: the result of F on one shard
@@ -160,7 +160,8 @@ struct buffer_link {
     buffer_id buffer = no_buffer;
 };
 
-/// In the name of a message: it is for the next stage, or with a gradient, for the stage before.
+/// The `consumer` of a message for the adjacent stage: the next stage for an activation, the stage before for a
+/// gradient.
 inline constexpr stage adjacent_stage{std::numeric_limits<std::uint32_t>::max()};
 
 /// One end of a message. A message is named after the operation that produces it.
@@ -171,7 +172,7 @@ struct exchange_part {
     operation message{};
     buffer_id buffer = no_buffer;
     value_kind value = value_kind::boundary;
-    /// The first stage on the receiving rank that uses the message, unless it is the `adjacent_stage`.
+    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if it is adjacent.
     stage consumer = adjacent_stage;
 };
 
@@ -183,13 +184,13 @@ struct instruction {
     /// The operation, unless this is an exchange.
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
-    /// The first of its links in `rank_program::links`, and their number. Inputs come first.
+    /// The first of the instruction's links in `rank_program::links`, and their number. Inputs come first.
     std::uint32_t first_link = 0;
     std::uint32_t links = 0;
-    /// For an exchange: the first of its parts in `rank_program::parts`, and their number.
+    /// For an exchange: its first part in `rank_program::parts`, and the number of parts.
     std::uint32_t first_part = 0;
     std::uint32_t parts = 0;
-    /// The first of its waits in `rank_program::waits`, and their number.
+    /// The first of the instruction's waits in `rank_program::waits`, and their number.
     std::uint32_t first_wait = 0;
     std::uint32_t waits = 0;
     /// The marker that is recorded after the instruction, if another instruction waits for this one.
@@ -201,10 +202,10 @@ struct instruction {
 
 /// The program of one rank for one step.
 ///
-/// One thread issues the instructions in this order, each to its lane. A lane runs its instructions in order. Lanes run
-/// at the same time, except that instructions wait for markers. Every marker is recorded once per step, and issued
-/// before all instructions that wait for it. Sends are rendezvous: an exchange ends only after all its partners have
-/// started their exchanges.
+/// One thread issues the instructions in the order of the list, each to its lane. A lane runs its instructions in
+/// order. Lanes run at the same time, except that instructions wait for markers. Every marker is recorded once per
+/// step, and issued before all instructions that wait for it. Sends are rendezvous: an exchange ends only after all its
+/// partners have started their exchanges.
 struct rank_program {
     optpipe::rank self{};
     std::size_t ranks = 0;
