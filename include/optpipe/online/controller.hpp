@@ -33,14 +33,14 @@ struct online_plan {
 };
 
 /// The decisions of rank 0 during training: the current costs of operations, when to plan again, and which plan is
-/// worth a switch. It knows neither ranks nor clocks; its caller reports steps and asks for plans.
+/// worth a switch. The controller knows neither ranks nor clocks; its caller reports steps and asks for plans.
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
-/// plan is offered before they have been compared with measured costs. After `warm_up` and `window` measured steps it
-/// plans with the measured costs. From then on, each measured step, together with the steps before it, is compared with
-/// the costs of the plan (`drift`). If the difference may be worth a switch, a new window is measured, and a search
-/// starts from the plan in use with the new costs. Transfers that are too rare in the plan for a window are compared
-/// over more steps; the ranks probe transfers that the plan doesn't use (`probe_rounds`).
+/// plan is offered before these costs have been compared with measured ones. After `warm_up` and `window` measured
+/// steps it plans with the measured costs. From then on, each measured step, together with the steps before it, is
+/// compared with the costs of the plan (`drift`). If the difference may be worth a switch, a new window is measured,
+/// and a search starts from the plan in use with the new costs. Transfers that are too rare in the plan for a window
+/// are compared over more steps; the ranks probe transfers that the plan doesn't use (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.
@@ -90,8 +90,8 @@ private:
     /// Collects samples of transfers that are too rare for a window; transfers that shared their link with others are
     /// left out.
     void add_rare(std::uint64_t step);
-    /// Plans with the costs of rare transfers as soon as there are enough samples. It measures no new window, which
-    /// would take as long again.
+    /// Plans with the costs of rare transfers as soon as there are enough samples. No new window is measured first,
+    /// because that would take as long again.
     void compare_rare();
     /// Number of samples with which an interval can reach the confidence that each comparison needs. With n samples,
     /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
@@ -105,7 +105,7 @@ private:
     [[nodiscard]] double noise() const;
     /// The reason why a plan isn't worth a switch now; empty if it is. The answer may change as noise decreases.
     [[nodiscard]] std::string why_not(duration objective) const;
-    /// Logs the reason, once for each plan.
+    /// Logs the reason why a plan is declined, once for each plan. Returns no plan.
     std::optional<online_plan> decline(const background_plan& plan, const std::string& why);
     /// Whether the rest of the training saves more than the slowest switch has cost.
     [[nodiscard]] bool pays_back(double share) const;

@@ -17,7 +17,8 @@ struct online_options {
     /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
     background_options planning{};
     /// Whether the initial costs were measured, here or in an earlier run, so that plans for them are offered at once.
-    /// Costs that weren't measured may be a guess, and no plan is offered before they have been compared.
+    /// Costs that weren't measured may be a guess, and no plan is offered before they have been compared with measured
+    /// costs.
     bool costs_are_measured = false;
     /// Every n-th step is measured, n ≥ 1. A larger number finds drift later, but fewer texts are sent: one per rank
     /// and measurement.
@@ -47,8 +48,8 @@ struct online_options {
     /// improves quickly at first.
     std::size_t calm_steps = 5;
     /// Whether to accept only plans that add up the weight gradients of each stage in the order of the first schedule:
-    /// training is then bitwise the same as without switches. If stashes are offloaded, this often excludes the best
-    /// plans, in which microbatches overtake each other. This option replaces `background_options::adapt`.
+    /// training is then bitwise the same as without switches. If stashes are offloaded, the option often excludes the
+    /// best plans, in which microbatches overtake each other. This option replaces `background_options::adapt`.
     bool keep_accumulation_order = false;
     /// Total number of training steps, if known. Near the end, a switch would save less than it costs, and is declined.
     std::optional<std::uint64_t> steps{};

@@ -19,7 +19,8 @@ namespace optpipe::detail {
 
 /// A plan as a text for other ranks: the length of the problem's JSON, that JSON, and the schedule's JSON.
 [[nodiscard]] std::string plan_to_text(const online_plan& plan);
-/// The programs of all ranks. Throws `error` if the text isn't a plan, or if the plan can't be lowered.
+/// Reads a plan and lowers it to the programs of all ranks. Throws `error` if the text isn't a plan, or if the plan
+/// can't be lowered.
 [[nodiscard]] per_rank<rank_program> programs_from_text(const std::string& text, const lowering_options& how);
 
 /// Times of the instructions of one rank, in one step of a version of the program.

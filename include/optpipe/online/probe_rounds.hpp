@@ -25,8 +25,8 @@ struct planned_probe {
     memory_size size{};
 };
 
-/// Decides which transfer a rank probes before which step. It probes transfers that its program doesn't have, so that a
-/// link avoided by the plan is noticed when it becomes faster.
+/// Decides which transfer a rank probes before which step. A rank probes transfers that its program doesn't have, so
+/// that a link avoided by the plan is noticed when it becomes faster.
 ///
 /// All ranks probe before the same steps, because a pipeline that waits for one rank waits for all. Ranks that share a
 /// link probe one at a time, because otherwise they would measure each other's transfers. A transfer whose time has

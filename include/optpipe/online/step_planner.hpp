@@ -18,7 +18,7 @@ namespace optpipe {
 ///     planner.submit(next);                    // as soon as the next step's data is there
 ///     run(planner.next_plan());                // waits at most for the rest of the time limit
 ///
-/// Only one thread may use it at a time.
+/// Only one thread may use a planner at a time.
 class step_planner {
 public:
     /// A tenth of a second on two threads: enough for packed documents on 8 ranks (bench/step_plans.cpp).
@@ -28,7 +28,7 @@ public:
     /// all later plans. Contract: `how` has a time limit, and no `robust`.
     explicit step_planner(std::optional<schedule> first = {}, background_options how = usual_options());
 
-    /// Begins to plan a step. It replaces a submitted step whose plan hasn't been taken.
+    /// Begins to plan a step. The new step replaces a submitted one whose plan hasn't been taken.
     void submit(problem next);
     /// The plan of the step submitted last, which becomes the plan in use. Waits until the search has ended. Throws
     /// `error` with the reason if there is no plan. Contract: a step has been submitted since the last call.

@@ -15,8 +15,8 @@ struct cheaper_storage_parameters {
     std::size_t effort = 5'000'000;
     /// Seconds to place one operation, measured with 32 ranks and 128 microbatches, including the copies of orders.
     double seconds_per_operation = 100e-9;
-    /// If the search ends late, the reduction may still take this time, beyond the time limit. It suffices on problems
-    /// with some hundred stashes.
+    /// If the search ends late, the reduction may still take this time, beyond the time limit. The time suffices on
+    /// problems with some hundred stashes.
     std::chrono::duration<double> moment{0.02};
     /// The largest share of the time limit that is reserved, in (0, 1). A larger share leaves less time to the search.
     /// Not tuned.

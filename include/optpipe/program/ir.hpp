@@ -85,7 +85,7 @@ inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 
 /// One of a rank's three blocks of memory. Each is allocated once, before the first step.
 enum class memory_arena : std::uint8_t {
-    device,  ///< stashes, keys and values, and what edges hold; its size is the plan's peak
+    device,  ///< stashes, keys and values, and data that edges hold; as large as the plan's peak
     host,    ///< offloaded stashes
     message, ///< on the device: data to be sent, received, or passed from stage to stage
 };
@@ -101,7 +101,8 @@ struct memory_segment {
 struct program_buffer {
     memory_arena arena = memory_arena::device;
     std::size_t bytes = 0;
-    /// First position in `rank_program::segments`. The segments add up to `bytes`; there is only one if possible.
+    /// First position in `rank_program::segments`. The segments add up to `bytes`; there is only one segment if
+    /// possible.
     std::uint32_t first_segment = 0;
     std::uint32_t segments = 0;
     /// Positions in `rank_program::instructions`.
@@ -172,7 +173,7 @@ struct exchange_part {
     operation message{};
     buffer_id buffer = no_buffer;
     value_kind value = value_kind::boundary;
-    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if it is adjacent.
+    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if that stage is adjacent.
     stage consumer = adjacent_stage;
 };
 
@@ -225,8 +226,8 @@ struct rank_program {
     std::size_t message_bytes = 0;
     /// The alignment of every segment's offset, in bytes.
     std::size_t alignment = 1;
-    /// The size in bytes of the parts of host memory; no segment on the host crosses from one part into the next. 0: no
-    /// parts.
+    /// The size in bytes of the parts of host memory; no segment on the host crosses from one part into the next. 0
+    /// means that there are no parts.
     std::size_t host_part = 0;
     /// Whether the program has forwards alone, for evaluation and inference: no stashes, backwards, reductions or
     /// updates.
@@ -249,7 +250,7 @@ struct task_label {
     operation op{};
     /// For a message: the other rank.
     rank peer{};
-    /// For a message: what it carries, and for which stage (`exchange_part`).
+    /// For a message: the kind of value that it carries, and the stage that it is for (`exchange_part`).
     value_kind value = value_kind::boundary;
     stage consumer = adjacent_stage;
     friend constexpr bool operator==(const task_label&, const task_label&) = default;

@@ -24,8 +24,8 @@ namespace optpipe {
 ///
 /// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
 /// swaps two stashes at one instant in a full memory, because neither can move first. Refuses a schedule that exceeds
-/// the limit with the requested placement, or that offloads a stash larger than a part of host memory. O(n log n) for n
-/// operations, times the number of buffers that a rank holds at once.
+/// the limit with the requested placement, or that offloads a stash larger than a part of host memory. Takes O(n log n)
+/// for n operations, times the number of buffers that a rank holds at once.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});
 

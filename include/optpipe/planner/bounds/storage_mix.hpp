@@ -61,9 +61,9 @@ namespace detail {
 /// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
 ///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
 ///   − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i have been recomputed, and at most
-///   O/o − R/r are offloaded. Counted from the end, the same holds with opposite signs, because in total each operation
-///   runs for all microbatches. So only few forwards can run before the first gradient, and few weight gradients after
-///   the last.
+///   O/o − R/r are offloaded. Counted from the end, the inequalities hold with opposite signs, because in total each
+///   operation runs for all microbatches. So only few forwards can run before the first gradient, and few weight
+///   gradients after the last.
 ///
 /// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound (least
 /// cost of all microbatches) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes), scaled such
@@ -107,7 +107,8 @@ public:
 private:
     using column = milp::new_column;
 
-    /// Limits on the number of microbatches that use each option, and their numbers at the optimum of the relaxation.
+    /// A node of branch and bound: limits on the number of microbatches that use each option, and these numbers at the
+    /// optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};
@@ -138,7 +139,7 @@ private:
             }
         return branch;
     }
-    /// Raises the bound of the current node, and sets its shares. Columns stay for later nodes.
+    /// Raises the bound of the current node, and sets its shares. Found columns are kept for later nodes.
     void solve_node(double most_work, stop_check stop) {
         const auto is_late = [&] { return done_ >= most_work || stop(); };
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
@@ -403,7 +404,8 @@ private:
         if (wait_rows_[option] != no_row) cost += multipliers[wait_rows_[option]] * n.wait;
         return count_ / known_ * cost;
     }
-    /// The least cost of all microbatches. Those of a stage use its cheapest options first, within the node's limits.
+    /// The least cost of all microbatches. The microbatches of a stage use the stage's cheapest options first, within
+    /// the node's limits.
     [[nodiscard]] double least_cost(const std::vector<double>& multipliers) const {
         std::vector<std::pair<double, std::size_t>> costs;
         for (std::size_t i = 0; i < needs_.options.size(); ++i)

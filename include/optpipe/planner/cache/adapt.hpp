@@ -110,7 +110,7 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
 } // namespace detail
 
 /// The order `all` with more microbatches: repeats the section between the first stage's forwards of microbatches `at`
-/// and `at + period` as often as necessary. Executable if that section is one period of a steady state.
+/// and `at + period` as often as necessary. The result is executable if that section is one period of a steady state.
 [[nodiscard]] inline operation_sequence repeat_microbatches(const operation_sequence& all, std::size_t from,
                                                             std::size_t to, std::size_t at, std::size_t period) {
     const auto begin = detail::first_forward_of(all, at);
@@ -139,8 +139,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
             result.push_back(drop_microbatches(all, from, to, kept));
         return result;
     }
-    // Repeats microbatches from the middle, and from one and two thirds of the step. Their number is a period of
-    // published schedules, or a small multiple of one.
+    // Repeats microbatches from the middle, and from one and two thirds of the step. The number of repeated
+    // microbatches is a period of published schedules, or a small multiple of one.
     constexpr std::array<std::size_t, 7> periods{1, 2, 3, 4, 6, 8, 12};
     for (const auto period : periods)
         for (const auto at : {(from - std::min(from, period)) / 2, from / 3, 2 * from / 3})
@@ -148,7 +148,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
                 auto repeated = repeat_microbatches(all, from, to, at, period);
                 if (!repeated.empty()) result.push_back(std::move(repeated));
             }
-    // Executable in any case: the new microbatches follow all others, one at a time.
+    // This order is executable in any case: the new microbatches follow all others, one at a time.
     auto appended = all;
     const auto one_by_one = is_plain(p) ? one_at_a_time(p) : one_sequence_at_a_time(p);
     for (const auto& op : one_by_one.operations)
@@ -160,7 +160,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 } // namespace detail
 
 /// Orders with `p`'s number of microbatches that are made from an order with `from` microbatches, the most promising
-/// first. Their storage options are those of `p`. Some may not be executable.
+/// first. Their storage options are those of `p`. Some orders may not be executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
                                                                     const problem& p) {
     auto result = detail::orders_of_length(all, from, p);
@@ -213,8 +213,8 @@ inline bool has_every_forward(const drawn_order& of) {
 
 } // namespace detail
 
-/// Orders of `p` that are made from an entry of a problem of the same shape, the most promising first. Some may not be
-/// executable. If the entry's microbatches differ, all orders are executable, and there are at most `most`.
+/// Orders of `p` that are made from an entry of a problem of the same shape, the most promising first. Some orders may
+/// not be executable. If the entry's microbatches differ, all orders are executable, and there are at most `most`.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const cache_entry& entry, const problem& p,
                                                                     std::size_t most = dynamic) {
     auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));

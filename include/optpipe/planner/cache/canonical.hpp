@@ -19,7 +19,7 @@ struct canonical_option {
     double transfer_size = 0.0;
     double recompute = 0.0;
     double backward_extra = 0.0;
-    /// Infinite if nothing is offloaded.
+    /// The times of the transfers; infinite if nothing is offloaded.
     double offload = std::numeric_limits<double>::infinity();
     double reload = std::numeric_limits<double>::infinity();
 
@@ -34,10 +34,10 @@ struct canonical_option {
 };
 using canonical_options = std::vector<canonical_option>;
 
-/// The canonical form of a problem. It has no names and no units; ranks and links are numbered in the order of their
-/// first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two problems
-/// with equal forms have the same schedules, operation by operation, up to the units and the numbers of storage
-/// options.
+/// The canonical form of a problem. The form has no names and no units; ranks and links are numbered in the order of
+/// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two
+/// problems with equal forms have the same schedules, operation by operation, up to the units and the numbers of
+/// storage options.
 struct canonical_problem {
     /// All discrete properties, except the number of microbatches and the storage options.
     std::string shape{};
@@ -49,7 +49,8 @@ struct canonical_problem {
     /// Sizes, in units of the largest stash: activation and weight stash of each stage; then `kv` of each stage if
     /// there are slices, and `held` of each edge if the stages aren't a chain.
     std::vector<double> stashes{};
-    /// Limits in the same units, per rank; infinite if a limit is more than all microbatches need.
+    /// Limits of memory per rank, in units of the largest stash; infinite if a limit is more than all microbatches
+    /// need.
     std::vector<double> limits{};
     std::vector<double> host_limits{};
     /// The scale of the tolerance in comparisons of memory.
@@ -69,7 +70,7 @@ struct canonical_problem {
 
     friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
 };
-/// The number of tables in `canonical_problem::factors`, and of tables of times, which come first.
+/// The number of tables in `canonical_problem::factors`, and the number of tables of times, which come first.
 inline constexpr std::size_t factor_tables = 5;
 inline constexpr std::size_t factor_tables_of_times = 4;
 
@@ -86,7 +87,8 @@ struct canonical_units {
 /// The time of computation on each microbatch, in canonical units.
 [[nodiscard]] std::vector<double> canonical_work(const canonical_problem& form);
 
-/// A short name of `form`. Equal forms have the same name; forms that differ only by rounding almost always do, too.
+/// A short name of `form`. Equal forms have the same name; forms that differ only by rounding almost always have the
+/// same name, too.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
 
 } // namespace optpipe

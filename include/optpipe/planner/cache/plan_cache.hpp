@@ -124,7 +124,7 @@ private:
     static constexpr std::size_t most_near = 4;
     /// Number of entries per folder; the oldest are removed. A look-up reads the head of each entry.
     static constexpr std::size_t most_entries = 256;
-    /// Larger heads and files aren't read, because no search wrote them.
+    /// Limits of the sizes of heads and of files. Larger ones aren't read, because no search wrote them.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 

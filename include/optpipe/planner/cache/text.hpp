@@ -114,14 +114,14 @@ public:
         rest_.remove_prefix(end + 1);
         return result;
     }
-    /// The text after the name, on a line that begins with that name.
+    /// Reads a line that begins with `name`, and returns the text after the name.
     std::string_view field(std::string_view name) {
         const auto text = line();
         if (text.size() < name.size() || text.substr(0, name.size()) != name) return fail();
         if (text.size() == name.size()) return text.substr(name.size());
         return text[name.size()] == ' ' ? text.substr(name.size() + 1) : fail();
     }
-    /// A number that isn't negative; infinity is allowed.
+    /// Reads a number that isn't negative; infinity is allowed.
     double number(std::string_view word) {
         double value = 0.0;
         const auto* const end = word.data() + word.size();

@@ -27,17 +27,17 @@ namespace optpipe {
 
 /// How `cp_search` divides its effort, and the largest problems that it accepts.
 struct cp_parameters {
-    /// Conflicts of a slice in the first round over the searches. Short slices switch often between incumbent and
-    /// bound; long ones use more of the clauses that they learn. Not tuned.
+    /// Number of conflicts of a slice in the first round, in which each search has a slice. Short slices switch often
+    /// between incumbent and bound; long ones use more of the clauses that they learn. Not tuned.
     std::size_t first_round = 200;
     /// Each round is longer than the previous one by the part 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
     /// Number of conflicts for the incumbent per conflict of the searches for bounds, each of which starts anew. A
     /// larger value leads to earlier proofs by the searches for the incumbent, and to slightly lower bounds if there is
-    /// no proof. 2 was compared with 1 on 40 small random problems with 5 s of processor time each: four incumbents
-    /// were better, one more problem got an incumbent, and three bounds were lower by 0.2 to 2 %. 8 was compared with 2
-    /// on 12 other problems with 3 s each: no bound was lower and no proof came later; store-v-p2-m4-k100 was proven
-    /// after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
+    /// no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of processor time each: four
+    /// incumbents were better, one more problem got an incumbent, and three bounds were lower by 0.2 to 2 %. A value of
+    /// 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and no proof came later;
+    /// store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
     /// A search for a bound tries to raise it by at least 1 / `most_gap_divisor` of the gap. Smaller steps are decided
     /// sooner, but raise the bound by less. Not tuned.
@@ -78,7 +78,7 @@ private:
 /// Approximate number of clauses of the exact model per stage and triple of microbatches.
 inline constexpr std::size_t clauses_per_link = 3;
 
-/// F, I and W of a microbatch, and all tasks that its storage options may add.
+/// The number of tasks of a microbatch on a stage: F, I and W, and all that its storage options may add.
 [[nodiscard]] inline std::size_t tasks_per_microbatch(const problem& p, stage s) {
     std::size_t tasks = 3;
     for (std::size_t i = 0; i < p.storage_options(s); ++i) {
@@ -95,14 +95,14 @@ inline constexpr std::size_t clauses_per_link = 3;
 }
 /// Whether the exact model has too many clauses that link microbatches.
 [[nodiscard]] inline bool has_too_many_links(const problem& p, const cp_parameters& with) {
-    if (!is_plain(p)) return false; // such models have no such clauses
+    if (!is_plain(p)) return false; // other models have no such clauses
     const auto m = p.graph.microbatches();
     return clauses_per_link * p.graph.stages() * m * m * m > with.most_links;
 }
 
-/// Searches of one state from both sides. Some look for schedules better than the incumbent. Others look for objectives
-/// near the bound, and raise the bound if these are infeasible. All share learned clauses, also with other objects of
-/// this class on the same state. `run` resumes where the last call stopped.
+/// Searches of one state from both sides. Searches for the incumbent look for better schedules; searches for the bound
+/// look for objectives near the bound, and raise the bound if these are infeasible. All searches share learned clauses,
+/// also with other objects of this class on the same state. `run` resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -126,7 +126,7 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover> search;
         bool started = false;
-        /// Whether its limit is still undecided.
+        /// Whether the search's limit is still undecided.
         bool active = true;
     };
 
@@ -290,8 +290,8 @@ private:
         }
         return true;
     }
-    /// Whether the search waits for the model without overtaking. In the exact model, any two microbatches may overtake
-    /// each other, which makes it much harder.
+    /// Whether the search waits for the model without overtaking. The exact model is much harder, because any two
+    /// microbatches may overtake each other.
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
         return search.model->form() == overtaking::allowed && ordered_ && incumbent_searches_[1].active;
     }
@@ -403,13 +403,14 @@ private:
 /// Constraint programming. Finds the best schedule and proves it optimal by branching on the order of pairs of
 /// operations, on offloads and on storage options, with propagation and clause learning, without linear programs.
 ///
-/// Offers schedules and raises the bound during the search; if the state has no schedule, starts from that of the best
-/// builder. Returns when the search is complete or a limit is reached. Returns at once, with the structural bound, if
-/// the problem has more operations and transfers than `cp_parameters::most_tasks` (counting all that storage options
-/// may add), or if some options recompute and there are many microbatches.
+/// Offers schedules and raises the bound during the search; if the state has no schedule, starts from the schedule of
+/// the best builder. Returns when the search is complete or a limit is reached. Returns at once, with the structural
+/// bound, if the problem has more operations and transfers than `cp_parameters::most_tasks` (counting all that storage
+/// options may add), or if some options recompute and there are many microbatches.
 ///
 /// A later call on the same state, or on another view of it, resumes the search of an earlier call that has returned,
-/// with its seed and parameters. Each concurrent call has its own search; these searches share learned clauses.
+/// with the seed and parameters of that call. Each concurrent call has its own search; these searches share learned
+/// clauses.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     const auto paused = state.shared<cp::detail::paused_searches>();
     auto search = paused->take();

@@ -12,11 +12,11 @@
 
 namespace optpipe::cp {
 
-/// Which operations run in the order of their microbatches in a model.
+/// Tells which operations of a model run in the order of their microbatches.
 ///
 /// In plain problems, all microbatches are interchangeable (`interchangeable_microbatches`). If each stage has one
 /// storage option, the operations of interchangeable microbatches can be sorted on every stage (see `pipeline_model`):
-/// their inputs are of interchangeable microbatches again, and every memory sees the same amounts at the same times.
+/// their inputs come from interchangeable microbatches again, and every memory sees the same amounts at the same times.
 /// All other microbatches keep their operations: the k-th tasks of a model are those of microbatch k.
 ///
 /// If a stage has several options, only names can be exchanged: then the first forwards of interchangeable sequences

@@ -25,8 +25,8 @@ struct difference {
     literal guard = always;
 };
 
-/// A variable for the order of two tasks. True: both are present and start(second) ≥ start(first) + gap. False:
-/// start(first) ≥ start(second) + back, or one of them is absent.
+/// A variable for the order of two tasks. If true, both tasks are present and start(second) ≥ start(first) + gap. If
+/// false, start(first) ≥ start(second) + back, or a task is absent.
 struct choice {
     task_index first = 0;
     task_index second = 0;

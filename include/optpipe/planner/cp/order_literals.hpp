@@ -12,8 +12,8 @@
 
 namespace optpipe::cp {
 
-/// The literals for the order of two tasks of a model. They are created on first use, and are constant if differences
-/// alone decide the order.
+/// The literals for the order of two tasks of a model. Literals are created on first use, and are constant if
+/// differences alone decide the order.
 class order_literals {
 public:
     /// Uses the differences that `m` has at this point. `m` must outlive this object.
@@ -116,10 +116,10 @@ private:
 
     model* model_;
     longest_paths paths_;
-    /// Whether any task takes no time. If none does, at most two tasks that share a memory start together, on two
-    /// machines, and a solution may choose which of them is first. Such choices among three or more tasks could form a
-    /// cycle. So if tasks may take no time, one of those that start together has all others before it: the last of the
-    /// tasks that are always present, or if all are optional, the first.
+    /// Whether any task takes no time. If every task takes time, at most two tasks that share a memory start together,
+    /// on two machines, and a solution may choose which of them is first. Such choices among three or more tasks could
+    /// form a cycle. So if tasks may take no time, one of those that start together has all others before it: the last
+    /// of the tasks that are always present, or if all are optional, the first.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

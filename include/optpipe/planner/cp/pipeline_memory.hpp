@@ -19,7 +19,7 @@
 
 namespace optpipe::cp {
 
-/// The knapsack constraints of one rank's memory. There is one for each start that may acquire memory. It limits all
+/// The knapsack constraints of one rank's memory. Each start that may acquire memory has a constraint, which limits all
 /// memory in use at that time, including the starting task's own.
 ///
 /// The memory that a stash holds on the device under every option is acquired and released by tasks: the forward, the
@@ -81,7 +81,7 @@ private:
         ticks acquired;
         ticks released;
     };
-    /// Memory that a backward acquires and releases, which may be several tasks.
+    /// Memory that a backward, which may be several tasks, acquires and releases.
     struct backward_exchange {
         stage of;
         std::size_t k;

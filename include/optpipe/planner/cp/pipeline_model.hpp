@@ -121,8 +121,8 @@ private:
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
     /// The last end in some schedule whose ranks are engaged for at most `most`, if there is one. In plain problems,
     /// the first rank works until the gradient of the first microbatch, and all ranks have begun before that. In other
-    /// problems, some schedule starts each operation as early as the orders and the engagement allow. This is at the
-    /// end of a path that visits no operation twice, and the engagement only shortens paths.
+    /// problems, some schedule starts each operation as early as the orders and the engagement allow. An operation then
+    /// starts at the end of a path that visits no operation twice, and limits of engagement only shorten paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;

@@ -30,9 +30,9 @@ namespace optpipe::cp {
 /// - for each gradient of a stage, the forward whose stash it uses,
 /// - for each forward and each gradient of a stage, that of the same microbatch on the next stage.
 ///
-/// The assignments of consecutive stages must be consistent. If the k-th operation is followed by an earlier one on the
-/// next stage, that one must wait for the k-th. If two stashes of one option are used in FIFO order, their transfers
-/// and recomputations can be sorted.
+/// The assignments of consecutive stages must be consistent. If the k-th operation of a stage shares its microbatch
+/// with an operation of a smaller number on the next stage, the latter must wait for the former. If two stashes of one
+/// option are used in FIFO order, their transfers and recomputations can be sorted.
 ///
 /// In `pooled`, transfers of a stage with several options belong to no stash (see `pipeline_model`).
 ///
@@ -44,7 +44,7 @@ public:
                   stage_tasks& own, model& m)
         : problem_{&p}, stage_{s}, form_{form}, order_{&order}, time_{&time}, own_{&own}, model_{&m} {}
 
-    /// To be called after the forwards, gradients and weight gradients exist.
+    /// Adds the tasks of the storage options. To be called after the forwards, gradients and weight gradients exist.
     void add_tasks() {
         own_->storage.options = useful_options(*problem_, stage_);
         if (is_pooled())
@@ -80,7 +80,7 @@ public:
                 for (const auto o : used())
                     add_order(list, i, o);
     }
-    /// To be called after the machines exist.
+    /// Adds the orders of the tasks. To be called after the machines exist.
     void add_orders(order_literals& known) {
         glue_extras(known);
         sort_weights(known);
@@ -100,7 +100,7 @@ public:
         link_gradients(gradients, before, known);
         for (std::size_t k = 0; k < count(); ++k)
             for (std::size_t i = 0; i < count(); ++i) {
-                // Whether gradient k of this stage and forward i of the one before are of one microbatch.
+                // Whether gradient k of this stage and forward i of the stage before are of one microbatch.
                 const auto same = model_->add_variable();
                 for (std::size_t j = 0; j < count(); ++j)
                     model_->add_clause({!forwards[i][j], !own_->storage.uses[k][j], same});
@@ -436,7 +436,7 @@ private:
         return used_by;
     }
     /// If a gradient uses the stash of a forward with a larger number, the pass of that microbatch down and up the
-    /// pipeline lies between them.
+    /// pipeline lies between forward and gradient.
     void add_passes(order_literals& known) {
         const auto& uses = own_->storage.uses;
         for (std::size_t k = 0; k < uses.size(); ++k)

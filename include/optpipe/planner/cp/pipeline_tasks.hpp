@@ -28,8 +28,8 @@ struct stored_stash {
 /// One storage option of the stash that a gradient uses.
 struct stored_gradient {
     literal chosen = never;
-    /// The gradient's additional time over the shortest option, as a task right before it. The operation starts with
-    /// this task.
+    /// The gradient's additional time over the shortest option, as a task right before `gradient`. The operation starts
+    /// with this task.
     task_index extra = no_task;
 };
 
@@ -86,7 +86,7 @@ struct storage_tasks {
     }
 };
 
-/// The tasks of one stage; each kind has one per microbatch (see `microbatch_order`).
+/// The tasks of one stage: one of each kind per microbatch (see `microbatch_order`).
 struct stage_tasks {
     std::vector<task_index> forward{};
     /// I, or B if the backward isn't split.

@@ -59,7 +59,7 @@ inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_t
 ///
 /// The arcs of a cycle with a positive sum of gaps can't all hold: bounds would rise around the cycle by this sum each
 /// time, until a window is empty. So when a bound is raised again on the same level, a cycle is searched for. The
-/// conflict is then learned from the cycle, without any bound (difference logic: Cotton and Maler 2006).
+/// conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
 class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}

@@ -44,8 +44,8 @@ struct solver_parameters {
     /// conflict.
     double tie_breaker = 1e-9;
     /// Initial activities are below this number of units. A hint adds this number of units, so hinted variables come
-    /// first. In 1200 searches on parts of random problems with storage options, with targets 0.5 and 3 % lower, this
-    /// improved 3 to 6 % more of them, with 0.5 to 0.7 times the conflicts. Without storage options there was no
+    /// first. In 1200 searches on parts of random problems with storage options, with targets 0.5 and 3 % lower, hints
+    /// improved 3 to 6 % more of these parts, with 0.5 to 0.7 times the conflicts. Without storage options there was no
     /// difference.
     std::size_t most_tie_breakers = 1000;
     /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, no propagation took more
@@ -53,7 +53,7 @@ struct solver_parameters {
     std::size_t most_steps_per_task = 1000;
     /// An interrupted propagation counts as one conflict for every `steps_per_conflict` steps per task.
     std::size_t steps_per_conflict = 50;
-    /// If there are more learned clauses than this number, half of them are deleted, and the number grows by the part 1
+    /// If there are more learned clauses than this number, half of them are deleted, and the limit grows by the part 1
     /// / `learned_growth`. More clauses prune more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 10;

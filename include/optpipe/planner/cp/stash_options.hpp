@@ -24,8 +24,8 @@ namespace optpipe::cp {
 }
 
 /// The options that a stage may need in an optimal schedule, as positions in its list. If memory is ample, keeping a
-/// stash is at least as good as any other option. In any case, it is at least as good as an option that leaves as much
-/// on the device. Keeping comes first and replaces all such options.
+/// stash is at least as good as any other option. In any case, keeping is at least as good as an option that leaves as
+/// much on the device. Keeping comes first and replaces all such options.
 [[nodiscard]] inline std::vector<std::size_t> useful_options(const problem& p, stage s) {
     const auto option = [&](std::size_t o) { return p.storage_of(s, o); };
     const auto count = p.storage_options(s);

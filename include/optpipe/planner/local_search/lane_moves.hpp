@@ -61,8 +61,8 @@ public:
         if (comes) place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two already
-    /// are in that order.
+    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two are in
+    /// that order already.
     bool shift_past(id i, id other, bool forwards) {
         if (!lanes_->active(i) || !lanes_->active(other)) return false;
         const id from = lanes_->position(i);

@@ -64,9 +64,9 @@ private:
             }
         }
     }
-    /// Visits operations from the last start to the first. It is needed for shared links: a transfer may start after
+    /// Visits operations from the last start to the first, as shared links require: a transfer may start after
     /// operations that follow it on its lane, so that `find_by_lane` would wait forever. Among equal starts, operations
-    /// with a duration are visited first, because they may have waited for operations without.
+    /// with a duration are visited first, because they may have waited for operations without duration.
     void find_by_start() {
         by_start_.clear();
         for (id r = 0; r < p_->ranks(); ++r)

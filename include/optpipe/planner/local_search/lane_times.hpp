@@ -51,7 +51,7 @@ public:
     }
 
     /// Propagates the tentative edits. False if the sequences wait for each other in a cycle. Also false as soon as
-    /// `too_late(number, start)` is true for an operation behind the edits whose start is final. In both cases, and
+    /// `too_late(number, start)` is true for an operation behind the edits whose start is final. After false, and
     /// whenever edits are rolled back, `rollback` restores all times. If a cycle is suspected, the function returns
     /// false at once if `fail_fast`; otherwise it computes all times again.
     template <class TooLate> bool propagate(TooLate too_late, bool fail_fast = false) {
@@ -263,7 +263,7 @@ private:
     void mark_dirty(id i) { mark_dirty(i, start(i)); }
     void mark_consumers_dirty(id i, const flat_pipeline::kind_facts& f) {
         if (const id next = lanes_->consumer(i); next != none) mark_other_rank_dirty(next, f);
-        // Within a stage the lane propagates to compute operations.
+        // Compute operations of the same stage are reached along the lane.
         if (f.kind == operation_kind::forward && lanes_->is_offloaded(i))
             mark_dirty(p_->sibling(i, operation_kind::offload));
         if (f.kind == operation_kind::offload) mark_dirty(p_->sibling(i, operation_kind::reload));

@@ -33,14 +33,15 @@ template <class Move>
 /// The moves of `local_search` and their probabilities. Chances are percentages. All values are the same for every
 /// problem, and not tuned.
 struct move_parameters {
-    /// A move that splits a backward or makes it whole. It is rare, because it changes little else.
+    /// Chance of a move that splits a backward or makes it whole. It is small, because the move changes little else.
     std::size_t full_backward_chance = 8;
-    /// A move that changes a storage option. Other moves change how the chosen options are used. Measured with 40,000
-    /// moves on each of 48 random problems with several options and three seeds: objectives were the same with 10 and
-    /// 25 (within 0.1 %), but with 25 a move takes an eighth longer, since a change of option affects many operations.
+    /// Chance of a move that changes a storage option. Other moves change how the chosen options are used. Measured
+    /// with 40,000 moves on each of 48 random problems with several options and three seeds: objectives were the same
+    /// with 10 and 25 (within 0.1 %), but with 25 a move takes an eighth longer, since a change of option affects many
+    /// operations.
     std::size_t storage_chance = 10;
-    /// A move that changes the transfers of a computation's stash instead of moving the computation. If the stash isn't
-    /// offloaded, the move changes its option.
+    /// Chance of a move that changes the transfers of a computation's stash instead of moving the computation. If the
+    /// stash isn't offloaded, the move changes the stash's option.
     std::size_t transfer_chance = 35;
 
     /// Mostly single shifts, which are the cheapest to evaluate; the other moves leave local optima of single shifts.
@@ -113,7 +114,7 @@ struct annealing_parameters {
     /// operations, made no difference beyond the spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
-    /// If a move takes too much memory of a rank, chance in percent that it is tried again with a smaller stash, which
+    /// Chance in percent that a move that takes too much memory of a rank is tried again with a smaller stash, which
     /// takes longer than giving the move up. Measured with local search alone, 72 runs of 2 s on random models: 40 was
     /// better than 0 in 31 runs and worse in 19, and objectives were 0.06 % lower on average. With 40,000 moves on each
     /// of 24 random problems with offloading alone, objectives were 0.13 % lower (standard error 0.12).

@@ -24,7 +24,7 @@ struct beam_options {
     bool eager = false;
     /// Number of partial patterns kept per stage.
     std::size_t width = 4;
-    /// Attempts to add a stage to each partial pattern.
+    /// Number of attempts to add a stage to each partial pattern.
     std::size_t attempts = 8;
     std::uint64_t seed = 1;
 };
@@ -68,8 +68,8 @@ private:
     struct node {
         std::size_t parent = none;
         std::vector<pattern_slot> pattern_slots{};
-        /// Lifespans of the microbatches of the period, plus recomputation, plus a small penalty for each offloaded
-        /// stash.
+        /// Sum of the lifespans of the microbatches of the period, plus recomputation, plus a small penalty for each
+        /// offloaded stash.
         double lifespan = 0.0;
     };
 
@@ -98,8 +98,8 @@ private:
         }
         return around;
     }
-    /// Number of attempts at the last stage. They are more, because this stage has several distances to try, each
-    /// twice, and decides for all others.
+    /// Number of attempts at the last stage. The last stage has more attempts than others, because it has several
+    /// distances to try, each twice, and decides for all others.
     [[nodiscard]] static std::size_t attempts_at_last(std::size_t attempts) {
         return with_.last_stage_factor * attempts + with_.least_at_last;
     }

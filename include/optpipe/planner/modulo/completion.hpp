@@ -25,7 +25,7 @@ struct completion_options {
 };
 
 /// The pattern with the forwards of every stage some periods earlier. Each forward takes the slot of an earlier
-/// microbatch's, so there are no collisions. The earlier forwards fill the prologue.
+/// microbatch's forward, so there are no collisions. The earlier forwards fill the prologue.
 [[nodiscard]] inline periodic_pattern with_forwards_ahead(const problem& p, periodic_pattern pattern, double share) {
     const auto peaks = memory_of_repetition(p, pattern);
     per_rank<double> spare(p.graph.ranks());

@@ -43,12 +43,12 @@ struct beam_parameters {
     /// Unit of random differences between lifespans, in periods; up to a thousand units are added, so that the children
     /// of one parent don't fill the beam.
     double tie_breaker = 1e-9;
-    /// Attempts at the last stage, which decides for all others: `last_stage_factor` per attempt at another stage, plus
-    /// `least_at_last`, the number that tries each of five distances twice.
+    /// Number of attempts at the last stage, which decides for all others: `last_stage_factor` per attempt at another
+    /// stage, plus `least_at_last`, the number that tries each of five distances twice.
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
     /// Limit of the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled.
-    /// With more sums, it can't tell.
+    /// With more sums, the packing can't tell.
     std::size_t most_sums = 512;
 };
 
@@ -67,7 +67,7 @@ struct wavefront_parameters {
 
 /// How `modulo_search` completes patterns and repeats the steady state. Not tuned, unless a comment says otherwise.
 struct steady_state_parameters {
-    /// The reduced problem has about `pipelines` microbatches per rank, counting at least `least_ranks` ranks. This
+    /// The reduced problem has about `pipelines` microbatches per rank, counting at least `least_ranks` ranks, which
     /// suffices for prologue and epilogue.
     std::size_t pipelines = 4;
     std::size_t least_ranks = 4;

@@ -25,7 +25,7 @@ public:
     /// One level of storage for each slot.
     struct choice {
         std::vector<std::size_t> levels{};
-        /// Sums over the slots.
+        /// Sums over all slots of the additional work and of the held memory.
         duration extra_work{};
         memory_size held{};
     };
@@ -43,7 +43,7 @@ public:
     }
     /// All choices on the Pareto frontier: each takes more work than the previous one, and holds less memory.
     [[nodiscard]] const std::vector<choice>& choices() const { return choices_; }
-    /// The families of a level. They differ in where the additional work is done: before the backward or in it.
+    /// The families of a level: at most two, with the additional work before the backward or in it.
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:

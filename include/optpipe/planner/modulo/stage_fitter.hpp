@@ -37,7 +37,7 @@ struct rank_occupation {
 class stage_fitter {
 public:
     /// Attempts with numbers below `first_random_attempt` are systematic, the others random. If no other stage shares
-    /// the rank or its link, `systematic_attempts` attempts suffice, as they vary all systematic choices twice.
+    /// the rank or its link, `systematic_attempts` attempts suffice, because they vary all systematic choices twice.
     static constexpr std::size_t first_random_attempt = 3;
     static constexpr std::size_t systematic_attempts = 6;
     /// Rounding error of sums of durations, in periods.
@@ -131,7 +131,7 @@ private:
     /// One family for each slot.
     using slot_families = std::vector<const slot_storage::family*>;
 
-    /// The families of a choice, one for each slot. In random attempts they are in random order.
+    /// The families of a choice, one for each slot. In random attempts, the families are in random order.
     slot_families families_of(const slot_storage& storage, const slot_storage::choice& choice, std::size_t number) {
         slot_families families;
         for (const auto level : choice.levels) {
@@ -310,8 +310,8 @@ private:
         }
         return may_keep && eager && fits_device(s, own, pattern_slots);
     }
-    /// Offloads the stashes of a set of slots, each with one of its offloading options. Leaves everything unchanged if
-    /// it fails.
+    /// Offloads the stashes of a set of slots, each with one of its offloading options. If this fails, returns false
+    /// and leaves everything unchanged.
     bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
                  unsigned way, std::vector<pattern_slot>& pattern_slots) {
         const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};

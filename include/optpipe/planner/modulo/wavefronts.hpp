@@ -34,7 +34,7 @@ struct wavefronts {
 }
 
 /// The densest spacing that memory and load allow, if all slots had the same, mean length. The stashes of microbatches
-/// between forward and gradient on a stage must fit its memory.
+/// between forward and gradient on a stage must fit the memory of its rank.
 [[nodiscard]] inline double least_spacing(const problem& p) {
     const auto stages = p.graph.stages();
     const auto slack = tolerance{}.at(p.memory_scale());

@@ -84,13 +84,13 @@ private:
         /// Partitions that were tried, or whose bounds are known.
         std::set<layer_division> seen;
         /// Partitions whose bounds are known, and that weren't tried. The latest additions are behind the others. Among
-        /// these, the least bound is last, and among equal bounds, the most even partition.
+        /// partitions added together, the least bound is last, and among equal bounds, the most even partition.
         std::vector<neighbour> neighbours;
         /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;
-        /// Time limit of its short plans, known after the first plan.
+        /// Time limit of the pipeline's short plans, known after the first plan.
         std::optional<seconds> short_limit;
-        /// Whether all of its partitions have been seen.
+        /// Whether all partitions of the pipeline have been seen.
         bool is_listed = false;
     };
 

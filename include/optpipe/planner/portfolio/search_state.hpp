@@ -89,7 +89,7 @@ public:
     [[nodiscard]] const optpipe::problem& problem() const { return shared_->problem; }
 
     /// Times the order and makes it the incumbent if it is better. Returns the objective of the order as it was
-    /// offered; unlimited if it isn't executable within the memory limits.
+    /// offered; unlimited if the order isn't executable within the memory limits.
     duration offer(const order& candidate, std::string_view strategy);
     /// Offers a schedule, after `time_order` has tried to improve its times. Returns the objective. Contract: the
     /// schedule is valid.
@@ -136,8 +136,8 @@ public:
     /// relative to the serial time, which a single unused storage option can make many times as long.
     [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
-    /// The time of one pass through a schedule, in seconds; 0 before the first schedule. Strategies estimate work that
-    /// can't be interrupted with it.
+    /// The time of one pass through a schedule, in seconds; 0 before the first schedule. It serves to estimate the time
+    /// of work that can't be interrupted.
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
     /// Whether `passes` passes through the problem end before the deadline.
     [[nodiscard]] bool has_time_for(double passes) const;

@@ -87,7 +87,7 @@ private:
         memory_effect effect{};
         /// Start in the given schedule.
         duration before{};
-        /// Time from its start to the end of the step.
+        /// Time from the operation's start to the end of the step.
         duration tail{};
         std::size_t inputs = 0;
         std::vector<std::pair<job*, duration>> next{};
@@ -246,7 +246,7 @@ private:
         chosen = best_until(*lane, first + wait_ * chosen->length);
         std::erase(*lane, chosen);
         place(*chosen, earliest(*chosen));
-        // They may be placed already: a recomputation in the kept part may come before its last input.
+        // Later operations may be placed already: in the kept part, a recomputation may come before its last input.
         for (const auto& [later, delay] : chosen->next)
             if (later->waits == 0 && !later->placed) ready_[later->lanes.own].push_back(later);
         return true;

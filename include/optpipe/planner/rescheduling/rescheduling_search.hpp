@@ -51,7 +51,7 @@ struct rescheduling_options {
 
 namespace detail {
 
-/// One run, from the incumbent.
+/// One search, which starts from the incumbent.
 class rescheduling_run {
 public:
     rescheduling_run(search_state& state, const rescheduling_options& options)

@@ -55,7 +55,7 @@ struct value_link {
     std::size_t copy = 0;
 };
 
-/// A value that is sent to another rank, in one message for all its consumers there.
+/// A value that is sent to another rank, in one message for all its consumers on that rank.
 struct planned_message {
     operation produced_by{};
     value_kind value = value_kind::boundary;
@@ -92,7 +92,7 @@ public:
 
     [[nodiscard]] const std::vector<value_copy>& copies() const { return copies_; }
     [[nodiscard]] const std::vector<planned_message>& messages() const { return messages_; }
-    /// The links of an operation: inputs first, each kind by stage and slice.
+    /// The links of an operation: inputs before outputs, then sorted by kind of value, stage and slice.
     [[nodiscard]] std::span<const value_link> links_of(const operation& op) const {
         const auto* const first = &first_link_[number_(op)];
         return std::span{links_}.subspan(first[0], first[1] - first[0]);

@@ -451,7 +451,7 @@ private:
         w.write(i, on);
     }
 
-    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if it is adjacent.
+    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if that stage is adjacent.
     [[nodiscard]] stage named_consumer(const planned_message& message) const {
         const auto first = copies()[message.received].consumer;
         const auto s = message.produced_by.stage;
