@@ -29,8 +29,7 @@ struct online_options {
     /// microbatches, it takes more steps until `drift` has enough samples. A larger number tells smaller changes from
     /// noise, but later.
     std::size_t window = 3;
-    /// Confidence of comparisons. Costs are compared at every measured step, so false alarms must be rarer than in a
-    /// single comparison.
+    /// Confidence of comparisons. Costs are compared at every measured step, so false alarms must be rare.
     drift_options drift{.confidence = 0.99};
     /// Share of the training time, from 0 to 1, for measuring transfers that the plan doesn't have (`probe_rounds`); 0:
     /// none. With a larger share, ranks notice sooner that a link avoided by the plan became faster. With 0.005, and a

@@ -63,8 +63,7 @@ private:
     rank self_;
     double least_change_;
     std::size_t every_;
-    /// Position of the rank among the ranks that share its link, the number of these ranks, and the largest such number
-    /// of all links.
+    /// Position of the rank among the ranks that share its link, their number, and the largest such number.
     std::size_t place_ = 0;
     std::size_t ranks_ = 1;
     std::size_t most_ranks_ = 1;

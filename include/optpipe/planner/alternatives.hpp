@@ -128,8 +128,7 @@ private:
                 })->refused;
     }
 
-    /// Computes the bounds of all problems. Then plans every problem that may still be the best, those with the least
-    /// bounds first.
+    /// Computes the bounds of all problems. Then plans all that may be the best, by rising bound.
     void plan_first() {
         std::vector<std::size_t> rising(problems_.size());
         std::iota(rising.begin(), rising.end(), std::size_t{0});

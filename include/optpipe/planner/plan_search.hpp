@@ -349,8 +349,7 @@ private:
         plan_cache{options_.cache, options_.warn}.store(
             make_cache_entry(state_.problem(), found.schedule, found.objective, found.bound, spent, found.method));
     }
-    /// Whether all usual builders and strategies run. If some are left out, a full search may find more in the same
-    /// time.
+    /// Whether all usual builders and strategies run. A search without some of them may find less.
     [[nodiscard]] bool searches_in_all_ways() const {
         const auto usual = standard_strategies();
         return options_.without.empty() &&
@@ -366,8 +365,7 @@ private:
         return found == strategies_.end() ? nullptr : &*found;
     }
 
-    /// If there is no schedule yet, builds one without search, whatever the time limit. Records the refusal if none is
-    /// found.
+    /// If there is no schedule yet, builds one without search, whatever the time limit; or records the refusal.
     void find_any_schedule() {
         if (state_.incumbent() || refused_ || state_.abandoned()) return;
         const stopwatch watch;

@@ -85,8 +85,7 @@ public:
         return found;
     }
 
-    /// For each pair of instructions of rank `r`, whether the first ends before the second starts. Contract: the graph
-    /// is executable.
+    /// For each pair of instructions of rank `r`, whether the first ends before the second starts. Contract: no cycle.
     [[nodiscard]] std::vector<bool> ordered(std::size_t r,
                                             std::span<const std::pair<std::size_t, std::size_t>> pairs) const {
         const auto& p = programs_[r];

@@ -101,8 +101,7 @@ struct memory_segment {
 struct program_buffer {
     memory_arena arena = memory_arena::device;
     std::size_t bytes = 0;
-    /// First position in `rank_program::segments`. The segments add up to `bytes`; there is only one segment if
-    /// possible.
+    /// First position in `rank_program::segments`. The segments, one if possible, add up to `bytes`.
     std::uint32_t first_segment = 0;
     std::uint32_t segments = 0;
     /// Positions in `rank_program::instructions`.

@@ -148,8 +148,7 @@ private:
         return false;
     }
 
-    /// Requires that these ends of messages follow one another, even on different lanes, because messages match by
-    /// their order.
+    /// Requires that these ends of messages follow one another, because messages match by their order.
     void keep_order(const std::vector<message_end>& ends) {
         for (std::size_t k = 1; k < ends.size(); ++k)
             if (ends[k - 1].at != ends[k].at) follows(ends[k - 1].at, ends[k].at);

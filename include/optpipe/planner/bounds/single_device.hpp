@@ -87,14 +87,12 @@ public:
             for (std::size_t i = 0; i < before.size(); ++i)
                 for (auto each : own) {
                     const auto restored = p_.storage[s][each.option].restored(p_.costs[s]);
-                    // Doesn't hold with transfers: stashes may be offloaded after the gradient of the last stage
-                    // starts.
+                    // Doesn't hold with transfers: stashes may be offloaded during the backwards.
                     if (!with_transfers_ && before[i].held + restored > limit) continue;
                     each.held += before[i].held;
                     if (each.held > limit) continue;
                     each.extra += before[i].extra;
-                    // With several microbatches, transfers may run during the work of the others, so their times don't
-                    // count.
+                    // With several microbatches, transfers may run during the work of others.
                     each.offload = p_.graph.microbatches() > 1 ? duration{} : each.offload + before[i].offload;
                     each.reload = p_.graph.microbatches() > 1 ? duration{} : each.reload + before[i].reload;
                     each.before = static_cast<std::uint32_t>(i);

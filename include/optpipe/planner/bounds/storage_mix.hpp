@@ -179,8 +179,7 @@ private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window: from `from` to `to` after the window's start, or before its end. The middle part is the
-    /// rest.
+    /// A part of the window: from `from` to `to` after its start, or before its end. The middle part is the rest.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
@@ -362,8 +361,7 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The Lagrangian bound at the given multipliers, in units of `known`. Finds columns that would improve the
-    /// multipliers.
+    /// The Lagrangian bound at the given multipliers, in units of `known`. Finds columns that would raise it.
     double evaluate(std::vector<double> multipliers) {
         found_.clear();
         done_ += static_cast<double>(needs_.options.size() * (intervals_.size() + instants_.size()) *
@@ -455,8 +453,7 @@ private:
         if (value > f.value) f = {id, 0, 0, value};
     }
 
-    /// The activities that may run: operations, offloads and reloads. The first entry of each list means that none
-    /// runs.
+    /// The activities that may run: operations, offloads and reloads. The first entry of each list means none.
     using choice_lists = std::array<std::vector<choice>, 3>;
     [[nodiscard]] choice_lists choices_in(const interval& j, const std::vector<double>& multipliers) const {
         choice_lists lists{std::vector<choice>(1), std::vector<choice>(1), std::vector<choice>(1)};
@@ -573,8 +570,7 @@ OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, stop
     const bool span = p.objective == objective_kind::span;
     const bool one_copy = shares_engine(p.transfer) || shares_channel(p.transfer);
     const auto step = time_windows<any_graph>::step(relaxed);
-    // The last ranks come first: their epilogue bounds most problems, and a rank that refutes more shortens the work on
-    // the others.
+    // The last ranks come first: their epilogue bounds most problems, which shortens the work on the others.
     for (std::size_t i = p.graph.ranks(); i-- > 0 && !stop();) {
         const rank r{i};
         const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);

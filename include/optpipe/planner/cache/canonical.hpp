@@ -49,8 +49,7 @@ struct canonical_problem {
     /// Sizes, in units of the largest stash: activation and weight stash of each stage; then `kv` of each stage if
     /// there are slices, and `held` of each edge if the stages aren't a chain.
     std::vector<double> stashes{};
-    /// Limits of memory per rank, in units of the largest stash; infinite if a limit is more than all microbatches
-    /// need.
+    /// Limits of each rank, in units of the largest stash; infinite if more than all microbatches need.
     std::vector<double> limits{};
     std::vector<double> host_limits{};
     /// The scale of the tolerance in comparisons of memory.
@@ -87,8 +86,7 @@ struct canonical_units {
 /// The time of computation on each microbatch, in canonical units.
 [[nodiscard]] std::vector<double> canonical_work(const canonical_problem& form);
 
-/// A short name of `form`. Equal forms have the same name; forms that differ only by rounding almost always have the
-/// same name, too.
+/// A short name of `form`. Equal forms have the same name; forms that differ by rounding almost always have.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
 
 } // namespace optpipe

@@ -172,7 +172,7 @@ private:
         const auto& read = *gradient_of(b);
         const auto& p = model_->source();
         const auto gradient = own_->gradient[k];
-        // A B ends with its weight gradient, this time after the end of I.
+        // A B ends with its weight gradient, by this duration after its I.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
                                ? p.cost(stage_, microbatch{b}).backward_weight
                                : duration{};

@@ -11,8 +11,7 @@
 
 namespace optpipe::cp {
 
-/// The clause learned from a conflict. All its literals are of choice variables; the first literal is implied at
-/// `level`.
+/// The clause learned from a conflict. All its literals are choices; the first one is implied at `level`.
 struct learned_clause {
     std::vector<literal> clause{};
     std::uint32_t level = 0;
@@ -164,8 +163,7 @@ private:
             implied_[at] = {};
         asked_.clear();
     }
-    /// Whether the literals of the clause imply every reason of `what`, a fact that holds since entry `at` of the
-    /// trail.
+    /// Whether the clause's literals imply every reason of `what`, a fact that holds since entry `at` of the trail.
     bool reasons_hold(const trail& trail, const fact& what, std::size_t at, std::size_t depth) {
         const auto begin = pending_.size();
         trail.explain(what, trail[at].why, pending_);

@@ -90,8 +90,7 @@ private:
         ticks deadline;
     };
 
-    /// For each task of a machine, the tasks that are known to run before it. Tasks are numbered by their places on the
-    /// machine.
+    /// For each task of a machine, the tasks that are known to run before it. Tasks are numbered on the machine.
     class known_orders {
     public:
         class row {
@@ -192,8 +191,7 @@ private:
         std::sort(all_.begin(), all_.end(),
                   [](const job& a, const job& b) { return a.head != b.head ? a.head < b.head : a.place < b.place; });
     }
-    /// Calls `look` for each group of jobs whose windows overlap, directly or through other jobs. Groups propagate
-    /// independently.
+    /// Calls `look` for each group of jobs whose windows overlap, directly or through other jobs.
     template <class Look> bool for_each_cluster(Look look) {
         for (std::size_t begin = 0; begin < all_.size();) {
             auto end = begin;

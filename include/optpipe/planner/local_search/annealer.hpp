@@ -223,8 +223,7 @@ private:
         lanes_.commit();
         times_.commit();
         objective_.commit();
-        // Old tails may be slightly wrong. After an improvement they would reject every move, so they are computed
-        // again.
+        // Old tails may be slightly wrong, and would reject every move after an improvement.
         tails_age_ = objective_.value() < value_ ? 0 : tails_age_ - 1;
         value_ = objective_.value();
         current_ = cost();

@@ -213,7 +213,7 @@ private:
             f.input = number(*other) - number(op);
             f.hop = p.hop(other->stage, s).value();
         }
-        if (is_transfer(kind)) { // links are laid out before options are known, so both are the same for all options
+        if (is_transfer(kind)) { // links rely on channel and engine being the same for all options
             const bool inward = kind == operation_kind::reload;
             f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];
             f.engine = inward && one_engine_[r.position()] == 0 ? 1 : 0;

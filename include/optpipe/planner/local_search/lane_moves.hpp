@@ -319,8 +319,7 @@ private:
         return changed;
     }
     id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
-    /// Places a recomputation right before the gradient, or earlier, but after the forward or reload that provides the
-    /// stash.
+    /// Places a recomputation right before the gradient, or earlier, but after the stash is on the device.
     bool place_recompute(id i, id option, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const id again = p_->sibling(i, operation_kind::recompute);
@@ -338,8 +337,7 @@ private:
         place_behind(again, before - 1);
         return true;
     }
-    /// If the transfer uses a shared link, places it there by time, between the transfers before and after it on its
-    /// lane.
+    /// If the transfer uses a shared link, places it there by time, between its neighbours on the lane.
     void place_on_link(id transfer, double when) {
         const auto& f = lanes_->facts(transfer);
         if (f.channel == none) return;

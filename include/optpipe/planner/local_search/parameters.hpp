@@ -102,8 +102,7 @@ struct annealing_parameters {
     std::size_t longest_path = 8;
     /// In mean durations. An operation that ended this long before another one's start doesn't determine that start.
     double farthest_back = 16.0;
-    /// One in this number of rounds continues from the end of the previous round; the others continue from the best
-    /// state.
+    /// One in this number of rounds continues from the end of the previous round; the others from the best state.
     std::size_t rounds_per_wandering = 3;
     /// Percentage of moves that begin at any operation instead of one of a critical path.
     std::size_t anywhere_chance = 40;

@@ -59,8 +59,7 @@ public:
     [[nodiscard]] bool is_free(double start, double length) const {
         return length <= period_ + slack_ && end_of_obstacle(start, length) <= start;
     }
-    /// Moves a free interval to the right until it touches a reservation. Returns the new start; unchanged if there are
-    /// no reservations.
+    /// Moves a free interval right until it touches a reservation; unchanged if there is none. Returns the start.
     [[nodiscard]] double push_right(double start, double length) const {
         auto room = never;
         for (const auto& p : intervals_)

@@ -27,8 +27,7 @@ struct period_parameters {
     /// Later rounds try periods between the load bound (share 0) and the best period (share 1). The shortest comes
     /// first, because it gains most.
     std::array<double, 5> shares{0.0, 0.3, 0.6, 0.85, 1.0};
-    /// A periodicity isn't searched after `least_rounds` rounds if its best period exceeds the best of all by this
-    /// factor.
+    /// After `least_rounds` rounds, periodicities whose best period exceeds the best of all by this factor are skipped.
     double max_ratio = 1.15;
     std::size_t least_rounds = 3;
     /// Cost of completing a pattern, in attempts to place a stage, per cell of the step.

@@ -47,8 +47,7 @@ public:
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:
-    /// Drops each item if another takes no more work and holds no more memory. Contract: items are sorted by work, then
-    /// by memory.
+    /// Drops items to which another is as good in work and memory. Contract: sorted by work, then by memory.
     template <class Item, class Held> static void keep_frontier(std::vector<Item>& sorted, const Held& held) {
         auto least = memory_size::unlimited();
         std::erase_if(sorted, [&](const Item& item) {

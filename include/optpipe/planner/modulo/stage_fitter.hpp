@@ -170,8 +170,7 @@ private:
         }
         return place_weights(s, lane, number, pattern_slots);
     }
-    /// The order in which forwards (2j for microbatch j) and gradients (2j + 1) are placed. A forward always precedes
-    /// its gradient.
+    /// The order of placing forwards (2j for microbatch j) and gradients (2j + 1), each after its forward.
     std::vector<std::size_t> items_in_order(std::size_t number) {
         std::vector<std::size_t> items;
         if (number < 2)

@@ -73,8 +73,7 @@ private:
 
     [[nodiscard]] stop_check abandon() const { return stop_check{state_.limits().abandon}; }
     [[nodiscard]] std::size_t missing() const { return p_.graph.microbatches() - reduced_.graph.microbatches(); }
-    /// About `pipelines` microbatches per rank, such that the number of remaining microbatches is a multiple of every
-    /// count.
+    /// About `pipelines` microbatches per rank, such that the remaining number is a multiple of every count.
     [[nodiscard]] std::size_t enough() const {
         const auto all = p_.graph.microbatches();
         const auto enough = with_.pipelines * std::max(p_.graph.ranks(), with_.least_ranks);

@@ -159,8 +159,7 @@ public:
 private:
     static constexpr std::size_t missing = static_cast<std::size_t>(-1);
 
-    /// Lets the segment start, on rank `r`, at the last position at or before `at` whose state recurs. False if there
-    /// is none.
+    /// Starts the segment on rank `r` at the last position up to `at` whose state recurs. False if none does.
     bool step_back(rank r, std::size_t at, repeated_segment& found) const {
         for (auto i = at + 1; i-- > 0;)
             if (const auto again = states_[r.position()].recurs_at(i, found.count)) {

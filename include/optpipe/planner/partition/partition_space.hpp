@@ -240,8 +240,7 @@ private:
             if (each == before) return each;
         }
     }
-    /// The partition with the least shortage: among all partitions if there are few, else among those on the descents
-    /// from `from`.
+    /// The partition with the least shortage: among all if there are few, else on the descents from `from`.
     template <class Lacks>
     [[nodiscard]] layer_division least_shortage(const std::vector<layer_division>& from, std::size_t most,
                                                 const Lacks& lacks, stop_check stop) const {

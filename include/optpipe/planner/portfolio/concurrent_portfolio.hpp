@@ -172,8 +172,7 @@ private:
         /// weighted with the time at which it ended.
         double closed = 0.0;
         double taken = 0.0;
-        /// Seconds of all slices of the strategy, and seconds of its slices up to the last one that closed a part of
-        /// the gap.
+        /// Seconds of the strategy's slices: of all, and of those up to the last that closed a part of the gap.
         double spent = 0.0;
         double fruitful = 0.0;
         /// If set, the strategy is paused until the incumbent is better than this.

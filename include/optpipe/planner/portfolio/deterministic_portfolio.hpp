@@ -20,8 +20,7 @@ struct deterministic_options {
     /// The growth of the effort from batch to batch. Strategies start anew in each batch, so with 4, all earlier
     /// batches together do a third of the work of the last one. Not tuned.
     std::size_t growth = 4;
-    /// Number of runs of a randomized strategy per batch, each with its own seed: one for each of two threads. Not
-    /// tuned.
+    /// Runs of a randomized strategy per batch, each with its own seed: one for each of two threads. Not tuned.
     std::size_t copies = 2;
 };
 
@@ -130,8 +129,7 @@ private:
     std::atomic<std::size_t> settled_;
 };
 
-/// The effort of a strategy in a batch; 0 if it doesn't run. Slow strategies (`first` is 0) start later, with little
-/// effort.
+/// The effort of a strategy in a batch; 0 if it doesn't run. Slow strategies (`first` is 0) start later.
 inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t factor) {
     if (first == 0) return batch < short_batches ? 0 : factor;
     constexpr auto most = std::numeric_limits<std::size_t>::max();

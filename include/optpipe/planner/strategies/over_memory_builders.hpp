@@ -23,8 +23,8 @@
 
 namespace optpipe {
 
-/// How `over_memory_strategy` searches the memory limit to plan for. Factors are relative to the limit of each rank.
-/// Not tuned.
+/// How `over_memory_strategy` chooses the memory to plan for. Factors are relative to the limit of each rank. Not
+/// tuned.
 struct over_memory_parameters {
     /// Each builder first plans for the memory limit times this factor. A larger factor gives a shorter step that needs
     /// more offloading.

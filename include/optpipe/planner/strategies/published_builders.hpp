@@ -334,8 +334,7 @@ private:
         if (!jobs_[k].stoppable) pass_ = std::max(pass_, seconds);
         if (made) keep({k, value, *std::move(made)});
     }
-    /// Adds a schedule to the best ones. Among schedules with equal objectives, only the one that comes before the
-    /// others is kept.
+    /// Adds a schedule to the best ones. Among equal objectives, only the one that comes first is kept.
     void keep(found made) {
         const auto most = is_described_by_costs(state_.problem()) ? 1 : with_.starts;
         const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {

@@ -30,8 +30,7 @@ struct value_copy {
     rank at{};
     /// The size, if a rule of the problem gives it (data that an edge holds, keys and values); else 0.
     memory_size held{};
-    /// Whether the rules count the copy as device memory of its rank, from the start of `produced_by` to the instant
-    /// `until`.
+    /// Whether the rules count the copy as device memory of its rank, from `produced_by` to the instant `until`.
     bool is_planned = false;
     duration last_end{};
     std::size_t until = 0;

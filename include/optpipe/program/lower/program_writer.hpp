@@ -71,8 +71,7 @@ public:
         i.lane = lane(on);
         const auto width = clock_width;
         auto clock = last_on_lane_[i.lane] == none ? lane_clock{} : clock_of_[last_on_lane_[i.lane]];
-        // A dependency on a later instruction may imply one on an earlier instruction, never the reverse, so the latest
-        // comes first.
+        // A later dependency may imply an earlier one, never the reverse, so the latest comes first.
         std::sort(depends_.begin(), depends_.end(), std::greater<>{});
         i.first_wait = static_cast<std::uint32_t>(program_.waits.size());
         for (const auto before : depends_) {
