@@ -33,31 +33,32 @@ struct online_plan {
 };
 
 /// The decisions of rank 0 during training: the current costs of operations, when to plan again, and which plan is
-/// worth a switch. It knows neither ranks nor clocks; its caller reports steps and asks for plans.
+/// worth a switch. The controller knows neither ranks nor clocks; its caller reports steps and asks for plans.
 ///
-/// It plans from the first step on, at first with the given costs. Unless the given costs were measured, no plan is
-/// offered before they have been compared with measured costs. After `warm_up` and `window` measured steps it plans
-/// with the measured costs. From then on, each measured step, together with those before it, is compared with the costs
-/// of the plan (`drift`). If the difference may be worth a switch, a new window is measured, and a search starts from
-/// the plan in use with the new costs. Transfers that are too rare in the plan for a window are compared over more
-/// steps; the ranks probe transfers that the plan doesn't use (`probe_rounds`).
+/// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
+/// plan is offered before these costs have been compared with measured ones. After `warm_up` and `window` measured
+/// steps it plans with the measured costs. From then on, each measured step, together with the steps before it, is
+/// compared with the costs of the plan (`drift`). If the difference may be worth a switch, a new window is measured,
+/// and a search starts from the plan in use with the new costs. Transfers that are too rare in the plan for a window
+/// are compared over more steps; the ranks probe transfers that the plan doesn't use (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.
     online_controller(problem p, const schedule& first, online_options options);
 
-    /// A step has ended; it took `seconds`.
+    /// Reports the end of a step that took `seconds`.
     void add_step(double seconds);
-    /// A step of the plan in use was measured, on all ranks.
+    /// Reports a step of the plan in use that was measured on all ranks.
     void add_measured(std::uint64_t step, const schedule& measured, std::vector<cost_sample<rank_pair>> messages);
 
-    /// A transfer that the plan in use doesn't have was measured, for this stage and storage option. Costs that have
-    /// changed in two consecutive probes lead to a new plan at once.
+    /// Reports the times of a transfer that the plan in use doesn't have, measured for the stage and storage option of
+    /// `offload`. Costs that have changed in two consecutive probes lead to a new plan at once.
     void add_probe(std::uint64_t step, const operation& offload, const transfer_times& took);
 
     /// The plan to switch to, if one is worth the switch. Returns no further plan until that one is `settled`.
     [[nodiscard]] std::optional<online_plan> next_plan();
-    /// The outcome of the published plan. `seconds` is the duration of the exchange.
+    /// Reports whether the published plan was accepted, and the reasons if it was refused. `seconds` is the duration of
+    /// the exchange.
     void settled(bool accepted, const std::vector<std::string>& refusals, double seconds);
 
     [[nodiscard]] const std::vector<online_event>& log() const { return log_; }
@@ -89,8 +90,8 @@ private:
     /// Collects samples of transfers that are too rare for a window; transfers that shared their link with others are
     /// left out.
     void add_rare(std::uint64_t step);
-    /// Plans with the costs of rare transfers as soon as there are enough samples. A new window would take as long
-    /// again.
+    /// Plans with the costs of rare transfers as soon as there are enough samples. No new window is measured first,
+    /// because that would take as long again.
     void compare_rare();
     /// Number of samples with which an interval can reach the confidence that each comparison needs. With n samples,
     /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
@@ -104,7 +105,7 @@ private:
     [[nodiscard]] double noise() const;
     /// The reason why a plan isn't worth a switch now; empty if it is. The answer may change as noise decreases.
     [[nodiscard]] std::string why_not(duration objective) const;
-    /// Logs the reason, once for each plan.
+    /// Logs the reason why a plan is declined, once for each plan. Returns no plan.
     std::optional<online_plan> decline(const background_plan& plan, const std::string& why);
     /// Whether the rest of the training saves more than the slowest switch has cost.
     [[nodiscard]] bool pays_back(double share) const;
@@ -144,7 +145,7 @@ private:
     bool gain_due_ = false;
     double dearest_switch_ = 0.0;
     std::uint64_t planner_version_ = 0;
-    /// The last plan that was published or can't be published, and the last plan that was declined.
+    /// Versions of the last plan that was published, and of the last plan that was declined.
     std::uint64_t considered_ = 0;
     std::uint64_t declined_ = 0;
     std::size_t calm_ = 0;
@@ -246,7 +247,7 @@ OPTPIPE_INLINE void online_controller::settled(bool accepted, const std::vector<
         gain_due_ = true;
         recent_.clear();
         present_ = published_->schedule;
-        // The costs were measured before the switch, but durations don't depend on the order.
+        // The costs were measured before the switch, but durations of operations don't depend on their order.
         now_ = objective_in(problem_);
         log(online_event::kind_type::accepted, published_->method);
     } else {

@@ -23,18 +23,19 @@ namespace optpipe {
 
 /// Training on one rank that measures itself, plans again in the background, and switches to better plans.
 ///
-/// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. There an `online_controller`
-/// maintains the costs, plans on threads of its own, and publishes plans that are worth a switch. All ranks switch
-/// between the same two steps (`handover`). From time to time, transfers that the plan in use doesn't have are measured
-/// before a step (`probe_rounds`). Otherwise a link that was slow once, and that the plan therefore avoids, would count
-/// as slow for ever. Besides running the step, `step` compares costs on rank 0, and does nothing else on other ranks.
+/// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. On rank 0, an
+/// `online_controller` maintains the costs, plans on threads of its own, and publishes plans that are worth a switch.
+/// All ranks switch between the same two steps (`handover`). From time to time, transfers that the plan in use doesn't
+/// have are measured before a step (`probe_rounds`). Without probes, a link that was slow once, and that the plan
+/// therefore avoids, would count as slow for ever. On rank 0, `step` also compares costs; on other ranks, it only runs
+/// the step.
 ///
 /// Contract: that of `handover`. All ranks have the same problem, schedule, setting and options. The executor records
 /// times.
 template <class Executor, class Model, execution::control_channel Channel> class online_run {
 public:
     /// Starts with `first`, a valid schedule of the problem. The arenas have the size `room`, or more if `first` needs
-    /// more. The default is `room_for_plans`. Plans that need more memory than there is are refused.
+    /// more. The default of `room` is `room_for_plans`. Plans that need larger arenas are refused.
     online_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
                const online_setting& setting, const online_options& options = {},
                const std::optional<execution::arena_sizes>& room = {})
@@ -76,20 +77,20 @@ public:
     [[nodiscard]] std::uint64_t steps() const { return state_.steps(); }
     /// Number of the plan that the next step runs, the same on all ranks; 0 at first.
     [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
-    /// On rank 0: its decisions and its log; null elsewhere.
+    /// The decisions of rank 0 and their log; null on other ranks.
     [[nodiscard]] const online_controller* controller() const { return state_.controller(); }
 
 private:
     using clock = std::chrono::steady_clock;
 
-    /// If it is this rank's turn: starts moving a stash to the host and back before the step, and returns the offload.
+    /// If this rank is to probe before the step: starts moving a stash to the host and back, and returns the offload.
     std::optional<operation> begin_probe() {
         const auto what = state_.next_probe(handover_.program());
         if (!what || !can_probe_) return std::nullopt;
         try {
             if (!probe_) probe_.emplace(*executor_);
         } catch (const std::exception&) {
-            can_probe_ = false; // no lane left for it; training goes on without probes
+            can_probe_ = false; // no lane is left for probes; training goes on without them
             return std::nullopt;
         }
         return handover_.probe(*probe_, what->offload, state_.bytes_of(*what)) ? std::optional{what->offload}
@@ -100,7 +101,7 @@ private:
     bool can_probe_ = true;
     detail::online_state state_;
     handover<Executor, Model, Channel> handover_;
-    /// Created for the first probe. Destroyed before the arenas, because it uses their memory.
+    /// Created when a probe is first needed. Destroyed before the arenas, because it uses their memory.
     std::optional<execution::transfer_probe<Executor>> probe_{};
 };
 

@@ -62,11 +62,11 @@ public:
     [[nodiscard]] std::size_t bytes_of(const planned_probe& what) const;
     /// A rank's report on a probe that has ended.
     [[nodiscard]] std::string report_of(const operation& what, const execution::probed_transfer& took);
-    /// A step has ended, and with it a handover if there is a `result`. `seconds` is the duration of the step alone,
-    /// `exchange_seconds` that of the handover.
+    /// Reports the end of a step, and with it of a handover if there is a `result`. `seconds` is the duration of the
+    /// step alone, `exchange_seconds` that of the handover.
     void end_step(double seconds, double exchange_seconds, const handover_result* result);
 
-    /// On rank 0; null elsewhere.
+    /// The controller on rank 0; null elsewhere.
     [[nodiscard]] const online_controller* controller() const { return controller_.get(); }
     /// On rank 0: takes the report of a probe, or of a step of this version. A step is compared once all ranks have
     /// reported it.
@@ -85,11 +85,11 @@ private:
     any_graph graph_;
     probe_rounds rounds_;
     std::mutex mutex_{};
-    /// Programs of all ranks: the current ones and, under the mutex, those of the last plan.
+    /// Programs of all ranks: the current ones, and those of the last plan, which the mutex guards.
     per_rank<rank_program> programs_;
     per_rank<rank_program> next_programs_{};
     std::uint64_t steps_ = 0;
-    /// By step: the times reported until now.
+    /// The times reported until now, by step.
     std::map<std::uint64_t, std::vector<rank_times>> measured_{};
     std::unique_ptr<online_controller> controller_{};
 };
@@ -174,7 +174,7 @@ OPTPIPE_INLINE void online_state::take_report(const execution::rank_text& text, 
     measured_.erase(measured_.begin(), measured_.upper_bound(told.step));
 }
 OPTPIPE_INLINE std::optional<std::string> online_state::next_plan() {
-    // Waits until all transfers were probed, and the results are read with the next step.
+    // No plan is published until all transfers have been probed. The results of a probe are read with the next step.
     if (!costs_are_measured_ && steps_ <= rounds_.first_steps()) return std::nullopt;
     const auto plan = controller_->next_plan();
     return plan ? std::optional{plan_to_text(*plan)} : std::nullopt;

@@ -17,9 +17,11 @@ struct online_options {
     /// How rank 0 plans during training. Contract: `plan_options::robust` isn't set.
     background_options planning{};
     /// Whether the initial costs were measured, here or in an earlier run, so that plans for them are offered at once.
-    /// Costs that weren't measured may be a guess, and no plan is offered before they have been compared.
+    /// Costs that weren't measured may be a guess, and no plan is offered before they have been compared with measured
+    /// costs.
     bool costs_are_measured = false;
-    /// Every n-th step is measured, n ≥ 1. A larger number finds drift later; each measurement sends one text per rank.
+    /// Every n-th step is measured, n ≥ 1. A larger number finds drift later, but fewer texts are sent: one per rank
+    /// and measurement.
     std::size_t measure_every = 2;
     /// Number of measured steps ignored at first, because first uses are slower.
     std::size_t warm_up = 1;
@@ -27,8 +29,7 @@ struct online_options {
     /// microbatches, it takes more steps until `drift` has enough samples. A larger number tells smaller changes from
     /// noise, but later.
     std::size_t window = 3;
-    /// Confidence of comparisons. They happen at every measured step, so false alarms must be rarer than in a single
-    /// comparison.
+    /// Confidence of comparisons. Costs are compared at every measured step, so false alarms must be rare.
     drift_options drift{.confidence = 0.99};
     /// Share of the training time, from 0 to 1, for measuring transfers that the plan doesn't have (`probe_rounds`); 0:
     /// none. With a larger share, ranks notice sooner that a link avoided by the plan became faster. With 0.005, and a
@@ -46,8 +47,8 @@ struct online_options {
     /// improves quickly at first.
     std::size_t calm_steps = 5;
     /// Whether to accept only plans that add up the weight gradients of each stage in the order of the first schedule:
-    /// training is then bitwise the same as without switches. If stashes are offloaded, this often excludes the best
-    /// plans, in which microbatches overtake each other. This option replaces `background_options::adapt`.
+    /// training is then bitwise the same as without switches. If stashes are offloaded, the option often excludes the
+    /// best plans, in which microbatches overtake each other. This option replaces `background_options::adapt`.
     bool keep_accumulation_order = false;
     /// Total number of training steps, if known. Near the end, a switch would save less than it costs, and is declined.
     std::optional<std::uint64_t> steps{};

@@ -19,7 +19,8 @@ namespace optpipe::detail {
 
 /// A plan as a text for other ranks: the length of the problem's JSON, that JSON, and the schedule's JSON.
 [[nodiscard]] std::string plan_to_text(const online_plan& plan);
-/// The programs of all ranks. Throws `error` if the text isn't a plan, or can't be lowered.
+/// Reads a plan and lowers it to the programs of all ranks. Throws `error` if the text isn't a plan, or if the plan
+/// can't be lowered.
 [[nodiscard]] per_rank<rank_program> programs_from_text(const std::string& text, const lowering_options& how);
 
 /// Times of the instructions of one rank, in one step of a version of the program.
@@ -45,7 +46,7 @@ inline constexpr std::string_view probe_begins = "probe";
 
 /// "probe 12 3 1 100 250": step, stage, storage option, and the durations out and in, in nanoseconds.
 [[nodiscard]] std::string probe_to_text(const probe_times& of);
-/// Empty if the text is of another kind.
+/// The inverse of `probe_to_text`; empty if the text isn't about a probe.
 [[nodiscard]] std::optional<probe_times> probe_from_text(std::string_view text);
 
 } // namespace optpipe::detail

@@ -25,18 +25,19 @@ struct planned_probe {
     memory_size size{};
 };
 
-/// Decides which transfer a rank probes before which step. It probes transfers that its program doesn't have, so that a
-/// link avoided by the plan is noticed when it becomes faster.
+/// Decides which transfer a rank probes before which step. A rank probes transfers that its program doesn't have, so
+/// that a link avoided by the plan is noticed when it becomes faster.
 ///
 /// All ranks probe before the same steps, because a pipeline that waits for one rank waits for all. Ranks that share a
-/// link probe one at a time, or they would measure each other. A transfer whose time has changed since its last probe
-/// is probed again before one of the next steps. A rank whose transfers take longer than planned probes less often.
+/// link probe one at a time, because otherwise they would measure each other's transfers. A transfer whose time has
+/// changed since its last probe is probed again before one of the next steps. A rank whose transfers take longer than
+/// planned probes less often.
 ///
 /// In the first steps, each rank probes the largest transfer of each of its stages, because the planned costs may be a
 /// guess.
 class probe_rounds {
 public:
-    /// `share` is the average share of the step time of `first` to spend; at 0 or less, nothing is probed.
+    /// `share` is the average share of the step time of `first` to spend on probes; at 0 or less, nothing is probed.
     /// `least_change` is relative to the transfer's last time.
     probe_rounds(const problem& p, const schedule& first, rank self, double share, double least_change);
 
@@ -46,7 +47,7 @@ public:
     void took(std::uint64_t step, const operation& what, const transfer_times& now);
     /// Number of steps between two probes; 0 if there are no probes.
     [[nodiscard]] std::size_t steps_between() const { return every_; }
-    /// Number of first steps; the same on all ranks.
+    /// Number of steps at the start in which ranks probe their stages; the same on all ranks.
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
@@ -62,7 +63,7 @@ private:
     rank self_;
     double least_change_;
     std::size_t every_;
-    /// Position of the rank among those that share its link, their number, and the largest such number over all links.
+    /// Position of the rank among the ranks that share its link, their number, and the largest such number.
     std::size_t place_ = 0;
     std::size_t ranks_ = 1;
     std::size_t most_ranks_ = 1;
@@ -167,7 +168,7 @@ OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::first_probe(std::uint6
 }
 
 OPTPIPE_INLINE void probe_rounds::took(std::uint64_t step, const operation& what, const transfer_times& now) {
-    constexpr double most_rounds = 100.0; // a link that is even slower may be gone, but is probed again
+    constexpr double most_rounds = 100.0; // even a link that may be gone is probed again
     const auto planned = detail::planned_times(problem_, what);
     const auto both = planned.offload + planned.reload;
     const double times = both > duration{} ? std::round((now.offload + now.reload) / both) : 1.0;

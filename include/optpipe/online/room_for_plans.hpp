@@ -13,8 +13,8 @@ namespace optpipe {
 ///
 /// The problem has no limit for messages. A microbatch has at most one message at a time before or after a stage,
 /// because its activation is used before its gradient is made. A running operation has one more message. So a stage
-/// needs room for microbatches + 1 messages of the larger size. Fragmentation, which occurs if boundaries differ in
-/// size, isn't included.
+/// needs room for microbatches + 1 messages of the larger of its two sizes. Fragmentation, which occurs if boundaries
+/// differ in size, isn't included.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
 
 } // namespace optpipe
@@ -36,7 +36,7 @@ inline memory_size most_of_stash(const problem& p, stage s) {
         most = std::max(most, option.held);
     return most;
 }
-/// The larger one of the messages that a stage receives and sends.
+/// The size in bytes of the larger message that a stage receives or sends.
 inline std::size_t largest_message(const problem& p, stage s, const lowering_options& how) {
     return std::max(p.is_first(s) ? 0 : how.bytes_of_message(s.position() - 1),
                     p.is_last(s) ? 0 : how.bytes_of_message(s.position()));

@@ -18,19 +18,19 @@ namespace optpipe {
 ///     planner.submit(next);                    // as soon as the next step's data is there
 ///     run(planner.next_plan());                // waits at most for the rest of the time limit
 ///
-/// Not for several threads at once.
+/// Only one thread may use a planner at a time.
 class step_planner {
 public:
     /// A tenth of a second on two threads: enough for packed documents on 8 ranks (bench/step_plans.cpp).
     [[nodiscard]] static background_options usual_options();
 
-    /// `first` is a plan of any draw of the microbatches, if there is one: a long search for it improves all others.
-    /// Contract: `how` has a time limit, and no `robust`.
+    /// `first` is a plan of any draw of the microbatches, if there is one: a plan that was searched for long improves
+    /// all later plans. Contract: `how` has a time limit, and no `robust`.
     explicit step_planner(std::optional<schedule> first = {}, background_options how = usual_options());
 
-    /// Begins to plan a step. Replaces one whose plan hasn't been taken.
+    /// Begins to plan a step. The new step replaces a submitted one whose plan hasn't been taken.
     void submit(problem next);
-    /// The plan of the step submitted last, which then is the plan in use; waits until its search has ended. Throws
+    /// The plan of the step submitted last, which becomes the plan in use. Waits until the search has ended. Throws
     /// `error` with the reason if there is no plan. Contract: a step has been submitted since the last call.
     [[nodiscard]] online_plan next_plan();
 

@@ -31,8 +31,8 @@ private:
     oneapi::tbb::task_arena arena_;
 };
 
-/// Is told which threads join and leave an arena, except the threads that call `execute`. A derived class calls `start`
-/// once it is made, and `stop` before it is destroyed.
+/// Observes which threads join and leave an arena, except the threads that call `execute`. A derived class calls
+/// `start` once it is made, and `stop` before it is destroyed.
 class arena_observer : oneapi::tbb::task_scheduler_observer {
 public:
     arena_observer(const arena_observer&) = delete;

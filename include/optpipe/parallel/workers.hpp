@@ -36,8 +36,8 @@ inline void acquire([[maybe_unused]] void* thing) {
 } // namespace detail
 
 /// Runs numbered jobs on the threads of the caller's arena, including the caller. Writes of the caller are visible to
-/// the jobs, and writes of the jobs are visible after `run`. The first exception that leaves a job leaves `run`, once
-/// all started jobs are done.
+/// the jobs, and writes of the jobs are visible after `run`. `run` rethrows the first exception of a job, once all
+/// started jobs are done.
 template <class Job> class workers {
 public:
     workers(std::size_t jobs, const Job& job) : jobs_{jobs}, job_{job} {}

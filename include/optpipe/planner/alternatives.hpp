@@ -26,9 +26,9 @@ struct planned_alternative {
 
 /// The plans of several problems, and the choice among them.
 struct alternatives_plan {
-    /// In the order of the problems.
+    /// One entry per problem, in the order of the problems.
     std::vector<planned_alternative> all{};
-    /// The problem with the shortest step.
+    /// The index of the problem with the shortest step.
     std::size_t chosen = 0;
     /// A lower bound: no schedule of any of the problems is shorter.
     duration bound{};
@@ -107,7 +107,7 @@ private:
                 best = i;
         return best;
     }
-    /// Whether a plan of the problem may be better than the best plan yet.
+    /// Whether a plan of the problem may be better than the best plan found yet.
     [[nodiscard]] bool is_hopeful(std::size_t i) const {
         const auto best = find_best();
         if (!best) return true;
@@ -128,8 +128,7 @@ private:
                 })->refused;
     }
 
-    /// Computes the bounds of all problems. Then plans every problem that may still be the best, those with the least
-    /// bounds first.
+    /// Computes the bounds of all problems. Then plans all that may be the best, by rising bound.
     void plan_first() {
         std::vector<std::size_t> rising(problems_.size());
         std::iota(rising.begin(), rising.end(), std::size_t{0});
@@ -175,8 +174,8 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans the `kept` best problems whose plans aren't settled for longer. A single problem gets all the time that is
-    /// left; several share half of it.
+    /// Plans for longer the `kept` best problems among those whose plans aren't settled. A single problem gets all the
+    /// time that is left; several share half of it.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

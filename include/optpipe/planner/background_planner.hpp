@@ -37,9 +37,9 @@ struct background_options {
     std::size_t threads = 1;
     /// The share of the processor time of these threads, in (0, 1], on average over time (`processor_share`).
     double share = 1.0;
-    /// Called with each better schedule before it is reported. Returns the schedule to report in its place, or null to
-    /// skip it. The planner's threads call it, one call at a time. If unset, schedules are reported as found. Contract:
-    /// the returned schedule is valid for the problem; an invalid one is never published.
+    /// Called with each better schedule before it is reported, to return the schedule to report in its place, or null
+    /// to skip it. The planner's threads call it, one call at a time. If unset, schedules are reported as found.
+    /// Contract: the returned schedule is valid for the problem; an invalid one is never published.
     std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();
 };
@@ -65,8 +65,8 @@ struct background_plan {
 /// Plans on its own threads, one problem at a time; other threads poll for the best plan.
 ///
 /// `submit` and `poll` copy a few values under a lock and never search. A submission replaces the previous one at once:
-/// from then on `poll` reports only the new one, whose search begins as soon as the old one has stopped. The destructor
-/// stops the search and waits for it. All members may be called from any thread.
+/// from then on `poll` reports only the new submission, whose search begins as soon as the old search has stopped. The
+/// destructor stops the search and waits for it. All members may be called from any thread.
 class background_planner {
 public:
     explicit background_planner(background_options options);

@@ -20,9 +20,9 @@ namespace optpipe {
 /// may be better, and proves the best one.
 ///
 /// The time limit holds for all plans together; the search ends earlier if nothing is left to try or to prove.
-/// `options.start` isn't used. `progress` is called only for the partition that is planned last in a round. If no tried
-/// partition has memory for one microbatch at a time, the refusal is that of the partition with the least shortage, and
-/// names its rank with the largest shortage. Throws `input_error` if `validate` rejects the problem.
+/// `options.start` isn't used. `progress` is called only while a single best partition is planned for longer. If no
+/// tried partition has memory for one microbatch at a time, the refusal is that of the partition with the least
+/// shortage, and names its rank with the largest shortage. Throws `input_error` if `validate` rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
 /// Divides the layers among the stages of one pipeline, `p`; its stages stay on their ranks.
@@ -31,9 +31,9 @@ namespace optpipe {
 
 /// Plans one of the pipelines with `counts[s]` layers on stage s, to compare it with the plan of `plan_partition`. If
 /// edges, pins or `together` don't allow these counts, it plans the closest partition that they allow
-/// (`partition_plan::layers`). Refused if they allow no partition, or if one microbatch at a time doesn't fit. Throws
-/// `input_error` for an invalid problem. Contract: `pipeline` is the index of a pipeline, and `counts` has a number for
-/// each of its stages.
+/// (`partition_plan::layers`). Refused if edges, pins and `together` allow no partition, or if one microbatch at a time
+/// doesn't fit. Throws `input_error` for an invalid problem. Contract: `pipeline` is the index of a pipeline, and
+/// `counts` has a number for each of its stages.
 [[nodiscard]] outcome<partition_plan> plan_layout(const partition_problem& p, std::size_t pipeline,
                                                   std::span<const std::size_t> counts,
                                                   const plan_options& options = {});

@@ -19,8 +19,8 @@ namespace optpipe {
 ///
 /// Structural bounds, `options.start` and all published builders that fit come first. Then `strategies` run
 /// concurrently until the proof, the gap, the time limit, a stop request, or the end of their effort. A valid schedule
-/// is found whenever one microbatch at a time fits. If none exists, the refusal names the rank and the memory that it
-/// would need. The plan is never worse than that of a published builder that had time to run.
+/// is found whenever one microbatch at a time fits. If there is no valid schedule, the refusal names the rank and the
+/// memory that it would need. The plan is never worse than the schedule of a published builder that had time to run.
 ///
 /// Throws `input_error` if `validate` rejects the problem, if options are invalid, or if the problem can't execute
 /// `options.start`; rethrows exceptions of strategies and callbacks. Uses its own threads and returns when all of them

@@ -35,7 +35,8 @@ struct plan_options {
     double gap = 0.0;
     std::stop_token stop{};
     /// Whether a stop request ends the search at once and without a plan, for callers that read the plans from
-    /// `progress`. Otherwise, to make a plan, or to check and return it, takes a tenth of a second on large problems.
+    /// `progress`. On large problems, a stop with a plan takes a tenth of a second, to make the plan, or to check and
+    /// return it.
     bool stops_without_plan = false;
     /// Whether the plan depends only on the problem and the seed, whatever the number of threads, unless the time limit
     /// or a stop request ends the search. Searches without a time limit are always deterministic.
@@ -44,9 +45,9 @@ struct plan_options {
     std::vector<std::string> without{};
     /// A schedule to begin from, such as the one in use after costs have changed; the plan is never worse than this
     /// schedule. The search uses its order, not its times, and finds storage options by their positions in the lists,
-    /// not by their names. If microbatches differ, the schedule may be one for another draw of them (`carry_over`).
-    /// `plan` throws `input_error` if the problem can't execute the schedule within its memory; call `carry_over` first
-    /// to find out.
+    /// not by their names. If microbatches differ, the schedule may be one for another draw of microbatches
+    /// (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its memory; call
+    /// `carry_over` first to find out.
     std::optional<schedule> start{};
     /// Optimizes a percentile of the step time under random durations instead of the planned step time. The percentile
     /// of the plan is never worse than that of the start (without a start, of the plan without noise) in the random
@@ -57,7 +58,7 @@ struct plan_options {
     std::function<void(const search_progress&)> progress{};
     /// A folder that keeps plans from one run to the next; empty for none.
     std::string cache{};
-    /// Called with one sentence for each problem that doesn't prevent a plan, such as an unreadable cache entry.
+    /// Called with one sentence for each difficulty that doesn't prevent a plan, such as an unreadable cache entry.
     std::function<void(std::string_view)> warn{};
     /// Whether the search goes on, with a call of `warn`, after a strategy violates a contract. Otherwise `plan` throws
     /// `contract_error`, or the program ends if contracts abort.
@@ -66,7 +67,7 @@ struct plan_options {
 
 namespace detail {
 
-/// Whether a name is one of those left out (`plan_options::without`).
+/// Whether a name is one of the names left out (`plan_options::without`).
 [[nodiscard]] inline bool is_left_out(const std::vector<std::string>& without, std::string_view name) {
     return std::find(without.begin(), without.end(), name) != without.end();
 }

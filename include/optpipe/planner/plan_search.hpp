@@ -239,8 +239,8 @@ private:
     }
 
     /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once: less than a
-    /// second, which time slices would spread over the search. Without a time limit, it gets the effort of its first
-    /// slice, and later batches of the portfolio give it more.
+    /// second, which time slices would spread over the search. Without a time limit, the strategy gets the effort of
+    /// its first slice, and later batches of the portfolio give it more.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -274,9 +274,9 @@ private:
         });
         log_.add(local_search_strategy::name, watch.seconds());
     }
-    /// Improves `options.start` for a moment by `order_search` on all threads, before the strategies share the time. So
-    /// a short time limit is spent on this search alone. A plan of another draw of the microbatches is close to a good
-    /// one.
+    /// Improves `options.start` for a moment by `order_search` on all threads, before the strategies share the time. A
+    /// short time limit is thus spent on `order_search` alone. A plan of another draw of the microbatches is close to a
+    /// good one.
     void search_orders_of_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
@@ -305,7 +305,7 @@ private:
         for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
             strategies_.push_back(std::move(strategy));
     }
-    /// The cache doesn't know pairs.
+    /// Whether the cache is used; it doesn't know problems with pairs.
     [[nodiscard]] bool uses_cache() const { return !options_.cache.empty() && state_.problem().overlaps.empty(); }
     void start_from_cache() {
         const stopwatch watch;
@@ -330,7 +330,7 @@ private:
     }
     /// Offers orders of the cache entry, adapted to the problem. Returns whether any of them is executable.
     bool offer_adapted(const cache_entry& entry) {
-        constexpr std::size_t enough = 3; // the first start in the middle of the step; the others differ little
+        constexpr std::size_t enough = 3; // the first orders repeat the middle of the step; the others differ little
         std::size_t executable = 0;
         const auto& p = state_.problem();
         for (const auto& adapted : adapted_orders(entry, p, enough)) {
@@ -349,8 +349,7 @@ private:
         plan_cache{options_.cache, options_.warn}.store(
             make_cache_entry(state_.problem(), found.schedule, found.objective, found.bound, spent, found.method));
     }
-    /// Whether all usual builders and strategies run. If some are left out, a full search may find more in the same
-    /// time.
+    /// Whether all usual builders and strategies run. A search without some of them may find less.
     [[nodiscard]] bool searches_in_all_ways() const {
         const auto usual = standard_strategies();
         return options_.without.empty() &&
@@ -366,8 +365,7 @@ private:
         return found == strategies_.end() ? nullptr : &*found;
     }
 
-    /// If there is no schedule yet, builds one without search, whatever the time limit. Records the refusal if none is
-    /// found.
+    /// If there is no schedule yet, builds one without search, whatever the time limit; or records the refusal.
     void find_any_schedule() {
         if (state_.incumbent() || refused_ || state_.abandoned()) return;
         const stopwatch watch;
@@ -455,7 +453,7 @@ private:
     std::vector<builder_result> builders_{};
     cache_use cached_ = cache_use::none;
     bool is_cached_ = false;
-    /// Why no schedule was found without search; it doesn't matter if a strategy finds one.
+    /// Why no schedule was found without search; the refusal doesn't matter if a strategy finds a schedule.
     std::optional<refusal> refused_{};
     bool has_run_adaptive_ = false;
     bool has_finished_adaptive_ = false;

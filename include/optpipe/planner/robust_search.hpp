@@ -36,16 +36,16 @@ struct robust_parameters {
     /// searches begin with the plan without noise.
     double nominal_share = 0.5;
     double protected_share = 0.2;
-    /// Number of schedules, found on the way to these two plans, that are ranked by percentile: the latest, which are
-    /// the best.
+    /// Number of schedules, found on the way to the plans without noise and with slack, that are ranked by percentile:
+    /// the latest, which are the best.
     std::size_t most_candidates = 12;
     /// A move takes a computation past at most this number of computations of the same rank.
     std::size_t farthest_move = 3;
     /// A refused move is assumed to need samples / `samples_per_look` samples on average.
     std::size_t samples_per_look = 10;
     /// Number of random steps that confirm the result, as a multiple of `samples`. The search doesn't use these steps.
-    /// Their number is limited to what `confirmation_share` of the time limit allows, but is at least
-    /// `least_confirmation`, so that percentiles are meaningful.
+    /// At most `confirmation_share` of the time limit is spent on these steps, but at least `least_confirmation` steps
+    /// are made, so that percentiles are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
     std::size_t least_confirmation = 20;
@@ -68,8 +68,8 @@ public:
     }
 
     /// Accepts the order if its percentile is less than the best, or if the percentiles are equal and its mean is less:
-    /// many moves change little in the slowest steps. Returns whether it was accepted. Contract: `simulate` accepts the
-    /// order.
+    /// many moves change little in the slowest steps. Returns whether the order was accepted. Contract: `simulate`
+    /// accepts the order.
     bool offer(const order& candidate) {
         const noisy_order prepared{problem_, candidate};
         std::vector<duration> times(options_.samples);
@@ -133,8 +133,9 @@ private:
     duration best_mean_ = duration::unlimited();
 };
 
-/// The problem with longer messages: each takes the standard deviation of a forward longer. Schedules of this problem
-/// have that slack between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal Protection, 1995).
+/// The problem with longer messages: each takes longer by the standard deviation of a forward. So schedules of this
+/// problem have slack between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal Protection,
+/// 1995).
 inline problem with_protection(problem p, const noise_model& noise) {
     duration forwards{};
     for (const auto& costs : p.costs)
@@ -168,7 +169,7 @@ inline compared_times compare_orders(const problem& p, const order& first, const
 }
 
 /// Plans for a percentile, until `end`. First plans the problem without noise, then with slack between ranks, and ranks
-/// the schedules found on the way by their percentiles under the same random steps. Improves the best of them by moves
+/// the schedules found on the way by their percentiles under the same random steps. Improves the best schedule by moves
 /// that lower the percentile. Returns the improved schedule if further random steps confirm that it is better than the
 /// reference, and the reference otherwise. The reference is the start if there is one, else the plan without noise.
 template <class Plan> class robust_planner {

@@ -10,12 +10,12 @@
 namespace optpipe {
 
 /// All errors in programs that are to run together, each with its rank and instruction. If the list is empty, the
-/// programs terminate under rendezvous semantics for any timing. They do so even on a device that runs all lanes of a
-/// rank, or of a communicator, in the order of issue. Every operation then has exactly the buffers that it needs,
-/// buffers are aligned, and no memory is in use twice at one time.
+/// programs terminate under rendezvous semantics for any timing. The programs terminate even on a device that runs all
+/// lanes of a rank, or of a communicator, in the order of issue. An empty list also means that every operation has
+/// exactly the buffers that it needs, buffers are aligned, and no memory is in use twice at one time.
 ///
-/// The check doesn't depend on how the programs were made. It prints a cycle of instructions that wait for each other
-/// rank by rank. O(R n) for n instructions on R ranks.
+/// The check doesn't depend on how the programs were made. A cycle of instructions that wait for each other is printed
+/// rank by rank. Takes O(R n) for n instructions on R ranks.
 [[nodiscard]] std::vector<violation> check_programs(std::span<const rank_program> programs);
 
 } // namespace optpipe
@@ -44,7 +44,7 @@ OPTPIPE_INLINE std::vector<violation> check_programs(std::span<const rank_progra
     if (!found.empty()) return found;
     const program_graph graph{programs, meaning.partners()};
     if (const auto cycle = graph.cycle(); !cycle.empty()) return {{"deadlock", describe_cycle(programs, cycle)}};
-    // This covers communicators, too: they order a part of these instructions.
+    // This graph covers communicators, too: they order a part of these instructions.
     const program_graph serial{programs, meaning.partners(), lane_progress::in_issue_order};
     if (const auto cycle = serial.cycle(); !cycle.empty())
         found.push_back({"deadlock", "where a rank runs its instructions in the order of issue only, " +

@@ -29,7 +29,7 @@ struct instruction_place {
 enum class lane_progress : std::uint8_t { independent, in_issue_order };
 
 /// The happens-before graph of programs that run together (Lamport 1978). The start of an instruction comes before its
-/// end. Its end comes before the start of the next instruction on its lane, and before the start of every instruction
+/// end. The end comes before the start of the next instruction on its lane, and before the start of every instruction
 /// that waits for its marker. For the two ends of a message, the start of each comes before the end of the other
 /// (rendezvous).
 ///
@@ -85,8 +85,7 @@ public:
         return found;
     }
 
-    /// For each pair of instructions of rank `r`, whether the first ends before the second starts. Contract:
-    /// executable.
+    /// For each pair of instructions of rank `r`, whether the first ends before the second starts. Contract: no cycle.
     [[nodiscard]] std::vector<bool> ordered(std::size_t r,
                                             std::span<const std::pair<std::size_t, std::size_t>> pairs) const {
         const auto& p = programs_[r];
@@ -163,7 +162,7 @@ private:
     std::vector<std::uint32_t> order_;
 };
 
-/// Prints a cycle rank by rank. Each of its instructions follows the instruction before it on the lane.
+/// Prints a cycle rank by rank. Each instruction is printed below the one before it on its lane.
 [[nodiscard]] inline std::string describe_cycle(std::span<const rank_program> programs,
                                                 std::span<const instruction_place> cycle) {
     std::string text = "each of these waits for another, none can go on";

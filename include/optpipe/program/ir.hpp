@@ -86,7 +86,7 @@ inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 
 /// One of a rank's three blocks of memory. Each is allocated once, before the first step.
 enum class memory_arena : std::uint8_t {
-    device,  ///< stashes, keys and values, and what edges hold; its size is the plan's peak
+    device,  ///< stashes, keys and values, and data that edges hold; as large as the plan's peak
     host,    ///< offloaded stashes
     message, ///< on the device: data to be sent, received, or passed from stage to stage
 };
@@ -102,7 +102,7 @@ struct memory_segment {
 struct program_buffer {
     memory_arena arena = memory_arena::device;
     std::size_t bytes = 0;
-    /// First position in `rank_program::segments`. The segments add up to `bytes`; there is only one if possible.
+    /// First position in `rank_program::segments`. The segments, one if possible, add up to `bytes`.
     std::uint32_t first_segment = 0;
     std::uint32_t segments = 0;
     /// Positions in `rank_program::instructions`.
@@ -140,7 +140,7 @@ inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
     return none;
 }();
 
-/// Something that an operation hands on to operations of other stages or microbatches.
+/// The kind of a value that an operation hands on to operations of other stages or microbatches.
 enum class value_kind : std::uint8_t {
     boundary,             ///< along an edge: an activation, or its gradient
     partial,              ///< for the gradients of a group: the result of F on one shard
@@ -161,7 +161,8 @@ struct buffer_link {
     buffer_id buffer = no_buffer;
 };
 
-/// In the name of a message: it is for the next stage, or with a gradient, for the stage before.
+/// The `consumer` of a message for the adjacent stage: the next stage for an activation, the stage before for a
+/// gradient.
 inline constexpr stage adjacent_stage{std::numeric_limits<std::uint32_t>::max()};
 
 /// One end of a message. A message is named after the operation that produces it.
@@ -172,7 +173,7 @@ struct exchange_part {
     operation message{};
     buffer_id buffer = no_buffer;
     value_kind value = value_kind::boundary;
-    /// The first stage on the receiving rank that uses the message, unless it is the `adjacent_stage`.
+    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if that stage is adjacent.
     stage consumer = adjacent_stage;
 };
 
@@ -204,13 +205,13 @@ struct instruction {
     /// The operation, unless this is an exchange; for a pair, its forward.
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
-    /// The first of its links in `rank_program::links`, and their number. Inputs come first.
+    /// The first of the instruction's links in `rank_program::links`, and their number. Inputs come first.
     std::uint32_t first_link = 0;
     std::uint32_t links = 0;
-    /// For an exchange: the first of its parts in `rank_program::parts`, and their number.
+    /// For an exchange: its first part in `rank_program::parts`, and the number of parts.
     std::uint32_t first_part = 0;
     std::uint32_t parts = 0;
-    /// The first of its waits in `rank_program::waits`, and their number.
+    /// The first of the instruction's waits in `rank_program::waits`, and their number.
     std::uint32_t first_wait = 0;
     std::uint32_t waits = 0;
     /// The marker that is recorded after the instruction, if another instruction waits for this one.
@@ -226,10 +227,10 @@ struct instruction {
 
 /// The program of one rank for one step.
 ///
-/// One thread issues the instructions in this order, each to its lane. A lane runs its instructions in order. Lanes run
-/// at the same time, except that instructions wait for markers. Every marker is recorded once per step, and issued
-/// before all instructions that wait for it. Sends are rendezvous: an exchange ends only after all its partners have
-/// started their exchanges.
+/// One thread issues the instructions in the order of the list, each to its lane. A lane runs its instructions in
+/// order. Lanes run at the same time, except that instructions wait for markers. Every marker is recorded once per
+/// step, and issued before all instructions that wait for it. Sends are rendezvous: an exchange ends only after all its
+/// partners have started their exchanges.
 struct rank_program {
     optpipe::rank self{};
     std::size_t ranks = 0;
@@ -250,8 +251,8 @@ struct rank_program {
     std::size_t message_bytes = 0;
     /// The alignment of every segment's offset, in bytes.
     std::size_t alignment = 1;
-    /// The size in bytes of the parts of host memory; no segment on the host crosses from one part into the next. 0: no
-    /// parts.
+    /// The size in bytes of the parts of host memory; no segment on the host crosses from one part into the next. 0
+    /// means that there are no parts.
     std::size_t host_part = 0;
     /// Whether the program has forwards alone, for evaluation and inference: no stashes, backwards, reductions or
     /// updates.
@@ -283,7 +284,7 @@ struct task_label {
     operation op{};
     /// For a message: the other rank.
     rank peer{};
-    /// For a message: what it carries, and for which stage (`exchange_part`).
+    /// For a message: the kind of value that it carries, and the stage that it is for (`exchange_part`).
     value_kind value = value_kind::boundary;
     stage consumer = adjacent_stage;
     /// For a pair: its backward.

@@ -16,15 +16,15 @@ namespace optpipe {
 ///
 /// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes, and, with
 /// `part_placement::contiguous`, up to gaps between stashes. The buffers of messages take further memory. Stages on one
-/// rank pass data on without a message; each other rank that needs an activation gets one message. What an edge holds
-/// is in the device arena: it is sent when its consumer needs it, and free once it is sent. Keys and values of slices
-/// are there, too. The ranks of a group send each other their partial results. A pair is one instruction with the
-/// buffers, waits and messages of both its parts. `check_programs` accepts the programs.
+/// rank pass data on without a message; each other rank that needs an activation gets one message. Data that an edge
+/// holds is in the device arena: it is sent when its consumer needs it, and then its memory is free. Keys and values of
+/// slices are in the device arena, too. The ranks of a group send each other their partial results. A pair is
+/// one instruction with the buffers, waits and messages of both its parts. `check_programs` accepts the programs.
 ///
 /// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
-/// swaps two stashes at one instant in a full memory, as neither can be first. Refuses a schedule that exceeds the
-/// limit with the requested placement, or that offloads a stash larger than a part of host memory. O(n log n) for n
-/// operations, times the number of buffers that a rank holds at once.
+/// swaps two stashes at one instant in a full memory, because neither can move first. Refuses a schedule that exceeds
+/// the limit with the requested placement, or that offloads a stash larger than a part of host memory. Takes O(n log n)
+/// for n operations, times the number of buffers that a rank holds at once.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});
 
@@ -66,9 +66,10 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
     return bytes < most_addressable_bytes;
 }
 
-/// Writes programs, and again with denser packings of the arenas if they are too large at first. Values in device
-/// memory are never split. If that makes an arena larger than the plan's peak although stashes may be split, a second
-/// attempt splits none, and a third packs them densely. Empty if the precedences have a cycle.
+/// Writes the programs. If arenas are too large, writes the programs again with denser packings. Values that are handed
+/// on in device memory are never split. If this makes an arena larger than the plan's peak, although stashes may be
+/// split, a second attempt splits no stashes either, and a third packs them densely. Empty if the precedences have a
+/// cycle.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

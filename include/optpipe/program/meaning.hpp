@@ -61,7 +61,7 @@ public:
     [[nodiscard]] const std::vector<std::pair<instruction_place, instruction_place>>& partners() const {
         return partners_;
     }
-    /// Dependencies beyond those that follow from the lifetimes of buffers.
+    /// Instructions of rank `r` that must be ordered, beyond the pairs that follow from the lifetimes of buffers.
     [[nodiscard]] std::vector<instruction_pair> order(std::size_t r) const { return order_[r]; }
 
 private:
@@ -72,7 +72,7 @@ private:
         operation_place at;
         const exchange_part* part;
     };
-    /// A message: what it carries, from which buffer, and the receiving rank.
+    /// Identifies a message by the value that it carries, the buffer that is sent, and the receiving rank.
     struct message_key {
         value_kind value;
         operation made;
@@ -181,7 +181,7 @@ private:
         return false;
     }
 
-    /// Messages match by their order, so one end must follow the other, even on different lanes.
+    /// Requires that these ends of messages follow one another, because messages match by their order.
     void keep_order(const std::vector<message_end>& ends) {
         for (std::size_t k = 1; k < ends.size(); ++k)
             if (ends[k - 1].at != ends[k].at) follows(ends[k - 1].at, ends[k].at);
@@ -234,7 +234,7 @@ private:
         if (before && after && before->rank == after->rank)
             order_[after->rank].emplace_back(before->position, after->position);
     }
-    /// Checks a cell of a step of forwards alone.
+    /// Checks one stage and microbatch in a step of forwards alone.
     void check_forward(stage s, microbatch m) {
         using enum buffer_role;
         for (const auto kind : all_operation_kinds)
@@ -247,7 +247,7 @@ private:
         has_none(*f, {kept, freed, resident_kept, resident_freed, restored_kept, restored_freed, added, host});
         check_links_of_forward(*f);
     }
-    /// Checks a cell of a stage without gradients.
+    /// Checks one microbatch on a stage without gradients.
     void check_frozen(stage s, microbatch m) {
         using enum buffer_role;
         for (const auto kind : all_operation_kinds)
@@ -391,7 +391,7 @@ private:
             report(f, "is followed by another number of bytes for W than elsewhere");
     }
 
-    /// The only buffer of these links of an instruction; `no_buffer` if there is none, or several.
+    /// The buffer of an instruction's only link of this kind; `no_buffer` if there is no such link, or several.
     [[nodiscard]] buffer_id linked(const operation_place& i, link_way way, value_kind value, stage other,
                                    microbatch slice = {}) const {
         auto found = no_buffer;
@@ -405,7 +405,7 @@ private:
     [[nodiscard]] std::span<const buffer_link> links_of(const operation_place& i) const {
         return std::span{programs_[i.rank].links}.subspan(at(i).first_link, at(i).links);
     }
-    /// Checks that an instruction has these links, and no others.
+    /// Checks that an instruction has these numbers of links, and that their buffers are in the right arenas.
     void has_links(const operation_place& i, std::size_t inputs, std::size_t outputs) {
         const auto links = links_of(i);
         const auto given = static_cast<std::size_t>(
@@ -420,7 +420,7 @@ private:
         }
     }
 
-    /// The other ends of an instruction's links, by kind of value, while they are checked.
+    /// The numbers of links that an instruction must have, counted while its links are checked.
     struct ends_of_links {
         std::size_t inputs = 0;
         std::size_t outputs = 0;
@@ -540,8 +540,8 @@ private:
             (way == link_way::input ? ends.inputs : ends.outputs) += added;
         }
     }
-    /// Checks that an instruction has the buffer that `maker` makes for a slice. Returns the number of its links to it,
-    /// which is 0 if the slice leaves no keys and values.
+    /// Checks that an instruction has the buffer that `maker` makes for a slice. Returns the number of links to this
+    /// buffer: 1, or 0 if the slice leaves no keys and values.
     std::size_t keeps(const operation_place& now, link_way way, value_kind value, microbatch slice,
                       const operation_place& maker) {
         const auto s = at(now).op.stage;

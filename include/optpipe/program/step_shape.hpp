@@ -12,8 +12,8 @@
 
 namespace optpipe {
 
-/// What the operations of a step depend on, beyond the numbers of stages and microbatches. The default is that of plain
-/// problems (`is_plain`).
+/// The properties on which the operations of a step depend, in addition to the numbers of stages and microbatches. The
+/// default is the shape of plain problems (`is_plain`).
 struct step_shape {
     edges::any feeds{};
     /// The gradients that each stage computes; empty if all are full.

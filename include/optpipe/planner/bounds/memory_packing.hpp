@@ -9,8 +9,8 @@
 
 namespace optpipe::detail {
 
-/// The memory of one rank in integral cells. Stashes that fit the limit also fit the cells, because sizes are rounded
-/// down, but the limit isn't. The grid is exact if all sizes and the limit are multiples of a common size.
+/// Counts the memory of one rank in cells of equal size. Stashes that fit the limit also fit the cells, because sizes
+/// are rounded down, but the limit isn't. The grid is exact if all sizes and the limit are multiples of a common size.
 class memory_grid {
 public:
     memory_grid() = default;
@@ -33,9 +33,10 @@ public:
     }
 
 private:
-    /// Used if no unit divides all sizes. A coarser grid weakens the bound, a finer one takes longer. Not tuned.
+    /// The number of cells if no unit divides all sizes. A coarser grid weakens the bound, a finer one takes longer.
+    /// Not tuned.
     static constexpr std::size_t most_cells = 1500;
-    /// Tolerance of sizes, in cells. Its sum over all stashes that fit stays far below one cell.
+    /// Tolerance of sizes, in cells; its sum over all stashes that fit stays far below one cell.
     static constexpr double nearly = 1e-7;
 
     static bool divides(const std::vector<double>& sizes, double cell) {

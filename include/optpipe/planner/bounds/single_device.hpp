@@ -22,14 +22,14 @@ struct single_device_result {
 
 /// Decides the storage options of a single rank as a knapsack. When a microbatch's gradient starts on the last stage,
 /// all stashes of the microbatch are in memory, or on the host; when its gradient starts on another stage, the stashes
-/// of the stages before it are. So the options of each microbatch fit the memory together at these times, and their
-/// extra work is at least the optimum of a multiple-choice knapsack. In a step with one microbatch, the bound also
-/// counts the transfers: all offloads end before the gradient of the last stage starts, and all reloads start after
-/// this.
+/// of the stages before it are. So the options of each microbatch fit the memory together whenever one of its gradients
+/// starts, and their extra work is at least the optimum of a multiple-choice knapsack. In a step with one microbatch,
+/// the bound also counts the transfers: all offloads end before the gradient of the last stage starts, and all reloads
+/// start later.
 ///
-/// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann). A list has at most
-/// `most_choices`; longer ones are thinned, which lowers the bound (not tuned). Contract: the problem is plain and has
-/// one rank.
+/// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann). A list has at most `most_choices`
+/// choices; longer lists are thinned, which lowers the bound (not tuned). Contract: the problem is plain and has one
+/// rank.
 [[nodiscard]] single_device_result single_device(const problem& p, stop_check stop = {},
                                                  std::size_t most_choices = 1U << 12U);
 
@@ -87,14 +87,12 @@ public:
             for (std::size_t i = 0; i < before.size(); ++i)
                 for (auto each : own) {
                     const auto restored = p_.storage[s][each.option].restored(p_.costs[s]);
-                    // Doesn't hold with transfers: stashes may be offloaded after the gradient of the last stage
-                    // starts.
+                    // Doesn't hold with transfers: stashes may be offloaded during the backwards.
                     if (!with_transfers_ && before[i].held + restored > limit) continue;
                     each.held += before[i].held;
                     if (each.held > limit) continue;
                     each.extra += before[i].extra;
-                    // With several microbatches, transfers may run during the work of the others, so their times don't
-                    // count.
+                    // With several microbatches, transfers may run during the work of others.
                     each.offload = p_.graph.microbatches() > 1 ? duration{} : each.offload + before[i].offload;
                     each.reload = p_.graph.microbatches() > 1 ? duration{} : each.reload + before[i].reload;
                     each.before = static_cast<std::uint32_t>(i);
@@ -137,8 +135,8 @@ private:
         }
         return choices;
     }
-    /// Drops choices to which another is as good. They are sorted by memory, so without transfer times, only the last
-    /// kept choice can be as good as the next one.
+    /// Drops choices to which another is as good. Choices are sorted by memory, so without transfer times, only the
+    /// last kept choice can be as good as the next one.
     void keep_best(std::vector<knapsack_choice>& choices) const {
         std::stable_sort(choices.begin(), choices.end(), [](const knapsack_choice& a, const knapsack_choice& b) {
             return a.held != b.held ? a.held < b.held : a.extra < b.extra;
@@ -153,7 +151,7 @@ private:
         }
         choices = std::move(best);
     }
-    /// Merges neighbours into a choice that is as good as both.
+    /// Merges neighbouring choices into one that is as good as both, until there are few enough.
     void thin(std::vector<knapsack_choice>& choices) {
         while (choices.size() > most_choices_) {
             std::vector<knapsack_choice> merged;

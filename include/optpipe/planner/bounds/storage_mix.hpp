@@ -61,9 +61,9 @@ namespace detail {
 /// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
 ///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
 ///   − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i have been recomputed, and at most
-///   O/o − R/r are offloaded. Counted from the end, the same holds with opposite signs, because in total each operation
-///   runs for all microbatches. So only few forwards can run before the first gradient, and few weight gradients after
-///   the last.
+///   O/o − R/r are offloaded. Counted from the end, the inequalities hold with opposite signs, because in total each
+///   operation runs for all microbatches. So only few forwards can run before the first gradient, and few weight
+///   gradients after the last.
 ///
 /// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound (least
 /// cost of all microbatches) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes), scaled such
@@ -107,7 +107,8 @@ public:
 private:
     using column = milp::new_column;
 
-    /// Limits on the number of microbatches that use each option, and their numbers at the optimum of the relaxation.
+    /// A node of branch and bound: limits on the number of microbatches that use each option, and these numbers at the
+    /// optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};
@@ -138,7 +139,7 @@ private:
             }
         return branch;
     }
-    /// Raises the bound of the current node, and sets its shares. Columns stay for later nodes.
+    /// Raises the bound of the current node, and sets its shares. Found columns are kept for later nodes.
     void solve_node(double most_work, stop_check stop) {
         const auto is_late = [&] { return done_ >= most_work || stop(); };
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
@@ -178,8 +179,7 @@ private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window: from `from` to `to` after the window's start, or before its end. The middle part is the
-    /// rest.
+    /// A part of the window: from `from` to `to` after its start, or before its end. The middle part is the rest.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
@@ -361,8 +361,7 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The Lagrangian bound at the given multipliers, in units of `known`. Finds columns that would improve the
-    /// multipliers.
+    /// The Lagrangian bound at the given multipliers, in units of `known`. Finds columns that would raise it.
     double evaluate(std::vector<double> multipliers) {
         found_.clear();
         done_ += static_cast<double>(needs_.options.size() * (intervals_.size() + instants_.size()) *
@@ -403,7 +402,8 @@ private:
         if (wait_rows_[option] != no_row) cost += multipliers[wait_rows_[option]] * n.wait;
         return count_ / known_ * cost;
     }
-    /// The least cost of all microbatches. Those of a stage use its cheapest options first, within the node's limits.
+    /// The least cost of all microbatches. The microbatches of a stage use the stage's cheapest options first, within
+    /// the node's limits.
     [[nodiscard]] double least_cost(const std::vector<double>& multipliers) const {
         std::vector<std::pair<double, std::size_t>> costs;
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
@@ -453,8 +453,7 @@ private:
         if (value > f.value) f = {id, 0, 0, value};
     }
 
-    /// The activities that may run: operations, offloads and reloads. The first entry of each list means that none
-    /// runs.
+    /// The activities that may run: operations, offloads and reloads. The first entry of each list means none.
     using choice_lists = std::array<std::vector<choice>, 3>;
     [[nodiscard]] choice_lists choices_in(const interval& j, const std::vector<double>& multipliers) const {
         choice_lists lists{std::vector<choice>(1), std::vector<choice>(1), std::vector<choice>(1)};
@@ -571,8 +570,7 @@ OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, stop
     const bool span = p.objective == objective_kind::span;
     const bool one_copy = shares_engine(p.transfer) || shares_channel(p.transfer);
     const auto step = time_windows<any_graph>::step(relaxed);
-    // The last ranks come first: their epilogue bounds most problems, and a rank that refutes more shortens the work on
-    // the others.
+    // The last ranks come first: their epilogue bounds most problems, which shortens the work on the others.
     for (std::size_t i = p.graph.ranks(); i-- > 0 && !stop();) {
         const rank r{i};
         const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);

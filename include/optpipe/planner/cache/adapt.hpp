@@ -24,8 +24,8 @@ namespace optpipe {
 
 using operation_sequence = std::vector<operation>;
 
-/// The difference between two storage options: first in numbers, where a missing transfer counts as size 0 and time 0;
-/// then in whether they have transfers.
+/// The difference between two storage options. Numbers are compared first (a missing transfer has size 0 and time 0),
+/// then whether the options have transfers.
 struct option_difference {
     double numbers = 0.0;
     int operations = 0;
@@ -42,7 +42,7 @@ struct option_difference {
     return result;
 }
 
-/// The position of the option that differs least; the first of several. Contract: `among` isn't empty.
+/// The position of the option that differs least from `to`; the first of several. Contract: `among` isn't empty.
 [[nodiscard]] inline std::size_t most_similar(const canonical_options& among, const canonical_option& to) {
     std::size_t best = 0;
     for (std::size_t i = 1; i < among.size(); ++i)
@@ -64,8 +64,8 @@ struct option_difference {
     return all;
 }
 
-/// The order `all`, in which every stage and microbatch uses the storage option of its forward (`follow_storage`). An
-/// order with operations or options unknown to `p` stays unchanged.
+/// The order `all`, changed so that every stage and microbatch uses the storage option of its forward. An order with
+/// operations or options unknown to `p` stays unchanged.
 [[nodiscard]] inline operation_sequence follow_storage(const problem& p, operation_sequence all) {
     const operation_numbering number{p.graph};
     const bool is_known = std::all_of(all.begin(), all.end(), [&](const operation& op) {
@@ -110,7 +110,7 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
 } // namespace detail
 
 /// The order `all` with more microbatches: repeats the section between the first stage's forwards of microbatches `at`
-/// and `at + period` as often as necessary. Executable if that section is one period of a steady state.
+/// and `at + period` as often as necessary. The result is executable if that section is one period of a steady state.
 [[nodiscard]] inline operation_sequence repeat_microbatches(const operation_sequence& all, std::size_t from,
                                                             std::size_t to, std::size_t at, std::size_t period) {
     const auto begin = detail::first_forward_of(all, at);
@@ -139,8 +139,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
             result.push_back(drop_microbatches(all, from, to, kept));
         return result;
     }
-    // Repeats microbatches from the middle, and from one and two thirds of the step. Their number is a period of
-    // published schedules, or a small multiple of one.
+    // Repeats microbatches from the middle, and from one and two thirds of the step. The number of repeated
+    // microbatches is a period of published schedules, or a small multiple of one.
     constexpr std::array<std::size_t, 7> periods{1, 2, 3, 4, 6, 8, 12};
     for (const auto period : periods)
         for (const auto at : {(from - std::min(from, period)) / 2, from / 3, 2 * from / 3})
@@ -148,7 +148,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
                 auto repeated = repeat_microbatches(all, from, to, at, period);
                 if (!repeated.empty()) result.push_back(std::move(repeated));
             }
-    // Executable in any case: the new microbatches follow all others, one at a time.
+    // This order is executable in any case: the new microbatches follow all others, one at a time.
     auto appended = all;
     const auto one_by_one = is_plain(p) ? one_at_a_time(p) : one_sequence_at_a_time(p);
     for (const auto& op : one_by_one.operations)
@@ -160,7 +160,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 } // namespace detail
 
 /// Orders with `p`'s number of microbatches that are made from an order with `from` microbatches, the most promising
-/// first. Their storage options are those of `p`. Some may not be executable.
+/// first. Their storage options are those of `p`. Some orders may not be executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
                                                                     const problem& p) {
     auto result = detail::orders_of_length(all, from, p);
@@ -171,7 +171,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order with microbatch i as the i-th that enters, and its work. Contract: every microbatch has a forward.
+/// The order, renumbered so that microbatch i is the i-th that enters, with the work of each microbatch. Contract:
+/// every microbatch has a forward.
 inline drawn_order numbered_by_entrance(drawn_order of) {
     constexpr auto unknown = static_cast<std::size_t>(-1);
     std::vector<std::size_t> place(of.work.size(), unknown);
@@ -188,7 +189,8 @@ inline drawn_order numbered_by_entrance(drawn_order of) {
     return of;
 }
 
-/// Orders with `p`'s number of microbatches, none of which is a slice, as large and small ones follow in `of`.
+/// Orders with `p`'s number of microbatches, in which large and small microbatches follow each other as in `of`. No
+/// microbatch is a slice.
 inline std::vector<drawn_order> draws_of_length(const drawn_order& of, const problem& p) {
     const auto from = of.work.size();
     const auto to = p.graph.microbatches();
@@ -211,8 +213,8 @@ inline bool has_every_forward(const drawn_order& of) {
 
 } // namespace detail
 
-/// Orders of `p` that are made from an entry of a problem of the same shape, the most promising first. Some may not be
-/// executable; of those from another draw, all are, and there are at most `most`.
+/// Orders of `p` that are made from an entry of a problem of the same shape, the most promising first. Some orders may
+/// not be executable. If the entry's microbatches differ, all orders are executable, and there are at most `most`.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const cache_entry& entry, const problem& p,
                                                                     std::size_t most = dynamic) {
     auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));

@@ -19,7 +19,7 @@ struct canonical_option {
     double transfer_size = 0.0;
     double recompute = 0.0;
     double backward_extra = 0.0;
-    /// Infinite if nothing is offloaded.
+    /// The times of the transfers; infinite if nothing is offloaded.
     double offload = std::numeric_limits<double>::infinity();
     double reload = std::numeric_limits<double>::infinity();
 
@@ -34,34 +34,34 @@ struct canonical_option {
 };
 using canonical_options = std::vector<canonical_option>;
 
-/// The canonical form of a problem. It has no names and no units; ranks and links are numbered in the order of their
-/// first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two problems
-/// with equal forms have the same schedules, operation by operation, up to the units and the numbers of storage
-/// options.
+/// The canonical form of a problem. The form has no names and no units; ranks and links are numbered in the order of
+/// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two
+/// problems with equal forms have the same schedules, operation by operation, up to the units and the numbers of
+/// storage options.
 struct canonical_problem {
     /// All discrete properties, except the number of microbatches and the storage options.
     std::string shape{};
     std::size_t stages = 0;
     std::size_t microbatches = 0;
-    /// In units of the work of one microbatch without factors: forward, and backward for input and weight of each
-    /// stage; then the messages of each edge and back; then the delay of each group.
+    /// Times, in units of the work of one microbatch without factors: forward, backward for input and backward for
+    /// weight of each stage; then the messages of each edge, forth and back; then the delay of each group.
     std::vector<double> times{};
-    /// In units of the largest stash: activation and weight stash of each stage; then `kv` of each stage if there are
-    /// slices, and `held` of each edge if the stages aren't a chain.
+    /// Sizes, in units of the largest stash: activation and weight stash of each stage; then `kv` of each stage if
+    /// there are slices, and `held` of each edge if the stages aren't a chain.
     std::vector<double> stashes{};
-    /// Limits in the same units, per rank; infinite if a limit is more than all microbatches need.
+    /// Limits of each rank, in units of the largest stash; infinite if more than all microbatches need.
     std::vector<double> limits{};
     std::vector<double> host_limits{};
     /// The scale of the tolerance in comparisons of memory.
     double memory_scale = 0.0;
-    /// By stage, in ascending order.
+    /// The storage options of each stage, in ascending order.
     std::vector<canonical_options> storage{};
     /// The draw of microbatches: the number of slices of each sequence, empty if none has several; and for each stage
     /// its row of `factors`, empty if all are 1.
     std::vector<std::size_t> slices{};
     std::vector<std::size_t> factor_rows{};
-    /// A table for each of forward, backward for input and weight, message and memory, with a number per microbatch in
-    /// each row.
+    /// Five tables, of the factors of forward, backward for input, backward for weight, message and memory. Each row of
+    /// a table has a number per microbatch.
     std::vector<double> factors{};
 
     /// Whether microbatches differ, or are slices.
@@ -69,7 +69,7 @@ struct canonical_problem {
 
     friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
 };
-/// The tables of `canonical_problem::factors`; those of times come first.
+/// The number of tables in `canonical_problem::factors`, and the number of tables of times, which come first.
 inline constexpr std::size_t factor_tables = 5;
 inline constexpr std::size_t factor_tables_of_times = 4;
 
@@ -83,10 +83,10 @@ struct canonical_units {
 [[nodiscard]] canonical_units canonical_units_of(const problem& p);
 /// The storage options in canonical units, in the order of the problem.
 [[nodiscard]] std::vector<canonical_options> canonical_storage(const problem& p);
-/// The computation on each microbatch, in canonical units.
+/// The time of computation on each microbatch, in canonical units.
 [[nodiscard]] std::vector<double> canonical_work(const canonical_problem& form);
 
-/// A short name of `form`. Equal forms have the same name; forms that differ only by rounding almost always do, too.
+/// A short name of `form`. Equal forms have the same name; forms that differ by rounding almost always have.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
 
 } // namespace optpipe
@@ -272,7 +272,7 @@ private:
             equal = equal && p_.microbatches.factors(a, m) == p_.microbatches.factors(b, m);
         return equal;
     }
-    /// Infinite if everything that could be held at once fits.
+    /// The limit of rank `r` in canonical units; infinite if everything that could be held at once fits.
     [[nodiscard]] double limit(memory_size given, rank r, bool host) const {
         memory_size most{};
         memory_size beside{};
@@ -337,7 +337,7 @@ OPTPIPE_INLINE std::vector<canonical_options> canonical_storage(const problem& p
 
 OPTPIPE_INLINE std::vector<double> canonical_work(const canonical_problem& form) {
     std::vector<double> work(form.microbatches, 0.0);
-    constexpr std::size_t times = 3; // of a stage: the tables of these are the first
+    constexpr std::size_t times = 3; // times of a stage; their tables come first
     const auto table = form.factors.size() / factor_tables;
     for (std::size_t s = 0; s < form.stages; ++s)
         for (std::size_t k = 0; k < times; ++k)

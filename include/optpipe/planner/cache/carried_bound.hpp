@@ -31,9 +31,9 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
     return factor;
 }
 
-/// The largest factor, at most 1, by which the times of `known` can be multiplied so that it can replace `asked` in any
-/// schedule: it never holds more, on the device or the host, and `asked` has each of its operations, at least as long.
-/// 0 if there is none.
+/// The largest factor, at most 1, by which the times of `known` can be multiplied so that `known` can replace `asked`
+/// in any schedule. 0 if `known` ever holds more memory than `asked`, on the device or the host, or has an operation
+/// that `asked` lacks.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
     // The two compared sizes add up to `held`; a recomputation holds the activation, which counts as a stash.
     const bool holds_no_more =
@@ -77,7 +77,7 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 
 } // namespace detail
 
-/// Whether the two differ only in numbers, in storage options, and in the draw of microbatches.
+/// Whether two forms differ only in numbers, in storage options, and in the draw of microbatches.
 [[nodiscard]] inline bool same_shape(const canonical_problem& a, const canonical_problem& b) {
     return a.shape == b.shape && a.stages == b.stages && a.times.size() == b.times.size() &&
            a.stashes.size() == b.stashes.size() && a.limits.size() == b.limits.size() &&
@@ -88,22 +88,22 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
 ///
 /// Suppose `asked` has no fewer microbatches, no smaller stashes, no larger limits, and times of at least `f` times
-/// those of `known`. Then each of its schedules becomes a schedule of `known` with objective / f: leave out the
+/// those of `known`. Then each schedule of `asked` becomes a schedule of `known` with objective / f: leave out the
 /// microbatches beyond those of `known`, and scale times by 1/f. So no schedule of `asked` is below f × bound. The
 /// bound is lowered by the possible rounding error of the numbers.
 ///
-/// This requires that `known` has, for each storage option of `asked`, one that costs no more: it replaces that option
-/// wherever a schedule uses it. A stash holds `held` from the forward to the end of the offload,
-/// then the part left on the device until the reload starts, then `held` again, and the activation from the start of a
-/// recomputation. None of these is larger with the option of `known`, and neither is the memory on the host. Its
-/// operations start when those of `asked` do and end no later; operations that it doesn't have are left out. So
+/// For each storage option of `asked`, `known` must have an option that costs no more, to replace it wherever a
+/// schedule uses it. A stash holds `held` from the forward to the end of the offload, then the part left on the device
+/// until the reload starts, then `held` again, and the activation from the start of a recomputation. None of these
+/// sizes is larger with the option of `known`, and neither is the memory on the host. The operations of the option of
+/// `known` start when those of `asked` do, and end no later; operations that this option lacks are left out. So
 /// dependent operations don't start too early, lanes run one operation at a time, and memory is freed no later. Options
-/// that only `known` has don't matter: they could only make its schedules shorter. An option that only `asked` has, and
-/// that none of `known` can replace, implies no bound.
+/// that only `known` has don't matter: they could only make schedules of `known` shorter. If `asked` has an option that
+/// none of `known` can replace, no bound is implied.
 ///
-/// Both must have equally many microbatches if these differ. A microbatch of `asked` then stands for the one of `known`
-/// with the same number: its factors on memory must not be smaller, and the least ratio of the other factors lowers the
-/// bound.
+/// If microbatches differ, both problems must have equally many. A microbatch of `asked` then stands for the one of
+/// `known` with the same number: its factors on memory must not be smaller, and the least ratio of the other factors
+/// lowers the bound.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;
@@ -120,7 +120,7 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
     return (1.0 - 2.0 * detail::unit_rounding) * factor * bound;
 }
 
-/// Whether the two are the same problem, up to rounding.
+/// Whether two forms are of the same problem, up to rounding.
 [[nodiscard]] inline bool is_same(const canonical_problem& a, const canonical_problem& b) {
     const auto equal = [](std::span<const double> x, std::span<const double> y) {
         return detail::at_least(x, y) && detail::at_least(y, x);

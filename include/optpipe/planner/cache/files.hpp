@@ -61,8 +61,8 @@ inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::pa
     return paths;
 }
 
-/// Removes all plans except the latest `most`, the temporary files of crashed writers, and, after an hour, those of
-/// earlier versions.
+/// Removes all plans except the latest `most`. Also removes temporary files of crashed writers, and after an hour,
+/// temporary files of earlier versions.
 inline void prune_cache_folder(const std::filesystem::path& folder, std::size_t most) {
     remove_left_overs(folder);
     std::error_code ignored;

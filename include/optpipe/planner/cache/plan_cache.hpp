@@ -22,7 +22,7 @@ struct cache_hits {
     std::optional<cache_entry> exact{};
     /// Plans of similar problems, the nearest first.
     std::vector<cache_entry> near{};
-    /// A lower bound on the objective in canonical units: the best one that an entry's bound implies.
+    /// A lower bound on the objective in canonical units: the best one that the bound of any entry implies.
     double bound = 0.0;
 };
 
@@ -120,11 +120,11 @@ public:
 
 private:
     /// Number of similar entries that are adapted; each takes some passes through the problem. Not tuned, like the
-    /// others here.
+    /// other limits here.
     static constexpr std::size_t most_near = 4;
     /// Number of entries per folder; the oldest are removed. A look-up reads the head of each entry.
     static constexpr std::size_t most_entries = 256;
-    /// Larger heads and files aren't read, because no search wrote them.
+    /// Limits of the sizes of heads and of files. Larger ones aren't read, because no search wrote them.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
@@ -137,7 +137,7 @@ private:
         return folder_of(form) / (fingerprint_of(form) + ".plan");
     }
 
-    /// Entries of another version are ignored.
+    /// The text of a file, at most `most` bytes. Empty if it can't be read, or if the entry is of another version.
     [[nodiscard]] std::optional<std::string> read_text(const std::filesystem::path& path, std::size_t most) const {
         auto text = read_cache_file(path, most);
         if (!text) {
@@ -169,8 +169,8 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// What the plan of a draw lacks to its bound: every step has another draw, so a good plan of a remote one may be
-    /// worth more than a plan of a near one, made in a hurry.
+    /// The gap of an entry's plan if its microbatches differ, otherwise 0. Every step has another draw, so a good plan
+    /// of a remote draw may be worth more than a hasty plan of a near draw.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }
@@ -181,7 +181,7 @@ private:
                mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
                storage_distance(a.storage, b.storage) + draw_distance(a, b);
     }
-    /// The distance between the microbatches of the same rank by work.
+    /// The distance between two draws: the mean over microbatches that have the same rank by work.
     static double draw_distance(const canonical_problem& a, const canonical_problem& b) {
         if (!a.has_draw() || a.microbatches != b.microbatches) return 0.0;
         auto x = canonical_work(a);

@@ -114,14 +114,14 @@ public:
         rest_.remove_prefix(end + 1);
         return result;
     }
-    /// The text after the name, on a line that begins with that name.
+    /// Reads a line that begins with `name`, and returns the text after the name.
     std::string_view field(std::string_view name) {
         const auto text = line();
         if (text.size() < name.size() || text.substr(0, name.size()) != name) return fail();
         if (text.size() == name.size()) return text.substr(name.size());
         return text[name.size()] == ' ' ? text.substr(name.size() + 1) : fail();
     }
-    /// A number that isn't negative; infinity is allowed.
+    /// Reads a number that isn't negative; infinity is allowed.
     double number(std::string_view word) {
         double value = 0.0;
         const auto* const end = word.data() + word.size();
@@ -193,8 +193,8 @@ inline bool draw_makes_sense(const canonical_problem& of) {
            of.factors.size() == factor_tables * rows * of.microbatches &&
            std::all_of(of.factors.begin(), of.factors.end(), [](double f) { return f > 0.0 && std::isfinite(f); });
 }
-/// A shape that contradicts the rest of the entry can only come from a forged file; its plan then fails `validate`
-/// for the problem that it is offered for.
+/// Whether the fields of an entry make sense. A shape that contradicts the rest of the entry can only come from a
+/// forged file; the plan in such a file fails `validate`.
 inline bool makes_sense(const cache_entry& e) {
     constexpr std::size_t most = 1U << 24U;
     const bool counts = e.of.stages > 0 && e.of.stages <= most && e.of.microbatches > 0 && e.of.microbatches <= most;
@@ -229,12 +229,12 @@ inline bool makes_sense(const cache_entry& e) {
     return detail::with_checksum(std::move(head)) + detail::with_checksum(std::move(body) + '\n');
 }
 
-/// All fields except the operations, and the size of their text. Nothing if the text doesn't begin with an entry's
-/// head.
+/// The head of an entry: all fields except the operations, and the size of the head's text.
 struct cache_entry_head {
     cache_entry entry{};
     std::size_t size = 0;
 };
+/// Reads the head of an entry; nothing if the text doesn't begin with a valid head.
 [[nodiscard]] inline std::optional<cache_entry_head> parse_cache_head(std::string_view text) {
     detail::cache_reader in{text};
     cache_entry_head head;

@@ -74,7 +74,7 @@ private:
     using place = std::optional<timed_operation>;
 
     /// The microbatch of each task; `run` has the microbatches in the order in which they run. If the model sorts
-    /// interchangeable microbatches, the i-th of them that runs has the i-th of their tasks.
+    /// interchangeable microbatches, the i-th of a list that runs has the i-th of the list's tasks.
     [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
         auto result = run;
         if (!model_->order().is_sorted()) std::sort(result.begin(), result.end());
@@ -172,7 +172,7 @@ private:
         const auto& read = *gradient_of(b);
         const auto& p = model_->source();
         const auto gradient = own_->gradient[k];
-        // A B ends with its weight gradient, this time after the end of I.
+        // A B ends with its weight gradient, by this duration after its I.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
                                ? p.cost(stage_, microbatch{b}).backward_weight
                                : duration{};
@@ -368,8 +368,8 @@ private:
     }
     [[nodiscard]] ticks start(task_index t) const { return from_->starts[t]; }
     [[nodiscard]] ticks end(task_index t) const { return start(t) + model_->tasks().tasks[t].length; }
-    /// Assigns each transfer pair to the first stash that fits it and has no pair yet. Empty if a pair has no such
-    /// stash, or if stashes without a pair can't be kept.
+    /// Assigns each transfer pair to the first stash that fits it and has no pair yet. Empty if a pair fits no stash,
+    /// or if stashes without a pair can't be kept.
     [[nodiscard]] std::vector<stored> assign_pairs() const {
         std::vector<stored> pairs;
         for (const auto& all : own_->storage.pairs)

@@ -19,8 +19,7 @@ struct clause_pool_parameters {
     /// search, 7.0 s with two that share nothing, and 4.8, 4.3 and 4.7 s with two that share clauses of up to 3, 5 and
     /// 8 levels.
     std::uint32_t most_levels = 5;
-    /// Number of latest clauses that are kept. It equals the number that a search learns before it drops some
-    /// (`solver_parameters`).
+    /// Number of latest clauses that are kept: the same as a search learns before it drops some (`solver_parameters`).
     std::size_t most_clauses = 4000;
 };
 
@@ -47,7 +46,7 @@ public:
             return pool_ && distinct_levels <= pool_->with_.most_levels;
         }
         void add(clause c) { pool_->add(std::move(c), number_); }
-        /// Clauses of other members that hold up to `limit` and were added since the last call.
+        /// The clauses that other members have added since the last call, and that hold for objectives up to `limit`.
         [[nodiscard]] std::vector<clause> take(ticks limit) {
             return pool_ ? pool_->since(seen_, number_, limit) : std::vector<clause>{};
         }

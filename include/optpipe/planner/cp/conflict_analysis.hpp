@@ -11,8 +11,7 @@
 
 namespace optpipe::cp {
 
-/// The clause learned from a conflict. All its literals are of choice variables; the first literal is implied at
-/// `level`.
+/// The clause learned from a conflict. All its literals are choices; the first one is implied at `level`.
 struct learned_clause {
     std::vector<literal> clause{};
     std::uint32_t level = 0;
@@ -58,8 +57,9 @@ private:
     }
 
     /// Derives the clause of the conflict's highest level. False if the conflict involves no choice of that level;
-    /// `conflict_` is then replaced by the facts of lower levels from which it follows. This happens because
-    /// propagation isn't complete: a fact may be derived on a higher level than that of its reasons.
+    /// `conflict_` is then replaced by the facts of lower levels from which it follows. A conflict without choices of
+    /// its level is possible because propagation isn't complete: a fact may be derived on a higher level than that of
+    /// its reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;
@@ -163,8 +163,7 @@ private:
             implied_[at] = {};
         asked_.clear();
     }
-    /// Whether the literals of the clause imply every reason of `what`, a fact that holds since entry `at` of the
-    /// trail.
+    /// Whether the clause's literals imply every reason of `what`, a fact that holds since entry `at` of the trail.
     bool reasons_hold(const trail& trail, const fact& what, std::size_t at, std::size_t depth) {
         const auto begin = pending_.size();
         trail.explain(what, trail[at].why, pending_);
@@ -193,7 +192,7 @@ private:
     }
     static bool is_decision(const trail::entry& e) { return e.why.how == reason::kind::decision; }
 
-    /// Moves the literal of the second-highest level to the second place, so that both can be watched.
+    /// Moves the literal of the second-highest level to the second place, so that the first two can be watched.
     void finish(const trail& trail, learned_clause& result) {
         const auto level = [&](literal l) { return trail[static_cast<std::size_t>(trail.position_of(l))].level; };
         std::vector<std::uint32_t> levels;
@@ -228,7 +227,7 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// Outcomes per entry of the trail, and the entries that have an outcome.
+    /// For each entry of the trail, whether the clause implies it, if known; and the entries for which this is known.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

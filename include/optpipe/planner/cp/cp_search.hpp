@@ -25,31 +25,31 @@
 
 namespace optpipe {
 
-/// How `cp_search` divides its effort, and the largest problems that it starts on.
+/// How `cp_search` divides its effort, and the largest problems that it accepts.
 struct cp_parameters {
-    /// Conflicts of a slice in the first round over the searches. Many short rounds change sides often; few long ones
-    /// keep their learned clauses. Not tuned.
+    /// Number of conflicts of a slice in the first round, in which each search has a slice. Short slices switch often
+    /// between incumbent and bound; long ones use more of the clauses that they learn. Not tuned.
     std::size_t first_round = 200;
-    /// Each round is longer than the previous one by 1 / `round_growth`. Not tuned.
+    /// Each round is longer than the previous one by the part 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
-    /// Conflicts for the incumbent per conflict of the searches for bounds, each of which starts anew. A larger value
-    /// leads earlier to proofs from the incumbent's side, and to slightly lower bounds without a proof. Measured on 40
-    /// small random problems with 5 s of processor time each, 2 against 1: four incumbents were better, one more
-    /// problem got an incumbent, and three bounds were lower by 0.2 to 2 %. On 12 other problems with 3 s each, 8
-    /// against 2: no bound was lower and no proof came later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead
-    /// of 10.4 and 11.5 s.
+    /// Number of conflicts for the incumbent per conflict of the searches for bounds, each of which starts anew. A
+    /// larger value leads to earlier proofs by the searches for the incumbent, and to slightly lower bounds if there is
+    /// no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of processor time each: four
+    /// incumbents were better, one more problem got an incumbent, and three bounds were lower by 0.2 to 2 %. A value of
+    /// 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and no proof came later;
+    /// store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
-    /// The smallest part of the gap at which a bound is searched is 1 / `most_gap_divisor`. Smaller parts are answered
+    /// A search for a bound tries to raise it by at least 1 / `most_gap_divisor` of the gap. Smaller steps are decided
     /// sooner, but raise the bound by less. Not tuned.
     std::int64_t most_gap_divisor = 64;
-    /// Cost of setting up a solver, in propagation steps per clause and variable: 0.27 s for 1,570,000 of them, at 0.4
-    /// µs per step (4 ranks, 8 microbatches, 21 storage options).
+    /// Cost of setting up a solver, in propagation steps per clause and per variable: 0.27 s for 1,570,000 clauses and
+    /// variables, at 0.4 µs per step (4 ranks, 8 microbatches, 21 storage options).
     double steps_of_setup = 0.43;
-    /// Problems with more tasks aren't started, because building the model can't be interrupted and grows with the
-    /// square of the tasks: 0.02 to 0.16 s for 2000 tasks on random problems.
+    /// Problems with more tasks are refused, because building the model can't be interrupted, and its time grows with
+    /// the square of the number of tasks: 0.02 to 0.16 s for 2000 tasks on random problems.
     std::size_t most_tasks = 2000;
-    /// Limit of the clauses that link the microbatches of consecutive stages in the exact model (`stage_storage`): tens
-    /// of megabytes.
+    /// Limit of the clauses that link the microbatches of consecutive stages in the exact model (`stage_storage`). The
+    /// clauses take tens of megabytes.
     std::size_t most_links = 200'000;
 };
 
@@ -57,15 +57,15 @@ struct cp_options {
     std::uint64_t seed = 1;
     /// The conflict limit. If this or the step limit ends the search, the result is reproducible.
     std::size_t conflicts = std::numeric_limits<std::size_t>::max();
-    /// The limit of propagation steps. A step takes half a microsecond to a few microseconds, whatever the size.
-    /// Setting up a search also counts.
+    /// The limit of propagation steps. A step takes half a microsecond to a few microseconds, whatever the size of the
+    /// problem. The setup of a search also counts.
     std::size_t steps = std::numeric_limits<std::size_t>::max();
     cp_parameters parameters{};
 };
 
 namespace cp::detail {
 
-/// The learned clauses that all searches of one problem share, one pool per form of the model.
+/// The learned clauses that all searches of one problem share. Each form of the model has its own pool.
 class shared_clauses {
 public:
     [[nodiscard]] clause_pool& of(overtaking form) { return pools_[static_cast<std::size_t>(form)]; }
@@ -75,10 +75,10 @@ private:
     std::array<clause_pool, forms> pools_{};
 };
 
-/// The exact model has this number of clauses per stage and triple of microbatches, about.
+/// Approximate number of clauses of the exact model per stage and triple of microbatches.
 inline constexpr std::size_t clauses_per_link = 3;
 
-/// F, I and W of a microbatch, and all tasks that its storage options may add.
+/// The number of tasks of a microbatch on a stage: F, I and W, and all that its storage options may add.
 [[nodiscard]] inline std::size_t tasks_per_microbatch(const problem& p, stage s) {
     std::size_t tasks = 3;
     for (std::size_t i = 0; i < p.storage_options(s); ++i) {
@@ -95,14 +95,14 @@ inline constexpr std::size_t clauses_per_link = 3;
 }
 /// Whether the exact model has too many clauses that link microbatches.
 [[nodiscard]] inline bool has_too_many_links(const problem& p, const cp_parameters& with) {
-    if (!is_plain(p)) return false; // has no such clauses
+    if (!is_plain(p)) return false; // other models have no such clauses
     const auto m = p.graph.microbatches();
     return clauses_per_link * p.graph.stages() * m * m * m > with.most_links;
 }
 
-/// One search of the shared state, from both sides. Searches below the incumbent look for better schedules; searches
-/// for far better ones raise the bound if they are infeasible. They share learned clauses with each other and with
-/// other searches of the same state. `run` resumes where the last call stopped.
+/// Searches of one state from both sides. Searches for the incumbent look for better schedules; searches for the bound
+/// look for objectives near the bound, and raise the bound if these are infeasible. All searches share learned clauses,
+/// also with other objects of this class on the same state. `run` resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -126,7 +126,7 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover> search;
         bool started = false;
-        /// False once its limit is settled.
+        /// Whether the search's limit is still undecided.
         bool active = true;
     };
 
@@ -143,7 +143,7 @@ private:
         bounding_.emplace(*problem_, form);
         return true;
     }
-    /// Makes the first searches. False if the root bound isn't complete yet.
+    /// Makes the first searches. False if the bound at the root isn't complete yet.
     bool begin() {
         if (!bound_from_root()) return false;
         incumbent_searches_.push_back({&*bounding_, new_search(*bounding_)});
@@ -164,10 +164,10 @@ private:
         search->share(clauses_->of(m.form()));
         return search;
     }
-    /// Continues the current slice. False if the round is over and no search of it had anything left.
+    /// Continues the current slice. False if the round is over and none of its searches had anything left to do.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
-            // A better schedule often takes a few conflicts; the rest of the slice is for the next one.
+            // A better schedule often takes a few conflicts; then the rest of the slice goes into the next one.
             if (spent_ < slice_end_ && improve_incumbent(search_, slice_end_ - spent_))
                 any_left_ = true;
             else
@@ -188,7 +188,7 @@ private:
     [[nodiscard]] bool finished() const {
         return state_->done() || spent_ >= conflict_limit_ || spent_steps_ >= step_limit_;
     }
-    /// Whether the step limit is reached, including `steps` of a search in progress.
+    /// Whether a search in progress must stop after `steps` of its own.
     [[nodiscard]] bool is_enough(std::size_t steps) const {
         return state_->done() || spent_steps_ + steps >= step_limit_;
     }
@@ -202,8 +202,8 @@ private:
         });
     }
 
-    /// The largest objective that would be an improvement, in ticks, plus the rounding error: if it is infeasible, so
-    /// is any improvement.
+    /// The largest objective that would be an improvement, in ticks, plus the rounding error. If this objective is
+    /// infeasible, so is any improvement.
     [[nodiscard]] ticks target() const {
         const auto wanted = state_->target();
         const auto& time = bounding_->time();
@@ -214,7 +214,7 @@ private:
     /// The largest error that rounding can make in a sum of durations.
     [[nodiscard]] ticks rounding() const {
         if (bounding_->time().is_exact()) return 0;
-        // Durations and hops of a microbatch on a stage, each with an error of half a tick.
+        // Limit of the durations and hops of a microbatch on a stage. Each has an error of at most half a tick.
         constexpr std::size_t most = 8;
         return static_cast<ticks>(most * problem_->graph.stages() * problem_->graph.microbatches());
     }
@@ -227,20 +227,20 @@ private:
             state_->raise_bound(duration{bounding_->time().value(most + 1 - rounding())}, name);
     }
 
-    /// Excludes all ticks below the shared bound, which any strategy may have raised.
+    /// Excludes all objectives below the shared bound, which any strategy may have raised.
     void exclude_below_bound() {
         const auto bound = state_->bound();
         if (bound.is_unlimited()) return; // another strategy has just proven that there is no schedule
         excluded_ = std::max(excluded_, bounding_->time().below(bound.value()) - 1 - rounding());
     }
 
-    /// Excludes objectives that root propagation finds infeasible, by bisection below the target, down to the smallest
-    /// part of the gap at which a bound is searched. False if it isn't complete.
+    /// Excludes objectives that propagation at the root finds infeasible. Bisects below the target, down to the
+    /// smallest part of the gap (`most_gap_divisor`). False if the bisection isn't complete yet.
     bool bound_from_root() {
         exclude_below_bound();
         while (!finished()) {
             if (!is_probing_) {
-                // Try the target first: it is often infeasible already.
+                // Try the target first: it is often infeasible at the root.
                 const bool first = root_feasible_ == std::numeric_limits<ticks>::max();
                 const auto high = std::min(target(), root_feasible_);
                 if (first) root_precision_ = std::max<ticks>(1, (high - excluded_) / with_.most_gap_divisor);
@@ -258,7 +258,7 @@ private:
             is_probing_ = feasible && finished();
             if (is_probing_) return false;
             if (feasible) {
-                root_feasible_ = root_probe_->limit(); // the next limit is below that
+                root_feasible_ = root_probe_->limit(); // the next limit is below this one
             } else {
                 exclude(root_probe_->limit());
                 root_probe_.reset();
@@ -290,7 +290,8 @@ private:
         }
         return true;
     }
-    /// In the exact model, any pair of microbatches may overtake, which makes it much harder.
+    /// Whether the search waits for the model without overtaking. The exact model is much harder, because any two
+    /// microbatches may overtake each other.
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
         return search.model->form() == overtaking::allowed && ordered_ && incumbent_searches_[1].active;
     }
@@ -300,8 +301,8 @@ private:
         exact_.emplace(*problem_, overtaking::allowed);
         incumbent_searches_.push_back({&*exact_, new_search(*exact_)});
     }
-    /// Searches at a fraction of the gap above the bound: at a smaller one after a timeout, at a larger one after an
-    /// answer. False if the bound has met the least feasible objective.
+    /// Searches for an objective above the bound by a fraction of the gap. The fraction is halved after a timeout, and
+    /// doubled after a refutation. False if the bound has met the least feasible objective.
     bool improve_bound(std::size_t effort) {
         exclude_below_bound();
         const auto high = std::min(target(), least_feasible_);
@@ -312,7 +313,7 @@ private:
         }
         const auto answer = count(*bound_search_, allowed(effort));
         if (answer == search_status::stopped) {
-            // The smallest fraction is searched without a limit, so that it is answered.
+            // At the smallest fraction, the search continues in later slices until it has an answer.
             if (finished() || gap_divisor_ >= with_.most_gap_divisor) return true;
             gap_divisor_ *= 2;
         } else if (answer == search_status::infeasible) {
@@ -330,7 +331,7 @@ private:
         const auto steps_before = search.steps();
         const auto answer = search.search(effort, [&] { return is_enough(search.steps() - steps_before); });
         spent_ += search.conflicts() - before + 1;
-        // A search that gave up counts only conflicts.
+        // A search that has given up takes no steps, so its conflicts count instead.
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
@@ -352,9 +353,9 @@ private:
     std::optional<pipeline_model> exact_;
     std::vector<incumbent_search> incumbent_searches_;
     std::unique_ptr<prover> root_probe_;
-    /// Whether root propagation of its limit is in progress.
+    /// Whether propagation at the root is in progress for the limit of `root_probe_`.
     bool is_probing_ = false;
-    /// The least objective that root propagation has found feasible.
+    /// The least objective that propagation at the root couldn't refute.
     ticks root_feasible_ = std::numeric_limits<ticks>::max();
     ticks root_precision_ = 1;
     std::unique_ptr<prover> bound_search_;
@@ -363,20 +364,20 @@ private:
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
     /// Conflicts of a slice in this round.
     std::size_t effort_;
-    /// The search that has the slice (the bound's comes after all others), and the number of conflicts at which it
-    /// ends.
+    /// The search that has the current slice (the search for the bound comes after all others), and the number of
+    /// conflicts at which the slice ends.
     std::size_t search_ = 0;
     std::size_t slice_end_ = 0;
     /// Whether a search of this round had something left to search.
     bool any_left_ = false;
-    /// Conflicts and propagation steps until now, and the numbers at which the call ends.
+    /// Conflicts and propagation steps until now, and the limits at which the current call ends.
     std::size_t spent_ = 0;
     std::size_t spent_steps_ = 0;
     std::size_t conflict_limit_ = 0;
     std::size_t step_limit_ = 0;
 };
 
-/// The searches of a state that aren't running in a call.
+/// The searches of a state that no call is running.
 class paused_searches {
 public:
     /// Takes a search out; null if there is none.
@@ -402,13 +403,14 @@ private:
 /// Constraint programming. Finds the best schedule and proves it optimal by branching on the order of pairs of
 /// operations, on offloads and on storage options, with propagation and clause learning, without linear programs.
 ///
-/// Offers schedules and raises the bound during the search; starts from the schedule of the best builder if there is
-/// none. Returns when the search is complete or a limit is reached. Returns at once, with the structural bound, if the
-/// problem has more operations and transfers than `cp_parameters::most_tasks` (counting all that storage options may
-/// add), or if some options recompute and there are many microbatches.
+/// Offers schedules and raises the bound during the search; if the state has no schedule, starts from the schedule of
+/// the best builder. Returns when the search is complete or a limit is reached. Returns at once, with the structural
+/// bound, if the problem has more operations and transfers than `cp_parameters::most_tasks` (counting all that storage
+/// options may add), or if some options recompute and there are many microbatches.
 ///
 /// A later call on the same state, or on another view of it, resumes the search of an earlier call that has returned,
-/// with its seed and parameters. Each concurrent call has its own search; they share learned clauses.
+/// with the seed and parameters of that call. Each concurrent call has its own search; these searches share learned
+/// clauses.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     const auto paused = state.shared<cp::detail::paused_searches>();
     auto search = paused->take();

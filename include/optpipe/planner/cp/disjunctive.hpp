@@ -13,7 +13,8 @@
 
 namespace optpipe::cp {
 
-/// Propagation of machines: tasks that must not overlap. Applied forwards in time and, with the same code, backwards.
+/// Propagation of machines, whose tasks must not overlap. The same code applies each rule forwards and backwards in
+/// time.
 ///
 /// - *Load*: a task starts no earlier than the completion of the tasks known to precede it.
 /// - *Overload*: the tasks that must lie within an interval must fit into it; over all intervals this is the preemptive
@@ -65,7 +66,7 @@ public:
         const auto k = waiting_.back();
         waiting_.pop_back();
         dirty_[k] = false;
-        // If every order is decided, the differences propagate everything.
+        // If every order is decided, the differences alone propagate everything.
         if (all_open_[k] == 0) return true;
         on_ = &model_->machines[k];
         open_here_ = &open_[k];
@@ -89,7 +90,7 @@ private:
         ticks deadline;
     };
 
-    /// For each task of a machine, the tasks that are known to run before it, by their places.
+    /// For each task of a machine, the tasks that are known to run before it. Tasks are numbered on the machine.
     class known_orders {
     public:
         class row {
@@ -190,7 +191,7 @@ private:
         std::sort(all_.begin(), all_.end(),
                   [](const job& a, const job& b) { return a.head != b.head ? a.head < b.head : a.place < b.place; });
     }
-    /// Groups jobs whose windows overlap, directly or through other jobs. Groups propagate independently.
+    /// Calls `look` for each group of jobs whose windows overlap, directly or through other jobs.
     template <class Look> bool for_each_cluster(Look look) {
         for (std::size_t begin = 0; begin < all_.size();) {
             auto end = begin;
@@ -265,7 +266,7 @@ private:
         std::size_t fullest = n;
         for (std::size_t i = 0; i < n; ++i) {
             const auto& j = jobs_[i];
-            // All further jobs start after the deadline.
+            // All further jobs start at the deadline or later.
             if (j.head >= deadline) return true;
             if (j.deadline <= deadline) {
                 if (fullest == n || j.head + work_from_[i] > jobs_[fullest].head + work_from_[fullest]) fullest = i;
@@ -286,7 +287,7 @@ private:
         add_interval(trail, from, jobs_[from].head, deadline);
         return trail.fail(facts_);
     }
-    /// Concludes that `last` can't run among or before the jobs from `from` on that end by the deadline.
+    /// Orders `last` after the jobs from `from` on that end by the deadline, because it can't run among or before them.
     bool comes_last(trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;
         for (std::size_t i = from; i < jobs_.size() && known; ++i)
@@ -320,7 +321,7 @@ private:
     /// The number of undecided orders, per machine and job, and per machine.
     std::vector<std::vector<int>> open_;
     std::vector<int> all_open_;
-    /// Per machine, forwards and backwards in time.
+    /// The known orders of each machine, forwards and backwards in time.
     std::vector<std::array<known_orders, 2>> orders_;
     std::vector<bool> dirty_;
     std::vector<std::uint32_t> waiting_;

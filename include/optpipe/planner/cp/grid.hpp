@@ -14,8 +14,9 @@
 
 namespace optpipe::cp {
 
-/// A unit of which the quantities of a problem are integral multiples. If no decimal unit divides them all, it is a
-/// fine unit to which they are rounded, and a sum of n of them has an error of at most n/2 units.
+/// A unit that counts quantities of a problem by integers. The numbers are exact if a decimal unit divides all
+/// quantities. Otherwise quantities are rounded to a fine unit, and a sum of n of them has an error of at most n/2
+/// units.
 class grid {
 public:
     explicit grid(const std::vector<double>& values, double largest_sum) {
@@ -24,7 +25,7 @@ public:
         constexpr int most_digits = 7; // decimal digits of measured times
         for (int digits = 0; digits <= most_digits; ++digits, power *= ten)
             if (fits(values, power, largest_sum)) return;
-        constexpr int bits = 40; // resolution of the largest sum; sums of n roundings still fit in 55
+        constexpr int bits = 40; // for the largest sum; with the errors of its roundings it still fits in 55 bits
         unit_ = largest_sum > 0.0 ? std::ldexp(largest_sum, -bits) : 1.0;
     }
 
@@ -36,15 +37,15 @@ public:
         constexpr double rounding = 1e-6;
         return static_cast<ticks>(std::floor(value / unit_ + rounding));
     }
-    /// Rounds up, less a tolerance.
+    /// Rounds up, after subtracting a tolerance.
     [[nodiscard]] ticks above(double value) const { return -below(-value); }
     [[nodiscard]] double value(ticks count) const { return unit_ * static_cast<double>(count); }
-    /// A grid `parts` times as fine.
+    /// Makes the grid `parts` times as fine.
     void refine(std::int64_t parts) { unit_ /= static_cast<double>(parts); }
 
 private:
     bool fits(const std::vector<double>& values, double power, double largest_sum) {
-        constexpr double most = 1e13; // largest number of ticks; a double holds sums of it exactly
+        constexpr double most = 1e13; // largest number of ticks; a double holds it exactly
         constexpr double rounding = 1e-9;
         if (largest_sum * power > most) return false;
         std::int64_t common = 0;
@@ -68,7 +69,7 @@ private:
 
 namespace detail {
 
-/// A microbatch of each kind by costs.
+/// One microbatch for each kind of costs.
 [[nodiscard]] inline std::vector<microbatch> microbatches_with_own_costs(const problem& p) {
     std::vector<microbatch> result;
     for (const auto& equal : sequences_by_cost(p))
@@ -111,8 +112,9 @@ inline void add_sizes(const problem& p, stage s, microbatch m, std::vector<doubl
 
 } // namespace detail
 
-/// For `span`, optimal times are multiples of 1/k of the grid for some k ≤ ranks (they are means of differences along
-/// cycles that visit each rank once). So the grid is refined by the least common multiple if that is small.
+/// The unit of time of a problem. For `span`, optimal times are multiples of 1/k of the grid's unit for some k ≤ ranks,
+/// because they are means of differences along cycles that visit each rank once. So the unit is divided by the least
+/// common multiple of all k, if this is small.
 [[nodiscard]] inline grid time_grid(const problem& p) {
     std::vector<double> times;
     for (const microbatch m : detail::microbatches_with_own_costs(p)) {

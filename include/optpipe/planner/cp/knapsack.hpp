@@ -13,8 +13,8 @@
 namespace optpipe::cp {
 
 /// Propagation of knapsack constraints: sums the weight that is chosen already, and excludes terms that no longer fit
-/// together with the terms that they imply. For memory, this derives the least number of backwards that must precede a
-/// forward under the limit, given the decided orders.
+/// together with the terms that they imply. For memory, the propagation derives the least number of backwards that must
+/// precede a forward under the limit, given the decided orders.
 class knapsack_propagation {
 public:
     explicit knapsack_propagation(const model& m)

@@ -13,7 +13,8 @@
 
 namespace optpipe::cp {
 
-/// Builds the knapsack constraint of one start: the memory that other tasks have acquired by then and not released.
+/// Builds the knapsack constraint of one start. The constraint limits the memory that other tasks have acquired by that
+/// start and not released.
 class knapsack_builder {
 public:
     knapsack_builder(model& m, order_literals& known, task_index at) : model_{&m}, known_{&known}, at_{at} {}
@@ -31,8 +32,8 @@ public:
         capacity += amount;
         add(!known_->ends_before(by, at_), amount, by, true);
     }
-    /// Adds both: an acquisition of `acquired` at the start of `by`, and a release of `released` at its end. Where one
-    /// literal decides both, only the difference counts.
+    /// Adds an acquisition of `acquired` at the start of `by`, and a release of `released` at its end. If one literal
+    /// decides both, only the difference counts.
     void exchanged(task_index by, ticks acquired, ticks released) {
         if (acquired > 0 && released > 0 && known_->starts_before(by, at_) == known_->ends_before(by, at_)) {
             const auto both = std::min(acquired, released);
@@ -78,9 +79,10 @@ private:
         result_.terms.push_back({chosen, amount, {}});
         origins_.push_back({by, at_end});
     }
-    /// A release that hasn't happened implies the same of later releases; an acquisition implies the earlier ones.
+    /// Sets implied terms: if a release hasn't happened, later releases haven't either; if an acquisition has happened,
+    /// so have earlier ones.
     void join() {
-        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // without them the terms are weaker, not wrong
+        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // else terms are weaker, not wrong
         if (origins_.size() * origins_.size() > most_pairs) return;
         const auto& paths = known_->paths();
         for (std::uint32_t e = 0; e < origins_.size(); ++e)

@@ -8,7 +8,7 @@
 
 namespace optpipe::cp {
 
-/// Time in integral multiples of the model's tick, memory in integral multiples of its unit.
+/// Time in integral multiples of the model's tick, memory in integral multiples of its unit of memory.
 using ticks = std::int64_t;
 
 /// A Boolean variable or its negation.

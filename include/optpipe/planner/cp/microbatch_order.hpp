@@ -12,26 +12,26 @@
 
 namespace optpipe::cp {
 
-/// Which operations run in the order of their microbatches in a model.
+/// Tells which operations of a model run in the order of their microbatches.
 ///
-/// In plain problems, all microbatches are interchangeable (`interchangeable_microbatches`). If the stages have one
-/// storage option each, the argument of `pipeline_model` sorts the operations of interchangeable microbatches on every
-/// stage: inputs are of interchangeable microbatches again, and every memory sees the same amounts at the same times.
+/// In plain problems, all microbatches are interchangeable (`interchangeable_microbatches`). If each stage has one
+/// storage option, the operations of interchangeable microbatches can be sorted on every stage (see `pipeline_model`):
+/// their inputs come from interchangeable microbatches again, and every memory sees the same amounts at the same times.
 /// All other microbatches keep their operations: the k-th tasks of a model are those of microbatch k.
 ///
-/// With a choice between options, only names can be exchanged: the first forwards of interchangeable sequences are
-/// sorted on stage 0. (For plain problems, `stage_storage` sorts more, with permutations.)
+/// If a stage has several options, only names can be exchanged: then the first forwards of interchangeable sequences
+/// are sorted on stage 0. (For plain problems, `stage_storage` sorts more, with permutations.)
 class microbatch_order {
 public:
     microbatch_order(const problem& p, overtaking form)
         : is_sorted_{is_plain(p) || form == overtaking::forbidden || !has_choices(p)},
           has_permutations_{is_plain(p) && form == overtaking::allowed}, lists_{lists_of(p)} {}
 
-    /// Whether, on every stage, the forwards of interchangeable microbatches are sorted, and so are the gradients.
+    /// Whether forwards and gradients of interchangeable microbatches are sorted on every stage.
     [[nodiscard]] bool is_sorted() const { return is_sorted_; }
     /// Whether a gradient may use the stash of any forward (`stage_storage`).
     [[nodiscard]] bool has_permutations() const { return has_permutations_; }
-    /// The interchangeable microbatches, in ascending lists; every microbatch is in one.
+    /// Lists of interchangeable microbatches, each ascending; every microbatch is in one list.
     [[nodiscard]] const std::vector<std::vector<std::size_t>>& lists() const { return lists_; }
     [[nodiscard]] bool are_interchangeable(std::size_t a, std::size_t b) const {
         return std::any_of(lists_.begin(), lists_.end(), [&](const auto& list) {

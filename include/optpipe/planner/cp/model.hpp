@@ -25,8 +25,8 @@ struct difference {
     literal guard = always;
 };
 
-/// A variable for the order of two tasks. True: both are present and start(second) ≥ start(first) + gap. False:
-/// start(first) ≥ start(second) + back, or one of them is absent.
+/// A variable for the order of two tasks. If true, both tasks are present and start(second) ≥ start(first) + gap. If
+/// false, start(first) ≥ start(second) + back, or a task is absent.
 struct choice {
     task_index first = 0;
     task_index second = 0;
@@ -68,7 +68,8 @@ struct model {
     std::vector<machine> machines{};
     std::vector<knapsack_constraint> knapsacks{};
     std::vector<std::vector<literal>> clauses{};
-    /// For each variable, a variable that it implies directly (for presences, n ≥ k + 1 implies n ≥ k); 0 for none.
+    /// For each variable, a variable that it implies directly, or 0 for none. For example, the presence of a stage's (k
+    /// + 1)-th transfer pair implies that of its k-th.
     std::vector<std::uint32_t> implied{0};
 
     [[nodiscard]] std::size_t variables() const { return choices.size(); }
@@ -111,7 +112,8 @@ struct model {
                 add_clause({!some[a], !some[b]});
         add_clause(std::move(some));
     }
-    /// Literals of which exactly one is true. The second of two is a variable, and the first its negation.
+    /// Returns literals of which exactly one is true. If there are two, the second is a variable, and the first its
+    /// negation.
     [[nodiscard]] std::vector<literal> add_alternatives(std::size_t count) {
         if (count == 1) return {always};
         if (count == 2) {
@@ -124,7 +126,7 @@ struct model {
         add_exactly_one(some);
         return some;
     }
-    /// A literal that is true if all literals of one of these clauses are false.
+    /// A literal that is true if any of these clauses fails, that is, all its literals are false.
     literal add_any_fails(std::vector<std::vector<literal>> some) {
         for (auto& c : some)
             std::erase(c, never);
@@ -139,12 +141,12 @@ struct model {
         }
         return fails;
     }
-    /// Contract: both literals are positive.
+    /// Adds the clause "`from` implies `to`", and notes it for `implies`. Contract: both literals are positive.
     void add_implication(literal from, literal to) {
         implied[from.variable()] = to.variable();
         clauses.push_back({!from, to});
     }
-    /// Whether chains of implications prove that `p` implies `q`.
+    /// Whether a chain of added implications leads from `p` to `q`.
     [[nodiscard]] bool implies(literal p, literal q) const {
         if (q == always || p == q) return true;
         if (p.negated() || q.negated()) return false;

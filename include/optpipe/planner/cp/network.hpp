@@ -23,7 +23,8 @@ struct arc {
 
 /// All differences and choices of a model as arcs between bounds, indexed by their sources and by their guards.
 ///
-/// An optional task propagates its bounds only if it is present, or to tasks whose presence implies its own.
+/// The bounds of an optional task are propagated only if the task is present, or to tasks whose presence implies its
+/// own.
 class network {
 public:
     /// Positions of arcs: [first, last).
@@ -56,7 +57,7 @@ public:
     }
 
     [[nodiscard]] const arc& operator[](std::uint32_t i) const { return arcs_[i]; }
-    /// The arcs that start at a bound and belong to differences, or to choices.
+    /// The arcs that start at a bound: those of differences, and those of choices.
     [[nodiscard]] range differences_from(bound_index b) const { return differences_[b]; }
     [[nodiscard]] range choices_from(bound_index b) const { return choices_[b]; }
     [[nodiscard]] std::span<const std::uint32_t> guarded_by(literal l) const { return guarded_[l.code()]; }

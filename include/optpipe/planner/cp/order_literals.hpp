@@ -12,8 +12,8 @@
 
 namespace optpipe::cp {
 
-/// The literals for the order of two tasks of a model. They are created on first use, and are constant if differences
-/// alone decide the order.
+/// The literals for the order of two tasks of a model. Literals are created on first use, and are constant if
+/// differences alone decide the order.
 class order_literals {
 public:
     /// Uses the differences that `m` has at this point. `m` must outlive this object.
@@ -38,7 +38,7 @@ public:
         model_->machines.push_back(std::move(on));
     }
 
-    /// If `y` is present: `x` is present and ends no later than `y` starts.
+    /// A literal that means, if `y` is present: `x` is present and ends no later than `y` starts.
     literal ends_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= all[x].length) return presence_given(x, y);
@@ -50,8 +50,8 @@ public:
         }
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
-    /// If `y` is present: `x` is present and starts no later. If tasks that share a memory start together, this may be
-    /// false for some pairs in one order; but one of the tasks has all the others before it.
+    /// A literal that means, if `y` is present: `x` is present and starts no later. If tasks that share a memory start
+    /// together, the literal may be false for some pairs, but one of the tasks has all others before it.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);
@@ -61,20 +61,20 @@ public:
         const auto t = orders_.find(key(std::min(x, y), std::max(x, y)));
         const bool apart = t != orders_.end() && all[x].length > 0 && all[y].length > 0;
         if (apart && x_stays && y_stays) return x < y ? t->second : !t->second;
-        // For an optional task, the negation of the reverse order is enough: its value doesn't matter if the task is
-        // absent.
+        // For an optional task, the negation of the reverse order is enough: the literal's value doesn't matter if the
+        // task is absent.
         if (x_stays && (!y_stays || y < x)) return !find(starts_, y, x, 0, instants_ ? 1 : 0);
         // Two optional tasks have a literal for each order: if their starts are equal, the later task's literal holds.
         return find(starts_, x, y, 0, (y_stays ? instants_ : !apart && x > y) ? 1 : 0);
     }
 
-    /// start(y) ≥ start(x) + gap, for tasks that are always present.
+    /// A literal that means start(y) ≥ start(x) + gap, for tasks that are always present.
     literal separated(task_index x, task_index y, ticks gap) {
         if (paths_(x, y) >= gap) return always;
         return find(apart_, x, y, gap, -gap);
     }
 
-    /// x runs before y; constant if that is implied.
+    /// A literal that means that x runs before y; constant if differences decide the order.
     [[nodiscard]] literal runs_before(task_index x, task_index y) {
         return x < y ? order_literal(x, y) : !order_literal(y, x);
     }
@@ -116,9 +116,10 @@ private:
 
     model* model_;
     longest_paths paths_;
-    /// Whether any task takes no time. Otherwise at most two tasks that share a memory start together, on two machines,
-    /// and a solution may choose which of them is first. Such choices among three or more could form a cycle; so with
-    /// instants, the last of the tasks that are always present has all the others before it, or else the first.
+    /// Whether any task takes no time. If every task takes time, at most two tasks that share a memory start together,
+    /// on two machines, and a solution may choose which of them is first. Such choices among three or more tasks could
+    /// form a cycle. So if tasks may take no time, one of those that start together has all others before it: the last
+    /// of the tasks that are always present, or if all are optional, the first.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

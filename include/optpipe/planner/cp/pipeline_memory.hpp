@@ -19,26 +19,26 @@
 
 namespace optpipe::cp {
 
-/// The knapsack constraints of one rank's memory. There is one for each start that may acquire memory, over all memory
-/// in use at that time, including its own.
+/// The knapsack constraints of one rank's memory. Each start that may acquire memory has a constraint, which limits all
+/// memory in use at that time, including the starting task's own.
 ///
-/// The memory that all options of a stage hold on the device is acquired and released by tasks: the forward, the
-/// transfers, and the gradient or weight gradient. Which of them belong together doesn't matter.
+/// The memory that a stash holds on the device under every option is acquired and released by tasks: the forward, the
+/// transfers, and the gradient or weight gradient. It doesn't matter which of these tasks belong to one stash.
 ///
 /// The rest of a stash is cut into layers at the sizes that it may have. A literal tells whether a layer is in use at a
-/// start. It follows from the option, from the started tasks (forward, reload, recomputation) and the tasks that
-/// haven't ended (offload, and the gradient or weight gradient that releases it).
+/// start. The literal follows from the option, from the tasks that have started (forward, reload, recomputation), and
+/// from the tasks that haven't ended (offload, and the gradient or weight gradient that releases the layer).
 ///
-/// Layers are nested: if one is in use, so are those below it. Under the option of the stash, the lower ones are on the
+/// Layers are nested: if one is in use, so are those below it. Under the option of the stash, a lower layer is on the
 /// device from the same start or an earlier one (a recomputation starts after the reload, which starts after the
 /// forward) to the same end or a later one (the weight gradient ends after its gradient). So the knapsack may count
-/// them together before the option is known. Literals of tasks that start together may take either value; nesting
-/// requires that all these starts and ends differ, so layers aren't nested if there are tasks without duration. For a
-/// gradient that adds to its stash, the layers above are nested in the same way, and at any time.
+/// nested layers together before the option is known. Literals of tasks that start together may take either value.
+/// Nesting requires that all these starts and ends differ, so layers aren't nested if there are tasks without duration.
+/// The layers that a gradient adds to its stash are nested in any case.
 ///
 /// Memory beside stashes (keys and values, and data that waits for far stages) is acquired and released by forwards and
-/// backwards; those of other ranks may release it, too. A backward that starts with an extra task acquires it there,
-/// and a full one releases it when its weight gradient ends.
+/// backwards; operations of other ranks may release it, too. A backward that starts with an extra task acquires this
+/// memory at the extra's start, and a full backward releases it when its weight gradient ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
@@ -81,26 +81,26 @@ private:
         ticks acquired;
         ticks released;
     };
-    /// The same of a backward that may be several tasks.
+    /// Memory that a backward, which may be several tasks, acquires and releases.
     struct backward_exchange {
         stage of;
         std::size_t k;
         ticks acquired;
         ticks released;
     };
-    /// What a stage exchanges whatever its options.
+    /// The exchanges of a stage that don't depend on options, and its layers.
     struct stage_exchanges {
         std::vector<exchange> of_tasks{};
         std::vector<backward_exchange> of_backwards{};
-        /// Per stash, the layers above the common memory.
+        /// For each stash, the layers above the memory that all options hold.
         std::vector<std::vector<layer>> layers{};
     };
-    /// Transfers of one stage, and the part of the common memory that they move.
+    /// The transfers of one stash.
     struct moved_part {
         std::size_t stash;
         task_index offload;
         task_index reload;
-        /// One of the options that need them.
+        /// One of the options that need these transfers.
         std::size_t option;
     };
     /// Literals and weights; each literal implies those before it.
@@ -130,7 +130,7 @@ private:
             least = std::min(least, sizes_of(s, k, o).held);
         return least;
     }
-    /// The layers above the common memory.
+    /// The layers of stash `k` above the memory that all options hold.
     [[nodiscard]] std::vector<layer> layers_of(stage s, std::size_t k) const {
         const auto least = common(s, k);
         std::vector<ticks> cuts{least, weight_stash(s, k)};
@@ -164,8 +164,8 @@ private:
         return result;
     }
 
-    // Memory beside stashes. The effect has no more parts than the graph has edges at a stage and a sequence has
-    // slices, so rounding each sum costs less than the tolerance.
+    // Memory beside stashes. A sum has at most one part per edge at the stage or slice of the sequence, so rounding the
+    // sum costs less than the tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};
@@ -221,7 +221,7 @@ private:
         const auto& t = (*tasks_)[s];
         return !t.full.empty() || !t.storage.extras_of(k).empty();
     }
-    /// Adds what tasks of a stage of another rank release here.
+    /// Adds the memory of this rank that tasks of a stage of another rank release.
     void add_releases_from_afar(stage s) {
         const auto& t = (*tasks_)[s];
         auto& all = exchanges_[s];
@@ -231,7 +231,7 @@ private:
             if (beside_stash_of_gradient(s, k).released > 0) add_exchange_of_gradient(s, k, 0, all);
     }
 
-    /// Forwards, reloads and recomputations, and gradients whose memory grows.
+    /// The tasks that may acquire memory: forwards, reloads and recomputations, and gradients whose memory grows.
     [[nodiscard]] std::vector<task_index> acquisitions(stage s) const {
         const auto& t = (*tasks_)[s];
         std::vector<task_index> result;

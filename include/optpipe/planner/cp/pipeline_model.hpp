@@ -33,32 +33,33 @@ namespace optpipe::cp {
 /// other inputs; each memory sees the same amounts at the same times. So some optimal schedule runs the operations of
 /// each kind in the order of microbatches.
 ///
-/// With transfers this fails, because a transfer belongs to one forward and one gradient. F0 OFFLOAD0 F1 I1 RELOAD0 I0
-/// on a rank that holds one stash has no equivalent in which I0 precedes I1. The three sequences can still be sorted if
-/// transfers don't belong to microbatches: `pooled` only requires that at any time no more stashes are taken (by a
-/// gradient or an offload) than are available (from a forward or a reload), and no more are reloaded than are
-/// offloaded. Every valid schedule gives a solution of `pooled` with the same times, so a target that is infeasible for
-/// `pooled` is infeasible for schedules. It exists only for problems where the options of a stage differ in nothing but
-/// transfers (`bounding_form`): a recomputation changes the gradients.
+/// With transfers this argument fails, because a transfer belongs to one forward and one gradient. F0 OFFLOAD0 F1 I1
+/// RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. The three sequences can still
+/// be sorted if transfers don't belong to microbatches: `pooled` only requires that at any time no more stashes are
+/// taken (by a gradient or an offload) than are available (from a forward or a reload), and no more are reloaded than
+/// are offloaded. Every valid schedule gives a solution of `pooled` with the same times, so a target that is infeasible
+/// for `pooled` is infeasible for schedules. `pooled` exists only for problems in which the options of a stage differ
+/// in nothing but transfers (`bounding_form`): a recomputation changes the gradients.
 ///
-/// `forbidden` adds that the k-th gradient uses the stash of the k-th forward, and `allowed` leaves the stash of each
-/// gradient open: it is exact (`stage_storage`). If no stage has several options, all three are the sorted model, and
-/// exact.
+/// In the form `forbidden`, the k-th gradient also uses the stash of the k-th forward. The form `allowed` leaves the
+/// stash of each gradient open, and is exact (`stage_storage`). If no stage has several options, all three forms are
+/// the sorted model, which is exact.
 ///
 /// In `pooled`, suppose α_j forwards have ended before transfer pair j ≥ i starts, and let n = j − i + 1. The stashes
-/// of the pairs i … j are from these forwards, and their gradients start after pair i has ended. So of the first b
-/// gradients, if they start before that, at most α_j − n belong to the first α_j forwards, and b − α_j + n belong to
-/// later ones; the last of these is at least the (b + n)-th. If that is a later one, b + n > α_j, then the full pass of
-/// a microbatch down and up the pipeline lies between it and the b-th gradient.
+/// of the pairs i … j are from these forwards, and their gradients start after pair i has ended. Now let the first b
+/// gradients start before pair i has ended. At most α_j − n of them belong to the first α_j forwards, so at least b −
+/// α_j + n belong to later forwards. The last of these is at least the (b + n)-th forward. So if b + n > α_j, the full
+/// pass of a microbatch down and up the pipeline lies between that forward and the b-th gradient.
 ///
 /// If splitting is allowed, a full backward is better than I followed at once by W only if I adds to the memory.
 ///
 /// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
 /// in models without choices between storage options or in the form `forbidden`; all other tasks belong to the
-/// microbatch of their number. So `allowed` needs no assignment between stages there, and `pooled` doesn't exist.
+/// microbatch of their number. So for these problems, `allowed` needs no assignment between stages, and `pooled`
+/// doesn't exist.
 class pipeline_model {
 public:
-    /// Contract: `pooled` only if it is the problem's `bounding_form`.
+    /// Contract: `how` is `pooled` only if that is the problem's `bounding_form`.
     pipeline_model(const problem& p, overtaking how)
         : problem_{&p}, form_{how}, order_{p, how}, time_{time_grid(p)}, memory_{memory_grid(p)},
           stages_(p.graph.stages()) {
@@ -102,7 +103,7 @@ public:
         for (task_index t = 0; t < model_.tasks.size(); ++t)
             search.at_most(t, end - model_.tasks[t].length);
         if (!span) return;
-        // All starts count from that of the first forward of a plain problem.
+        // In a plain problem, all times count from the start of the first forward.
         if (is_plain(*problem_)) search.at_most(stages_[stage{0}].forward[0], 0);
         for (const auto& e : span_ends_)
             search.tighten(e.difference, e.length - most);
@@ -118,10 +119,10 @@ private:
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
-    /// The last end in some schedule whose ranks are engaged for `most` at the longest, if there is one. In plain
-    /// problems, the first rank is at work until the gradient of the first microbatch, which all ranks have begun
-    /// before. Otherwise, start each operation as early as the orders and the engagement allow: at the end of a path
-    /// that visits no operation twice, and the engagement shortens paths.
+    /// The last end in some schedule whose ranks are engaged for at most `most`, if there is one. In plain problems,
+    /// the first rank works until the gradient of the first microbatch, and all ranks have begun before that. In other
+    /// problems, some schedule starts each operation as early as the orders and the engagement allow. An operation then
+    /// starts at the end of a path that visits no operation twice, and limits of engagement only shorten paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;
@@ -213,7 +214,7 @@ private:
         for (const auto& list : order_.lists())
             if (!problem_->microbatches.slice_before(microbatch{list.front()})) sort(list, stages_[stage{0}].forward);
     }
-    /// The stages of a group run their forwards in one order of microbatches.
+    /// Requires that the stages of a group run their forwards in the same order of microbatches.
     void add_group_orders(order_literals& known) {
         for (const stage s : problem_->graph.all_stages()) {
             std::optional<stage> next;
@@ -288,7 +289,7 @@ private:
             }
     }
     /// "Gradient k starts before pair i has ended" implies that forward k + j − i + 1 has ended before pair j starts,
-    /// or that gradient k is a full pass after that forward (see above).
+    /// or that gradient k is a full pass after that forward (see `pipeline_model`).
     void add_fifo_clauses(stage s, const transfer_pairs& pairs, order_literals& known) {
         const auto& own = stages_[s];
         for (size i = 0; i < count(); ++i)
@@ -306,8 +307,8 @@ private:
                 }
     }
 
-    // The objective `span`: per rank, a task of length 0 that is no later than any other on it, and no earlier than T
-    // before the last end.
+    // The objective `span`: each rank has a task of length 0, which starts no later than any other task of the rank,
+    // and no earlier than T before the rank's last end.
 
     void add_spans(order_literals& known) {
         for (const rank r : problem_->graph.all_ranks()) {

@@ -19,20 +19,20 @@
 
 namespace optpipe::cp {
 
-/// The storage options of one stage as alternatives: exactly one per stash, each with its optional tasks.
+/// The storage options of one stage as alternatives: exactly one is chosen for each stash, and each has optional tasks.
 ///
-/// The forwards, gradients and weight gradients of every stage can be sorted: the k-th of each waits for the k-th of
-/// another stage. The option of its stash determines a gradient's length; gradients of one stage that are sorted by
-/// starts are sorted by ends. But a stash, its transfers and its recomputation belong to one forward and one gradient.
-/// In FIFO order (`forbidden`), the k-th gradient uses the stash of the k-th forward, and everything is sorted. In the
-/// exact form (`allowed`) of plain problems, two assignments are open:
+/// The forwards, gradients and weight gradients of every stage can be sorted, because the k-th of each kind waits for
+/// the k-th of another stage. A gradient's length depends on the option of its stash; still, gradients of one stage
+/// that are sorted by their starts are sorted by their ends. But a stash, its transfers and its recomputation belong to
+/// one forward and one gradient. In FIFO order (`forbidden`), the k-th gradient uses the stash of the k-th forward, and
+/// everything is sorted. In the exact form (`allowed`) of plain problems, two assignments are open:
 ///
-/// - the forward of a stage whose stash each gradient uses,
-/// - the next forward and the next gradient of the same microbatch, for each forward and gradient of a stage.
+/// - for each gradient of a stage, the forward whose stash it uses,
+/// - for each forward and each gradient of a stage, that of the same microbatch on the next stage.
 ///
-/// The assignments of a stage and the next must be consistent. An assignment from the k-th to an earlier operation must
-/// wait for the k-th. If two stashes of one option are used in FIFO order, their transfers and recomputations can be
-/// sorted.
+/// The assignments of consecutive stages must be consistent. If the k-th operation of a stage shares its microbatch
+/// with an operation of a smaller number on the next stage, the latter must wait for the former. If two stashes of one
+/// option are used in FIFO order, their transfers and recomputations can be sorted.
 ///
 /// In `pooled`, transfers of a stage with several options belong to no stash (see `pipeline_model`).
 ///
@@ -44,7 +44,7 @@ public:
                   stage_tasks& own, model& m)
         : problem_{&p}, stage_{s}, form_{form}, order_{&order}, time_{&time}, own_{&own}, model_{&m} {}
 
-    /// To be called after the forwards, gradients and weight gradients exist.
+    /// Adds the tasks of the storage options. To be called after the forwards, gradients and weight gradients exist.
     void add_tasks() {
         own_->storage.options = useful_options(*problem_, stage_);
         if (is_pooled())
@@ -57,7 +57,7 @@ public:
         const bool may_grow = std::any_of(used().begin(), used().end(), [&](auto o) { return grows(o); });
         if (!own_->weight.empty() && may_grow && is_tight(*problem_, stage_)) add_full_backwards();
     }
-    /// Adds precedences within the stage; those between gradients of different stages are added for all problems alike.
+    /// Adds precedences within the stage; `pipeline_model` adds those between stages.
     void add_inputs() {
         const auto& all = own_->storage;
         for (const auto& pairs : all.pairs)
@@ -80,7 +80,7 @@ public:
                 for (const auto o : used())
                     add_order(list, i, o);
     }
-    /// To be called after the machines exist.
+    /// Adds the orders of the tasks. To be called after the machines exist.
     void add_orders(order_literals& known) {
         glue_extras(known);
         sort_weights(known);
@@ -91,8 +91,8 @@ public:
                     if (fifo[j][later] != never) keep_order(j, later, o, fifo[j][later], known);
         add_passes(known);
     }
-    /// With permutations, to be called after the machines exist: assigns the microbatches of this stage to those of the
-    /// stage before.
+    /// Assigns the microbatches of this stage to those of the stage before. To be called after the machines exist, in
+    /// models with permutations.
     void add_links(const stage_tasks& before, order_literals& known) {
         const auto forwards = add_permutation();
         const auto gradients = add_permutation();
@@ -100,7 +100,7 @@ public:
         link_gradients(gradients, before, known);
         for (std::size_t k = 0; k < count(); ++k)
             for (std::size_t i = 0; i < count(); ++i) {
-                // Whether gradient k of this stage and forward i of the one before are of one microbatch.
+                // Whether gradient k of this stage and forward i of the stage before are of one microbatch.
                 const auto same = model_->add_variable();
                 for (std::size_t j = 0; j < count(); ++j)
                     model_->add_clause({!forwards[i][j], !own_->storage.uses[k][j], same});
@@ -140,7 +140,7 @@ private:
             chosen[used()[i]] = some[i];
         return chosen;
     }
-    /// The options by the value of `properties(option)`, without those where all are zero.
+    /// The options, grouped by the value of `properties(option)`. Options whose properties are all zero are left out.
     template <class Properties> [[nodiscard]] auto grouped(Properties properties) const {
         using value = decltype(properties(std::size_t{0}));
         std::map<value, std::vector<std::size_t>> groups;
@@ -148,8 +148,8 @@ private:
             if (const auto v = properties(o); v != value{}) groups[v].push_back(o);
         return groups;
     }
-    /// Adds a task per distinct value of `properties(option)`, present with every option that has this value, by
-    /// `add(value, options, presence)`. Values of zeros get no task.
+    /// Calls `add(value, options, presence)` for each distinct value of `properties(option)`, to add a task that is
+    /// present with every option of this value. Values of zeros get no task.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
         for (const auto& [v, options] : grouped(properties)) {
@@ -159,7 +159,7 @@ private:
             add(v, options, some.size() == used().size() ? always : model_->add_any_of(std::move(some)));
         }
     }
-    /// Options with equal transfers share them; all zeros without transfers.
+    /// Properties of transfers, all zero if there are none. Options with equal properties share their transfers.
     using transfers = std::array<double, 5>;
     [[nodiscard]] transfers transfers_of(std::size_t o) const {
         const auto each = option(o);
@@ -220,7 +220,7 @@ private:
     [[nodiscard]] ticks extra_of(std::size_t o, std::size_t k) const {
         return length(factors(k).forward * option(o).backward_extra);
     }
-    /// The additional time of a gradient under any option.
+    /// The additional time that a gradient has under every option.
     [[nodiscard]] ticks least_extra(std::size_t k) const {
         ticks least = extra_of(used().front(), k);
         for (const auto o : used())
@@ -235,7 +235,7 @@ private:
         for (std::size_t k = 0; k < own_->gradient.size(); ++k)
             add_gradient(k, least_extra(k));
     }
-    /// Whether every gradient takes as long and adds as much memory under both options.
+    /// Whether every gradient takes the same time and adds the same memory under both options.
     [[nodiscard]] bool is_same_gradient(std::size_t a, std::size_t b) const {
         const auto& c = problem_->costs[stage_];
         const auto before = [&](std::size_t o) { return std::min(option(o).restored(c), c.weight_stash); };
@@ -318,7 +318,7 @@ private:
         }
         if (each.recompute == no_task) return;
         add_precedence(forward, each.recompute);
-        // Both belong to one stash, so they have an option in common if both are present.
+        // Reload and recomputation belong to one stash, so they have an option in common if both are present.
         if (each.reload != no_task) add_precedence(each.reload, each.recompute);
     }
     /// Requires that gradient `k` waits until the stash of forward `j` is back.
@@ -336,7 +336,7 @@ private:
 
     // Orders.
 
-    /// Requires that every task before a gradient also runs before its extra.
+    /// Requires that every task before a gradient also runs before the gradient's extra task.
     void glue_extras(order_literals& known) {
         const auto& all = own_->storage;
         if (all.extra.empty()) return;
@@ -358,7 +358,7 @@ private:
         model_->add_clause({here, there, !before_gradient, before_extra});
         model_->add_clause({here, there, before_gradient, !before_extra});
     }
-    /// If no full backward runs, weight gradients are in the order of their gradients.
+    /// Requires that weight gradients outside full backwards run in the order of their gradients.
     void sort_weights(order_literals& known) {
         const auto& full = own_->full;
         if (full.empty()) return;
@@ -375,19 +375,20 @@ private:
         return std::count_if(stash.begin(), stash.end(),
                              [&](const stored_stash& each) { return each.*task == stash[o].*task; }) == 1;
     }
-    /// In FIFO order, tasks that one option needs run in the order of their stashes, here of those of one list.
+    /// Requires, for FIFO order, that tasks of a single option run in the order of their stashes. Adds the precedences
+    /// from the i-th stash of `list` to later ones.
     void add_order(const std::vector<std::size_t>& list, std::size_t i, std::size_t o) {
         const auto& stashes = own_->storage.stashes;
         for (const auto task : all_tasks) {
             const auto own = stashes[list[i]][o].*task;
             if (own == no_task || !is_alone(o, task)) continue;
-            // A task that is always present passes the order on.
+            // If tasks are always present, ordering neighbours suffices.
             const auto last = used().size() == 1 ? std::min(i + 2, list.size()) : list.size();
             for (std::size_t later = i + 1; later < last; ++later)
                 add_precedence(own, stashes[list[later]][o].*task);
         }
     }
-    /// Stashes of one option that are used in the order of their forwards come back in that order.
+    /// If two stashes of one option are used in the order of their forwards, their tasks run in that order.
     void keep_order(std::size_t j, std::size_t later, std::size_t o, literal fifo, order_literals& known) {
         const auto& a = own_->storage.stashes[j][o];
         const auto& b = own_->storage.stashes[later][o];
@@ -395,7 +396,7 @@ private:
             if (a.*task != no_task)
                 model_->add_clause({!a.chosen, !b.chosen, !fifo, known.runs_before(a.*task, b.*task)});
     }
-    /// Calls `visit(j, later)` for the interchangeable microbatches whose operations are sorted.
+    /// Calls `visit(j, later)` for each two interchangeable microbatches whose operations are sorted.
     template <class Visit> void for_each_sorted_pair(const Visit& visit) const {
         if (!order_->is_sorted()) return;
         for (const auto& list : order_->lists())
@@ -434,7 +435,8 @@ private:
             }
         return used_by;
     }
-    /// If a gradient uses the stash of a later forward, that microbatch has passed down and up the pipeline.
+    /// If a gradient uses the stash of a forward with a larger number, the pass of that microbatch down and up the
+    /// pipeline lies between forward and gradient.
     void add_passes(order_literals& known) {
         const auto& uses = own_->storage.uses;
         for (std::size_t k = 0; k < uses.size(); ++k)

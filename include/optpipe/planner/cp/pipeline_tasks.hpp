@@ -28,7 +28,8 @@ struct stored_stash {
 /// One storage option of the stash that a gradient uses.
 struct stored_gradient {
     literal chosen = never;
-    /// The additional time over the shortest option, right before the gradient, which then starts with this task.
+    /// The gradient's additional time over the shortest option, as a task right before `gradient`. The operation starts
+    /// with this task.
     task_index extra = no_task;
 };
 
@@ -44,17 +45,17 @@ struct transfer_pairs {
 struct storage_tasks {
     /// Positions of the options that may be used, in the list of the stage.
     std::vector<std::size_t> options{};
-    /// Per forward and per option. Empty if transfers belong to no stash.
+    /// The tasks per forward and option; empty if transfers belong to no stash.
     std::vector<std::vector<stored_stash>> stashes{};
-    /// If transfers belong to no stash: all of them.
+    /// All transfers, if they belong to no stash.
     std::vector<transfer_pairs> pairs{};
-    /// Per gradient and per option. Empty if gradients are the same under all options.
+    /// The tasks per gradient and option; empty if gradients are the same under all options.
     std::vector<std::vector<stored_gradient>> gradients{};
     /// Per gradient and per forward, whether the gradient uses the forward's stash. Empty if the k-th gradient uses the
     /// stash of the k-th forward, or may use any.
     std::vector<std::vector<literal>> uses{};
-    /// If `uses` are open and there is a stage before: whether a forward of that stage and a forward of this one are of
-    /// one microbatch, and likewise a gradient of this stage and a gradient of that one.
+    /// If `uses` are open and there is a stage before: whether forward i of the stage before and forward j of this
+    /// stage are of one microbatch, and whether gradient i of this stage and gradient j of the stage before are.
     std::vector<std::vector<literal>> next_forward{};
     std::vector<std::vector<literal>> next_gradient{};
     /// All optional tasks.
@@ -85,14 +86,15 @@ struct storage_tasks {
     }
 };
 
-/// The tasks of one stage; one per microbatch, in the order in which they start.
+/// The tasks of one stage: one of each kind per microbatch (see `microbatch_order`).
 struct stage_tasks {
     std::vector<task_index> forward{};
     /// I, or B if the backward isn't split.
     std::vector<task_index> gradient{};
     /// Empty if the backward isn't split.
     std::vector<task_index> weight{};
-    /// If a stash may grow in its gradient: whether I and W are one B. Never true in problems without full backwards.
+    /// Whether I and W are one B, if stashes may grow in their gradients; otherwise empty. Never true in problems
+    /// without full backwards.
     std::vector<literal> full{};
     storage_tasks storage{};
 };

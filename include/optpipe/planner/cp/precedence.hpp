@@ -16,8 +16,8 @@
 
 namespace optpipe::cp {
 
-/// Handles a watched literal, `lost`, that became false: watches another literal instead and returns `never`; or
-/// returns the other watched literal if it is true or the only one that isn't false.
+/// Handles the watched literal `lost`, which became false. If another literal can be watched instead, returns `never`.
+/// Otherwise returns the other watched literal, which is true, or the only one that isn't false.
 [[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);
@@ -57,9 +57,9 @@ inline bool propagate_clauses(trail& trail, clause_store& clauses, literal now_t
 
 /// Propagates bounds along the arcs, and decides choices for which the bounds leave only one value.
 ///
-/// A cycle of arcs with a positive sum of gaps can't hold: bounds would rise around it by that sum each time until a
-/// window is empty. So a cycle is searched for when a bound is raised again, and the conflict is learned from the
-/// cycle, without any bound (difference logic: Cotton and Maler 2006).
+/// The arcs of a cycle with a positive sum of gaps can't all hold: bounds would rise around the cycle by this sum each
+/// time, until a window is empty. So when a bound is raised again on the same level, a cycle is searched for. The
+/// conflict is learned from the arcs of the cycle, without any bound (difference logic: Cotton and Maler 2006).
 class arc_propagation {
 public:
     arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
@@ -79,7 +79,7 @@ public:
     bool on_presence(trail& trail, task_index t) {
         return decide_choices(trail, earliest_of(t)) && decide_choices(trail, latest_of(t));
     }
-    /// Whether choices are yet to be decided.
+    /// Whether choices wait to be decided.
     [[nodiscard]] bool has_work() const { return !refuted_.empty(); }
     void drop_work() { refuted_.clear(); }
     bool propagate_next(trail& trail) {
@@ -89,7 +89,7 @@ public:
     }
 
 private:
-    /// The walk in which a bound was met, its place on the path, and its value there.
+    /// The last walk that met a bound, and the bound's place and value on the path of this walk.
     struct visit {
         std::uint64_t walk = 0;
         std::ptrdiff_t place = 0;
@@ -126,8 +126,8 @@ private:
             i = why.data;
         }
     }
-    /// Either a guard of the cycle doesn't hold, or its tasks are absent. If one of the tasks is present, all are: each
-    /// arc implies that its source is present if its target is, or is guarded by that.
+    /// Concludes that a guard of the cycle doesn't hold, or that its tasks are absent. If one of the tasks is present,
+    /// all are: the source of each arc is present if its target is, or a guard requires it.
     bool forbid_cycle(trail& trail) {
         facts_.clear();
         auto present = trail.presence(task_of((*network_)[path_.back()].target));
@@ -153,11 +153,11 @@ private:
         }
         return true;
     }
-    /// The order that the guard of `a` represents contradicts the bounds. A true choice implies that both tasks are
-    /// present, so their presence must hold before one becomes true.
+    /// Decides against the order that the guard of `a` represents, because it contradicts the bounds. A choice becomes
+    /// true only if both tasks are present, because it implies their presence.
     bool refute(trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
-        // This may no longer hold if the search was interrupted and backtracked before this call.
+        // The contradiction may be gone if the search was interrupted and backtracked before this call.
         if (trail.bound(a.source) + a.gap + other <= 0) return true;
         const fact bounds[] = {fact::of(a.source, 1 - other - a.gap), fact::of(opposite(a.target), other)};
         const auto order = a.guards[0];

@@ -33,13 +33,13 @@ public:
         model_->limit(solver_, most);
     }
     [[nodiscard]] ticks limit() const { return solver_.limit(); }
-    /// A hint: the search first branches on choices as they are in this schedule.
+    /// Gives a hint: the search first tries the values that choices have in this schedule.
     void hint(const schedule& s) { hint(assignment_of(*model_, s)); }
     void hint(const assignment& values) {
         for (std::uint32_t v = 1; v < model_->tasks().variables(); ++v)
             solver_.hint({v, !values.values[v]});
     }
-    /// Whether root propagation, until `stop()`, leaves the model feasible.
+    /// Whether propagation at the root, which ends early if `stop()` returns true, leaves the model feasible.
     [[nodiscard]] bool may_be_feasible(std::function<bool()> stop = {}) {
         return solver_.propagate_root(std::move(stop));
     }
@@ -47,7 +47,7 @@ public:
         return solver_.search(conflicts, stop);
     }
 
-    /// Contract: the last search returned `search_status::solved`.
+    /// The solution of the last search. Contract: it returned `search_status::solved`.
     [[nodiscard]] assignment solution() const {
         assignment a;
         const auto& m = model_->tasks();

@@ -34,7 +34,8 @@ enum class search_status {
 
 /// How `solver` searches. Not tuned, unless a comment says otherwise.
 struct solver_parameters {
-    /// Conflicts until a restart, times Luby's sequence. Early restarts leave a bad start sooner, but repeat more work.
+    /// Conflicts until a restart, as a multiple of the terms of Luby's sequence. Early restarts leave a bad start
+    /// sooner, but repeat more work.
     std::size_t restart_unit = 100;
     /// Factor of activities per conflict, in (0, 1), as in MiniSat; a lower factor follows the latest conflicts more
     /// closely.
@@ -42,16 +43,17 @@ struct solver_parameters {
     /// Unit of the random initial activities, which make seeds differ; all of them are below the activity of one
     /// conflict.
     double tie_breaker = 1e-9;
-    /// Initial activities are below this number of units. A hint adds this number, so hinted variables come first: in
-    /// 1200 windows with storage options (random problems, targets 0.5 and 3 % lower), 3 to 6 % more were improved,
-    /// with 0.5 to 0.7 of the conflicts; without storage options there was no difference.
+    /// Initial activities are below this number of units. A hint adds this number of units, so hinted variables come
+    /// first. In 1200 searches on parts of random problems with storage options, with targets 0.5 and 3 % lower, hints
+    /// improved 3 to 6 % more of these parts, with 0.5 to 0.7 times the conflicts. Without storage options there was no
+    /// difference.
     std::size_t most_tie_breakers = 1000;
-    /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks none took more than 83.
+    /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, none took more than 83.
     std::size_t most_steps_per_task = 1000;
-    /// An interrupted propagation counts as one conflict for this number of steps per task.
+    /// An interrupted propagation counts as one conflict for every `steps_per_conflict` steps per task.
     std::size_t steps_per_conflict = 50;
-    /// Number of learned clauses at which half of them are deleted; the number then grows by 1 / `learned_growth`. More
-    /// clauses prune more, but slow propagation down.
+    /// If there are more learned clauses than this number, half of them are deleted, and the limit grows by the part 1
+    /// / `learned_growth`. More clauses prune more, but slow propagation down.
     std::size_t most_learned = 4000;
     std::size_t learned_growth = 10;
     /// Clauses of fewer decision levels are always kept, as in Glucose (Audemard and Simon 2009).
@@ -66,7 +68,7 @@ struct solver_parameters {
 /// Darwiche 2007).
 class solver {
 public:
-    /// `m` must outlive the solver. Starts are non-negative; `at_most` and `at_least` tighten them.
+    /// `m` must outlive the solver. Starts are non-negative; `at_most` and `at_least` tighten their bounds.
     explicit solver(const model& m, std::uint64_t seed = 1)
         : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_}, arcs_{m, network_},
           transitive_{m},
@@ -108,10 +110,10 @@ public:
     void share(clause_pool& pool) { pool_ = clause_pool::member{pool}; }
     /// Clauses learned from now on hold for objectives up to this limit, which is never relaxed.
     void set_limit(ticks objective) { limit_ = objective; }
-    /// The limit of the objective; the largest number before the first one is set.
+    /// The limit of the objective; the largest number before a limit is set.
     [[nodiscard]] ticks limit() const { return limit_; }
-    /// Sets the value to branch on first. Until the first conflict, hinted variables are decided before the others,
-    /// most of which follow from them; so a hint that is a solution is found at once.
+    /// Sets the value that is tried first for the variable of `l`. Until the first conflict, hinted variables are
+    /// decided before the others, most of which follow from them. So if the hints are a solution, it is found at once.
     void hint(literal l) {
         const auto v = l.variable();
         phase_[v] = l.negated() ? 0 : 1;
@@ -120,7 +122,7 @@ public:
                                 order_.activity(v) + with_.tie_breaker * static_cast<double>(with_.most_tie_breakers));
     }
 
-    /// Propagates without decisions, until `stop()`. False if there is no solution.
+    /// Propagates without decisions, at most until `stop()` returns true. False if there is no solution.
     bool propagate_root(std::function<bool()> stop = {}) {
         stop_ = std::move(stop);
         interrupted_ = false;
@@ -129,8 +131,9 @@ public:
         return feasible_;
     }
 
-    /// `stop()` is polled. If a call is stopped before its first conflict, the next call continues it: from the root it
-    /// would make the same decisions, and short calls would never end.
+    /// Searches for a solution, for at most this number of conflicts, or until `stop()` returns true. If a call is
+    /// stopped before its first conflict, the next call continues at the same node: from the root it would repeat the
+    /// same decisions, and short calls would get nowhere.
     search_status search(std::size_t conflicts, const std::function<bool()>& stop) {
         const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
@@ -167,7 +170,7 @@ public:
 
     [[nodiscard]] const trail& now() const { return trail_; }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
-    /// Propagation steps: the cost of a search, even without conflicts.
+    /// Number of propagation steps, which measures the cost of a search even without conflicts.
     [[nodiscard]] std::size_t steps() const { return steps_; }
 
 private:
@@ -205,7 +208,7 @@ private:
         return true;
     }
 
-    // Propagation, cheapest first.
+    // Propagation; the cheapest rules come first.
 
     bool propagate() {
         if (propagate_all()) return true;
@@ -220,7 +223,7 @@ private:
             if (steps % with_.steps_between_looks == 0 && is_enough(steps)) return interrupted_ = true;
             if (next_ < trail_.size()) {
                 const auto e = trail_[next_++];
-                if (e.is_bound && !trail_.is_latest(e.code, next_ - 1)) continue; // a higher value is still to come
+                if (e.is_bound && !trail_.is_latest(e.code, next_ - 1)) continue; // a later entry has a higher value
                 if (!(e.is_bound ? on_bound(e.code) : on_literal(e.as_literal()))) return false;
             } else if (arcs_.has_work()) {
                 if (!arcs_.propagate_next(trail_)) return false;
@@ -233,8 +236,9 @@ private:
             }
         }
     }
-    /// Bounds may converge very slowly, in steps that are tiny compared to their distance. Then the search stops, and
-    /// the next propagation resumes it; at the root it would not terminate sooner.
+    /// Whether a propagation must be interrupted. Bounds may converge very slowly, in steps that are tiny compared with
+    /// their distance. Then the search stops, and the next propagation continues; at the root the search gives up,
+    /// because it wouldn't end sooner there.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
         if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;
@@ -274,7 +278,7 @@ private:
         const auto c = clauses_.add(what.clause, true, what.distinct_levels);
         return trail_.assign(what.clause.front(), reason{reason::kind::clause, c, 0});
     }
-    /// Learns, at the root, the clauses of other members. False if there is no solution.
+    /// Adds the clauses that other members of the pool have learned; called at the root. False if there is no solution.
     bool import_clauses() {
         for (auto& c : pool_.take(limit_)) {
             if (std::any_of(c.literals.begin(), c.literals.end(), [&](literal l) { return trail_.is_true(l); }))
@@ -299,7 +303,7 @@ private:
         });
         next_ = std::min(next_, trail_.size());
     }
-    /// Called at the root, where reasons are no longer needed.
+    /// Deletes half of the learned clauses; called at the root, where reasons are no longer needed.
     void reduce_learned() {
         std::vector<std::uint32_t> levels;
         for (const auto c : clauses_.learned())

@@ -15,7 +15,7 @@ namespace optpipe::cp {
     return a.held == b.held && a.recompute == b.recompute && a.backward_extra == b.backward_extra;
 }
 
-/// Whether the memory of the stage's rank can't hold all that its stages acquire at once.
+/// Whether the memory of the stage's rank can't hold everything that the rank's stages acquire in a step.
 [[nodiscard]] inline bool is_tight(const problem& p, stage s) {
     memory_size all{};
     for (const stage other : p.graph.all_stages())
@@ -23,9 +23,9 @@ namespace optpipe::cp {
     return all > p.memory_limit[p.rank_of(s)];
 }
 
-/// The options that a stage may need in an optimal schedule, as positions in its list. A stash that is just kept is at
-/// least as good as any other if memory is ample, and at least as good as one that leaves as much on the device. It
-/// comes first and replaces these others.
+/// The options that a stage may need in an optimal schedule, as positions in its list. If memory is ample, keeping a
+/// stash is at least as good as any other option. In any case, keeping is at least as good as an option that leaves as
+/// much on the device. Keeping comes first and replaces all such options.
 [[nodiscard]] inline std::vector<std::size_t> useful_options(const problem& p, stage s) {
     const auto option = [&](std::size_t o) { return p.storage_of(s, o); };
     const auto count = p.storage_options(s);

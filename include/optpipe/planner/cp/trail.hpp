@@ -90,8 +90,8 @@ public:
     }
     bool assign(literal l, std::span<const fact> because) { return is_true(l) || assign(l, store(because)); }
 
-    /// Raises the bound to at least `value`. False if that is impossible (see `conflict`). Bounds of absent tasks stay
-    /// as they are.
+    /// Raises the bound to at least `value`. False if this contradicts the presence of the task (see `conflict`).
+    /// Bounds of absent tasks stay as they are.
     bool raise(bound_index b, ticks value, reason why) {
         if (value <= bounds_[b] || is_absent(task_of(b))) return true;
         entries_.push_back({b, true, level(), value, bounds_[b], latest_entry_[b], why});
@@ -113,7 +113,7 @@ public:
     }
     [[nodiscard]] const std::vector<fact>& conflict() const { return conflict_; }
 
-    /// Appends facts that hold and imply `what`, whose reason is `why`.
+    /// Appends facts that hold and imply the fact `what`, whose reason is `why`.
     void explain(const fact& what, const reason& why, std::vector<fact>& into) const {
         switch (why.how) {
         case reason::kind::decision: return;

@@ -19,8 +19,8 @@
 namespace optpipe::detail {
 
 /// Simulated annealing over the sequences of all ranks, in rounds of growing length. Each round cools from a
-/// temperature at which a delay of a fraction of an operation is accepted. The cost is the objective plus a small
-/// weight times the mean over the ranks, which distinguishes states with the same worst rank.
+/// temperature at which a delay by a fraction of an operation's duration is accepted. The cost is the objective plus a
+/// small weight times the mean of the ranks' times, which distinguishes states with the same worst rank.
 class annealer {
 public:
     using id = flat_pipeline::id;
@@ -70,8 +70,8 @@ private:
         value_ = objective_.value();
         path_uses_ = tails_age_ = 0;
     }
-    /// Records the current state as the best. On shared links a transfer may start before its predecessor; then the
-    /// lanes are first sorted by start.
+    /// Records the current state as the best. On shared links, a transfer may start before its predecessor on the lane;
+    /// the lanes are then sorted by start first.
     void remember() {
         path_uses_ = 0;
         if (p_.channels() > 0) {
@@ -120,9 +120,9 @@ private:
         accept(is_proposed, current_ - temperature * std::log(uniform()));
     }
     /// Keeps the proposed move if it changes something and costs at most `most`; otherwise undoes it and returns false.
-    /// If a move takes too much memory, another storage option of a stash that overlaps it may help. The result must
-    /// then cost less than the current state: with equal costs, stashes would drift to options that leave ever less on
-    /// the device.
+    /// If a move takes too much memory, another storage option of a stash that is held at that time may help. With such
+    /// an option, the result must cost less than the current state: otherwise stashes would drift to options that leave
+    /// ever less on the device.
     bool accept(bool is_proposed, double most) {
         if (is_proposed && !lanes_.legal()) {
             is_proposed = p_.chooses_storage() && random_.chance(with_.relief_chance) && moves_.relieve(random_) &&
@@ -142,7 +142,7 @@ private:
         return true;
     }
     /// Descends from the best state: tries storage options that take less of the rank's time, one at a time, and keeps
-    /// those that don't cost more. In large problems random moves miss many of them.
+    /// those that don't raise the cost. In large problems, random moves miss many such options.
     void descend() {
         if (!p_.trades_time()) return;
         go_to(best_);
@@ -164,7 +164,7 @@ private:
     }
     double uniform() { return (static_cast<double>(random_.next() >> 11U) + 0.5) * 0x1p-53; }
 
-    /// An operation of a critical path, or any operation.
+    /// A random operation, either of a critical path or any.
     id choose() {
         if (random_.chance(with_.anywhere_chance)) return moves_.random_operation(random_);
         refresh_path();
@@ -223,13 +223,14 @@ private:
         lanes_.commit();
         times_.commit();
         objective_.commit();
-        // Old tails may be slightly wrong; after an improvement they would reject every move.
+        // Old tails may be slightly wrong, and would reject every move after an improvement.
         tails_age_ = objective_.value() < value_ ? 0 : tails_age_ - 1;
         value_ = objective_.value();
         current_ = cost();
         if (objective_.value() < best_value_ - state_->slack().value()) remember();
     }
-    /// Continues from a better incumbent of another strategy if there is one; else, in most rounds, from its own best.
+    /// Continues from a better incumbent of another strategy if there is one; else, in most rounds, from the annealer's
+    /// own best state.
     void restart(std::size_t round) {
         if (state_->objective().value() < best_value_ - state_->slack().value() && start_from(*state_->incumbent()))
             return;
@@ -257,7 +258,7 @@ private:
     double current_ = 0.0;
     double value_ = 0.0;
     double best_value_ = lane_times::never;
-    double descended_from_ = lane_times::never; ///< the best after the last descent
+    double descended_from_ = lane_times::never; ///< best value after the last descent
     std::size_t path_uses_ = 0;
     std::size_t tails_age_ = 0;
 };

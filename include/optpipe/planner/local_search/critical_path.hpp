@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// A critical path: a chain of operations without gaps from the start to a given operation. It has to change for that
-/// operation to end earlier.
+/// A critical path: a chain of operations without gaps from the start to a given operation. That operation can't end
+/// earlier unless the chain changes.
 class critical_path {
 public:
     using id = flat_pipeline::id;
@@ -26,11 +26,11 @@ public:
         for (id i = last; i != none && chain_.size() < longest_; i = predecessor(i))
             chain_.push_back(i);
     }
-    /// The path from its last operation to its first.
+    /// The operations of the path, from the last to the first.
     [[nodiscard]] const std::vector<id>& operations() const { return chain_; }
     /// Consecutive computations of the path on one rank, or consecutive transfers, by their places in the path.
     struct block {
-        std::size_t last = 0; ///< runs last, so its place is the least
+        std::size_t last = 0; ///< the operation that runs last, at the least place
         std::size_t first = 0;
     };
     [[nodiscard]] block block_around(std::size_t place) const {
@@ -51,17 +51,17 @@ private:
     bool binds(id before, double lag, id i) const {
         return before != none && times_->end(before) + lag >= times_->start(i);
     }
-    /// The binding predecessor of `i`; none if `i` starts at 0.
+    /// The operation whose end determines the start of `i`; none if `i` starts at 0.
     id predecessor(id i) const {
         const auto& f = lanes_->facts(i);
         if (const id from = lanes_->input(i); binds(from, f.hop, i)) return from;
-        // Own inputs that are compute operations are on its lane.
+        // Own inputs that are computations are found by the search along the lane below.
         if (const id from = lanes_->own_input(i);
             from != none && (is_transfer(f.kind) || is_transfer(lanes_->facts(from).kind)))
             if (binds(from, 0.0, i)) return from;
         if (f.channel != none)
             if (const id before = lanes_->link_previous(i); binds(before, 0.0, i)) return before;
-        // On the lane: the operation that ran, freed memory or acquired memory right before it.
+        // On the lane: the operation that ran, freed memory or acquired memory right before `i`.
         const bool transfer = is_transfer(f.kind);
         for (id here = lanes_->previous(lanes_->position(i), f.rank); here >= lanes_->begin(f.rank);
              here = lanes_->previous(here, f.rank)) {

@@ -14,7 +14,7 @@
 namespace optpipe::detail {
 
 /// A problem as flat arrays of plain numbers, for inner loops. Operations are numbered (stage · 7 + kind) ·
-/// microbatches + microbatch, so dependencies are additions of constants.
+/// microbatches + microbatch, so that dependencies are additions of constants.
 class flat_pipeline {
 public:
     using id = std::int32_t;
@@ -33,8 +33,8 @@ public:
         double hop = 0.0;
         std::int32_t rank = 0;
         operation_kind kind{};
-        /// Inputs on its own stage and on another one, and the operation of another stage that waits for it, as
-        /// differences of numbers; 0 if there is none.
+        /// The operation's input on its own stage, its input on another stage, and the operation of another stage that
+        /// waits for it. Each is a difference of numbers; 0 if there is none.
         id own_input = 0;
         id input = 0;
         id consumer = 0;
@@ -42,8 +42,8 @@ public:
         std::int32_t channel = none;
         /// Copy engine, for transfers.
         std::int32_t engine = 0;
-        /// For forwards and gradients: the same kind on the nearest stage of the same rank that must come first, as a
-        /// difference of numbers; 0 if there is none.
+        /// For forwards and gradients: the operation of the same kind, on the nearest stage of the same rank, that must
+        /// run before it. It is a difference of numbers; 0 if there is none.
         id same_rank_before = 0;
         friend bool operator==(const kind_facts&, const kind_facts&) = default;
     };
@@ -97,12 +97,12 @@ public:
     [[nodiscard]] const option_facts& option(id s, id number) const {
         return options_[at(stage_[at(s)].first_option + number)];
     }
-    /// Whether a stash with this option has an operation of this kind, which others may lack.
+    /// Whether a stash with this option needs an operation of this optional kind (a transfer or recomputation).
     [[nodiscard]] bool requires_operation(id s, id number, operation_kind kind) const {
         if (is_transfer(kind)) return option(s, number).offloads;
         return kind == operation_kind::recompute && option(s, number).recomputes;
     }
-    /// Whether one B may be better than I and W, which requires that splitting takes more memory.
+    /// Whether one B may be better than I and W, because splitting may take more memory.
     [[nodiscard]] bool full_may_pay(id s) const { return stage_[at(s)].full_may_pay; }
     /// Whether operations of this kind may be active on the stage.
     [[nodiscard]] bool may_be_active(id s, operation_kind kind) const {
@@ -134,7 +134,7 @@ public:
         return {stage{s}, static_cast<operation_kind>(of_kind % kinds), microbatch{microbatch_of(i)},
                 static_cast<storage_index>(option_number)};
     }
-    /// The number of stage and kind: operations with equal ones differ only in the microbatch.
+    /// The number of stage and kind. Operations with equal kind numbers differ only in the microbatch.
     [[nodiscard]] id kind_number(id i) const { return kind_of_[at(i)]; }
     [[nodiscard]] id microbatch_of(id i) const { return i - kind_number(i) * microbatches_; }
     [[nodiscard]] id stage_of(id i) const { return kind_number(i) / kinds; }
@@ -166,7 +166,7 @@ private:
     };
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Only links that ranks share have channels; otherwise, the engines of the rank are enough.
+    /// Gives channels to links that several ranks share. For other links, the engines of the rank are enough.
     void number_channels(const problem& p) {
         std::vector<id> numbers(2 * p.transfer.link.size(), none);
         for (const rank r : p.graph.all_ranks()) {
@@ -213,7 +213,7 @@ private:
             f.input = number(*other) - number(op);
             f.hop = p.hop(other->stage, s).value();
         }
-        if (is_transfer(kind)) { // the same for all options; the layout of links relies on it
+        if (is_transfer(kind)) { // links rely on channel and engine being the same for all options
             const bool inward = kind == operation_kind::reload;
             f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];
             f.engine = inward && one_engine_[r.position()] == 0 ? 1 : 0;

@@ -7,8 +7,9 @@
 
 namespace optpipe::detail {
 
-/// Whether lanes are executable, considering only their ranks: precedences on the rank hold, and memory stays within
-/// the limits. Keeps the memory after each position, so that only edited ranges are visited.
+/// Checks whether each lane is executable, considering its rank alone: whether precedences on the rank hold, and
+/// whether memory stays within the limits. Stores the memory after each position, so that only edited ranges are
+/// visited.
 class lane_memory {
 public:
     using id = flat_pipeline::id;
@@ -41,7 +42,7 @@ public:
         }
         return {};
     }
-    /// To be called for each range with committed edits.
+    /// Stores the memory after each position of the range. To be called for each range with committed edits.
     void update(const range& t) {
         auto now = before(t);
         for (id here = t.first; here <= t.last; ++here) {

@@ -26,7 +26,7 @@ public:
             may_be_full_ = may_be_full_ || p_->full_may_pay(s);
     }
 
-    /// Applies a random move near `i`, or elsewhere if none applies there. False if nothing changed.
+    /// Applies a random move to operation `i`, to others near it, or sometimes elsewhere. False if nothing changed.
     bool propose(id i, random_numbers& random) {
         if (may_be_full_ && random.chance(with_.full_backward_chance))
             return set_full_backward(random_operation(random));
@@ -43,8 +43,8 @@ public:
         }
         return shift(i, distance(i, random), flip(random));
     }
-    /// Changes a storage option, and places the operations that the new option needs. False if nothing changed, or if
-    /// they have no place.
+    /// Changes the storage option of a stash, and places the operations that the new option needs. False if nothing
+    /// changed, or if these operations have no place.
     bool set_storage(id i, id option, random_numbers& random) {
         const id s = p_->stage_of(i);
         const id old = lanes_->storage(i);
@@ -61,8 +61,8 @@ public:
         if (comes) place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two already
-    /// are in that order.
+    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two are in
+    /// that order already.
     bool shift_past(id i, id other, bool forwards) {
         if (!lanes_->active(i) || !lanes_->active(other)) return false;
         const id from = lanes_->position(i);
@@ -71,8 +71,8 @@ public:
         lanes_->shift(from, to);
         return true;
     }
-    /// After a move that takes too much memory of a rank: gives a stash that is held at that time an option that leaves
-    /// less on the device. False if there is no such option, or if something else is wrong.
+    /// Repairs a move that takes too much of a rank's memory: gives a stash that is held at that time an option that
+    /// leaves less on the device. False if there is no such option, or if another fault comes first.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;
@@ -122,7 +122,7 @@ private:
         }
         return 1 + static_cast<id>(random.below(most));
     }
-    /// The position after `count` operations of other kinds, in one direction; at most the end of the lane.
+    /// The position after `count` operations of other kinds or stages, in one direction; at most the end of the lane.
     id target(id i, id count, bool forwards) const {
         const id lane = lanes_->facts(i).rank;
         id to = lanes_->position(i);
@@ -168,7 +168,7 @@ private:
         }
         return moved;
     }
-    /// Applies the same shift on some consecutive ranks.
+    /// Applies the same shift on some consecutive stages.
     bool shift_neighbours(id i, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         const bool forwards = flip(random);
@@ -228,21 +228,21 @@ private:
         return true;
     }
     /// Places both transfers, which are inactive, in their lane, and the offload on its link. Returns the time for
-    /// which the reload is to be placed on its link once both are active: on a half-duplex link it comes after the
-    /// offload. Empty if they have no place.
+    /// which the caller must place the reload on its link, once both are active: on a half-duplex link, it comes after
+    /// the offload. Empty if the transfers have no place.
     std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
         const id ahead = p_->sibling(i, operation_kind::forward);
         const id back = lanes_->user_of_stash(i);
-        if (lanes_->position(back) < lanes_->position(ahead)) return std::nullopt; // after an earlier edit of the move
+        if (lanes_->position(back) < lanes_->position(ahead)) return std::nullopt; // by an earlier edit of the move
         const double leaves = place_offload(out, ahead, back, random);
         const double comes = place_reload(in, out, back, p_->facts(in, option).duration, random);
         if (lanes_->position(out) > lanes_->position(in)) return std::nullopt;
         place_on_link(out, leaves);
         return std::max(comes, leaves);
     }
-    /// Places an offload behind the forward, or some operations later. Returns about when it starts.
+    /// Places an offload behind the forward, or some operations later. Returns its approximate start.
     double place_offload(id out, id ahead, id back, random_numbers& random) {
         const id lane = lanes_->facts(ahead).rank;
         id to = lanes_->position(ahead);
@@ -253,7 +253,7 @@ private:
         place_behind(out, to);
         return leaves;
     }
-    /// Places a reload so that it ends when `back` starts now, or earlier. Returns about when it starts.
+    /// Places a reload so that it ends when `back` now starts, or earlier. Returns its approximate start.
     double place_reload(id in, id out, id back, double length, random_numbers& random) {
         const id lane = lanes_->facts(back).rank;
         const auto quarters =
@@ -319,7 +319,7 @@ private:
         return changed;
     }
     id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
-    /// Places a recomputation right before the gradient, or earlier but after the operation that brings the stash back.
+    /// Places a recomputation right before the gradient, or earlier, but after the stash is on the device.
     bool place_recompute(id i, id option, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const id again = p_->sibling(i, operation_kind::recompute);
@@ -337,8 +337,7 @@ private:
         place_behind(again, before - 1);
         return true;
     }
-    /// Places the transfer by time, between the transfers of its own rank before and after it, if it uses a shared
-    /// link.
+    /// If the transfer uses a shared link, places it there by time, between its neighbours on the lane.
     void place_on_link(id transfer, double when) {
         const auto& f = lanes_->facts(transfer);
         if (f.channel == none) return;

@@ -8,7 +8,7 @@
 
 namespace optpipe::detail {
 
-/// The cost of sequences with their times: the objective of `time_order`, and the mean over the ranks.
+/// The cost of sequences with their times: the objective of `time_order`, and the mean of the ranks' engaged times.
 class lane_objective {
 public:
     using id = flat_pipeline::id;
@@ -48,12 +48,12 @@ public:
 
     /// Makespan or span.
     [[nodiscard]] double value() const { return value_; }
-    /// The mean over the ranks instead of the maximum.
+    /// The mean of the ranks' engaged times; `value` is the maximum.
     [[nodiscard]] double mean() const { return mean_; }
     [[nodiscard]] double engaged(id r) const { return engaged_[at(r)]; }
     /// For span: the first start of the rank in the last committed state; otherwise 0.
     [[nodiscard]] double committed_first(id r) const { return committed_first_[at(r)]; }
-    /// Changes after this time don't affect first starts.
+    /// Changes after this time don't affect the first starts of ranks.
     [[nodiscard]] double horizon() const { return committed_horizon_; }
 
 private:
@@ -102,7 +102,7 @@ private:
         if (!none) horizon_ = std::max(horizon_, first_[at(r)]);
         left_[at(r)] = last;
     }
-    /// False while the operation's successor on another rank hasn't been postponed yet.
+    /// Postpones a forward. False if its successor on another rank must be postponed first.
     bool postpone(id i, id r) {
         double latest = first_[at(r)]; // the start of the next operation of the rank
         const auto limit_by = [&](id next, double start) {

@@ -12,7 +12,7 @@
 
 namespace optpipe::detail {
 
-/// A state with edits. They are tentative until all of them are committed or rolled back. If microbatches are
+/// A state that can be edited. Edits are tentative until all of them are committed or rolled back. If microbatches are
 /// interchangeable, operations of one kind and stage stay in rising order of microbatches: one that moves past another
 /// swaps microbatches with it.
 class lane_orders : public lane_state {
@@ -34,8 +34,8 @@ public:
         assign(given);
         restart();
     }
-    /// Numbers the microbatches of each kind in the order in which the ranks run them. This may make an order illegal
-    /// if it offloads and doesn't run microbatches in FIFO order.
+    /// Numbers the microbatches of each kind in the order in which the ranks run them. An order that offloads, and
+    /// doesn't run microbatches in FIFO order, may become illegal.
     void sort_microbatches() {
         for (id r = 0; r < p_->ranks(); ++r) {
             sort_microbatches(begin(r), end(r));
@@ -43,8 +43,8 @@ public:
         }
         restart();
     }
-    /// Whether edits keep the microbatches of each kind in rising order. If storage options differ in a rank's time,
-    /// another order may be better, because microbatches aren't interchangeable then.
+    /// Sets whether edits keep the microbatches of each kind in rising order. If storage options take different times
+    /// of a rank, microbatches aren't interchangeable, so another order may be better.
     void keep_fifo(bool keep) { keeps_fifo_ = keep; }
 
     /// Moves the operation at `from` to `to` in its lane; operations between them shift.
@@ -60,13 +60,13 @@ public:
         lanes_.rotate(first, middle, last);
         restore_order(first, last);
     }
-    /// Activates or deactivates the transfers of a stage and microbatch, given any of its operations.
+    /// Activates or deactivates the transfers of the stage and microbatch of operation `i`.
     void use_transfers(id i, bool use) {
         use_operation(p_->sibling(i, operation_kind::offload), use);
         use_operation(p_->sibling(i, operation_kind::reload), use);
     }
-    /// Gives a stage and microbatch another storage option, given any of its operations. Contract: operations that
-    /// become active are in their places already.
+    /// Gives the stage and microbatch of operation `i` another storage option. Contract: operations that become active
+    /// are in their places already.
     void set_storage(id i, id option) {
         const id old = storage(i);
         storage_log_.push_back({i, static_cast<storage_index>(old)});
@@ -81,7 +81,7 @@ public:
                 touch_operation(other);
         }
     }
-    /// Replaces I and W of a stage and microbatch by B in the place of I, or B by I and W.
+    /// Replaces I and W of the stage and microbatch of `i` by B in the place of I, or B by I and W.
     void set_full_backward(id i, bool use) {
         const id full = p_->sibling(i, operation_kind::backward);
         const id input = p_->sibling(i, operation_kind::backward_input);
@@ -147,7 +147,7 @@ public:
     }
 
 private:
-    /// The option that a stash had.
+    /// The option that a stash had before an edit.
     struct old_storage {
         id forward = none;
         storage_index option = 0;

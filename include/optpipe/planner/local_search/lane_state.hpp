@@ -13,8 +13,8 @@ namespace optpipe::detail {
 /// The state of a local search: for each rank the sequence of its compute operations and transfers, for each direction
 /// of a shared link the sequence of its transfers, and the storage option of each stage and microbatch.
 ///
-/// A sequence contains every operation that may be in it. Inactive ones keep their place, so nothing shifts when one
-/// becomes active.
+/// A sequence contains every operation that may be in it. Inactive operations keep their places, so nothing shifts when
+/// one becomes active.
 class lane_state {
 public:
     using id = flat_pipeline::id;
@@ -60,7 +60,7 @@ public:
             --position;
         return position;
     }
-    /// The last compute operation of the lane.
+    /// The last active compute operation of the lane, or none.
     [[nodiscard]] id last_compute(id lane) const {
         for (id position = end(lane); position-- > begin(lane);)
             if (active_at(position) && !is_transfer(facts((*this)[position]).kind)) return (*this)[position];
@@ -109,8 +109,8 @@ protected:
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Takes the order of a schedule without renumbering its microbatches. Links have active transfers in this order,
-    /// too, and inactive ones anywhere.
+    /// Takes the order of a schedule without renumbering its microbatches. Links have active transfers in the same
+    /// order, and inactive ones anywhere.
     void assign(const schedule& given) {
         const auto sorted = order_of(given);
         std::fill(active_.begin(), active_.end(), char{0});
@@ -144,8 +144,8 @@ protected:
     std::vector<char> active_;
 
 private:
-    /// The operation that the rules name for `i`, or the full backward that takes its place; none for a difference of
-    /// 0.
+    /// The operation whose number is larger than `i` by `difference`; none for 0. For a gradient, it is the active one
+    /// of I and B.
     [[nodiscard]] id other_stage(id i, id difference) const {
         if (difference == 0) return none;
         return is_gradient(facts(i).kind) ? gradient(i + difference) : i + difference;
@@ -173,7 +173,7 @@ private:
             }
         return result;
     }
-    /// Splits every B of stages for which splitting never takes more memory: I and W are at least as good.
+    /// Splits every B on stages where splitting never takes more memory, because I and W are at least as good there.
     void split_full() {
         if (!p_->split()) return;
         for (id s = 0; s < p_->stages(); ++s)

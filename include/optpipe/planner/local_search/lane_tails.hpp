@@ -12,8 +12,9 @@
 
 namespace optpipe::detail {
 
-/// Tails: the longest path from the start of each operation to the end, under the current sequences and waits for
-/// memory. Start plus tail bounds the objective from below. O(operations), times a logarithm on shared links.
+/// The tails of operations. A tail is the longest path from an operation's start to the end of the step, under the
+/// current sequences and waits for memory. Start plus tail bounds the objective from below. Takes O(n) for n
+/// operations, or O(n log n) with shared links.
 class lane_tails {
 public:
     using id = flat_pipeline::id;
@@ -22,7 +23,7 @@ public:
     lane_tails(const lane_orders& lanes, const lane_times& times)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, tail_(p_->size(), 0.0), found_(p_->size(), 0) {}
 
-    /// `extra(rank)` is added to the tails at the end of a rank: for span, minus its first start.
+    /// Computes all tails. `extra(rank)` is added at the end of a rank: for span, minus the rank's first start.
     template <class Extra> void find(Extra extra) {
         lanes_after_.clear();
         for (id r = 0; r < p_->ranks(); ++r)
@@ -36,7 +37,7 @@ public:
     [[nodiscard]] double operator[](id i) const { return tail_[at(i)]; }
 
 private:
-    /// Visits all lanes from their ends, each until an operation whose consumer on another lane isn't done.
+    /// Visits all lanes from their ends, each until an operation whose consumer on another lane hasn't been visited.
     void find_by_lane() {
         ++round_;
         here_.clear();
@@ -62,9 +63,9 @@ private:
             }
         }
     }
-    /// Visits operations from the last start to the first. On shared links a transfer may start after operations that
-    /// follow it on its lane, so lanes would wait for each other. Among equal starts, operations with a duration are
-    /// visited first, as they may have waited for those without.
+    /// Visits operations from the last start to the first, as shared links require: a transfer may start after
+    /// operations that follow it on its lane, so that `find_by_lane` would wait forever. Among equal starts, operations
+    /// with a duration are visited first, because they may have waited for operations without duration.
     void find_by_start() {
         by_start_.clear();
         for (id r = 0; r < p_->ranks(); ++r)
@@ -104,7 +105,7 @@ private:
             rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::offload))]);
         double& tail = tail_[at(i)];
         if (p_->offloads()) {
-            rest = std::max(rest, tail); // from operations that wait for the memory that it frees
+            rest = std::max(rest, tail); // of operations that wait for memory freed by `i`
             tail = least;
         }
         tail = std::max(f.duration + rest, f.acquired > 0.0 ? next.acquisition : least);

@@ -51,9 +51,9 @@ public:
     }
 
     /// Propagates the tentative edits. False if the sequences wait for each other in a cycle. Also false as soon as
-    /// `too_late(number, start)` is true for an operation after the edits with nothing dirty before it. In these cases,
-    /// and whenever edits are rolled back, `rollback` restores all times. On a suspected cycle, it returns false at
-    /// once if `fail_fast`; otherwise it recomputes everything.
+    /// `too_late(number, start)` is true for an operation behind the edits whose start is final. After false, and
+    /// whenever edits are rolled back, `rollback` restores all times. If a cycle is suspected, the function returns
+    /// false at once if `fail_fast`; otherwise it computes all times again.
     template <class TooLate> bool propagate(TooLate too_late, bool fail_fast = false) {
         fail_fast_ = fail_fast;
         return p_->offloads() ? propagate_by<true>(too_late) : propagate_by<false>(too_late);
@@ -85,9 +85,9 @@ private:
         double last_acquired = 0.0;
         double host_level = 0.0;
         double host_last_acquired = 0.0;
-        id released = 0;      ///< releases by compute operations are processed up to here
+        id released = 0;      ///< position before which releases by compute operations are processed
         id sent = 0;          ///< the same for releases by offloads
-        id host_released = 0; ///< and releases by reloads, on the host
+        id host_released = 0; ///< the same for releases by reloads, on the host
         friend bool operator==(const state&, const state&) = default;
     };
     struct times {
@@ -189,7 +189,7 @@ private:
         const double limit = p_->host_limit(f.rank);
         for (;;) {
             s.host_released = next_release<true, true>(s.host_released, position);
-            if (s.host_released >= position) break; // past it only while an earlier position of the lane is dirty
+            if (s.host_released >= position) break; // greater only while an earlier position of the lane is dirty
             const double time = end((*lanes_)[s.host_released]);
             if (time > begin && s.host_level + f.host_acquired <= limit) break;
             begin = std::max(begin, time);
@@ -263,7 +263,7 @@ private:
     void mark_dirty(id i) { mark_dirty(i, start(i)); }
     void mark_consumers_dirty(id i, const flat_pipeline::kind_facts& f) {
         if (const id next = lanes_->consumer(i); next != none) mark_other_rank_dirty(next, f);
-        // Within a stage the lane propagates to compute operations.
+        // Compute operations of the same stage are reached along the lane.
         if (f.kind == operation_kind::forward && lanes_->is_offloaded(i))
             mark_dirty(p_->sibling(i, operation_kind::offload));
         if (f.kind == operation_kind::offload) mark_dirty(p_->sibling(i, operation_kind::reload));
@@ -320,7 +320,7 @@ private:
         }
         return true;
     }
-    /// Used on a cycle, or after an unfavourable order of visits.
+    /// Computes all times again. Used if a cycle is suspected; the reason may be only an unfavourable order of visits.
     bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);
@@ -356,7 +356,7 @@ private:
     }
     bool in_touched(id lane, id position) const { return touched(lane) && position <= settled_[at(lane)]; }
 
-    /// Whether the late candidate is final: nothing earlier is still dirty.
+    /// Whether the start of the late candidate is final, because nothing earlier is dirty, and still too late.
     template <class TooLate> bool confirmed_late(TooLate& too_late) {
         if (late_candidate_ == none) return false;
         if (!dirty_queue_.empty() && dirty_queue_.front().first < start(late_candidate_)) return false;
@@ -428,8 +428,8 @@ private:
     id late_candidate_ = none;
     double first_change_ = never;
 
-    // Per lane, valid if `settled_at_` is this pass: the end of the edited range, the last release that changed, and
-    // the position of the last operation that acquires memory.
+    // Per lane, valid if `settled_at_` is the current round: the end of the edited range, the last changed releases by
+    // compute operations and by transfers, and the position of the last operation that acquires memory.
     std::vector<std::size_t> settled_at_;
     std::vector<id> settled_;
     std::vector<id> changed_out_;

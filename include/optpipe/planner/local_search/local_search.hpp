@@ -24,7 +24,7 @@ struct local_search_options {
 /// until the search is done or the moves are made. Starts from a simple schedule if there is no incumbent, and offers
 /// improvements.
 ///
-/// Single-threaded. Several may share one state, best with different seeds.
+/// Single-threaded. Several calls may share one state, best with different seeds.
 inline void local_search(search_state& state, const local_search_options& options = {}) {
     if (!state.incumbent()) {
         const adaptive_builder<> quick{.effort = 1};

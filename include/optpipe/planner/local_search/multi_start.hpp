@@ -30,7 +30,7 @@ struct multi_start_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
     /// Whether to do as much work as without a deadline, so that the result doesn't depend on the clock unless the
-    /// deadline ends it.
+    /// deadline ends the search.
     bool deterministic = false;
     multi_start_parameters with{};
 };
@@ -71,12 +71,13 @@ private:
         limits_.deadline =
             clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds_});
     }
-    /// Keeps the first starts: the number that all rounds can search, where each round takes as long as the first.
+    /// Keeps the first starts, in such a number that all rounds, each as long as the first, take as long as `searches`
+    /// searches of the first round.
     void keep_first(double searches) {
         const auto most = std::clamp(searches / rounds, 0.0, static_cast<double>(starts_.size()));
         starts_.resize(static_cast<std::size_t>(most));
     }
-    /// Searches from all starts; in the first round, from the number that the time allows.
+    /// Searches from all starts; in the first round, only from the number of starts that the time allows.
     void search_all(bool first) {
         std::vector<search_start> found(starts_.size());
         std::mutex mutex;
@@ -120,9 +121,9 @@ private:
 } // namespace detail
 
 /// Local search from each of several schedules, the most promising first. The first round searches equally long from
-/// each; the next ones search twice as long from the better half, until two are left (successive halving; Jamieson and
-/// Talwalkar 2016). Offers the best schedule after each round. The number of starts is limited by a share of the
-/// remaining time or, without a deadline, by the work; in the latter case only the seed affects the result.
+/// each start. Each further round searches twice as long from the better half, until two are left (successive halving;
+/// Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of starts is limited by a share
+/// of the remaining time or, without a deadline, by the work; in the latter case only the seed affects the result.
 ///
 /// Runs on the threads of the caller's arena.
 inline void multi_start_search(search_state& state, std::vector<search_start> starts, std::string_view name,

@@ -30,18 +30,21 @@ template <class Move>
     return at->move;
 }
 
-/// The moves of `local_search` and their probabilities. Chances are percentages. The same for every problem; not tuned.
+/// The moves of `local_search` and their probabilities. Chances are percentages. All values are the same for every
+/// problem, and not tuned.
 struct move_parameters {
-    /// Splits a backward or makes it whole. Rare, because it changes little else.
+    /// Chance of a move that splits a backward or makes it whole. It is small, because the move changes little else.
     std::size_t full_backward_chance = 8;
-    /// Changes a storage option. The other moves change how the chosen options are used. Measured with 40,000 moves on
-    /// each of 48 random problems with several options and three seeds: objectives were the same with 10 and 25 (within
-    /// 0.1 %), but with 25 a move takes an eighth longer, since a change of option affects many operations.
+    /// Chance of a move that changes a storage option. Other moves change how the chosen options are used. Measured
+    /// with 40,000 moves on each of 48 random problems with several options and three seeds: objectives were the same
+    /// with 10 and 25 (within 0.1 %), but with 25 a move takes an eighth longer, since a change of option affects many
+    /// operations.
     std::size_t storage_chance = 10;
-    /// Moves a computation's stash instead of the computation, or changes its option if it isn't offloaded.
+    /// Chance of a move that changes the transfers of a computation's stash instead of moving the computation. If the
+    /// stash isn't offloaded, the move changes the stash's option.
     std::size_t transfer_chance = 35;
 
-    /// Mostly single shifts, which are the cheapest to evaluate; the others leave local optima of single shifts.
+    /// Mostly single shifts, which are the cheapest to evaluate; the other moves leave local optima of single shifts.
     std::array<weighted_move<sequence_move>, 5> sequence_moves{{{sequence_move::swap_blocks, 3},
                                                                 {sequence_move::shift_later_ones, 2},
                                                                 {sequence_move::shift_neighbours, 2},
@@ -68,15 +71,15 @@ struct move_parameters {
     /// later.
     std::size_t offload_at_once_chance = 60;
     std::size_t latest_offload = 5;
-    /// Chance that a reload ends at the gradient's start; else it is fewer than this number of quarters of its length
-    /// earlier.
+    /// Chance that a reload ends at the gradient's start; else it ends earlier, by fewer than
+    /// `earliest_reload_quarters` quarters of its length.
     std::size_t reload_in_time_chance = 40;
     std::size_t earliest_reload_quarters = 13;
-    /// Chance that a recomputation comes right before the gradient; else it comes fewer than this number of operations
-    /// earlier.
+    /// Chance that a recomputation comes right before the gradient; else it comes fewer than `earliest_recompute`
+    /// operations earlier.
     std::size_t recompute_at_once_chance = 50;
     std::size_t earliest_recompute = 4;
-    /// Largest number of consecutive microbatches, or stages, that get another option.
+    /// Largest number of consecutive microbatches, or stages, that get another option in one move.
     std::size_t most_in_a_row = 4;
     std::size_t most_along_stages = 3;
 };
@@ -85,7 +88,7 @@ struct move_parameters {
 /// temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
 struct annealing_parameters {
     /// Moves of the first round: a constant, plus a number for each cell. The first round is short, so that small
-    /// problems restart often; each round is longer by `round_growth`.
+    /// problems restart often; each round is longer than the one before by the factor `round_growth`.
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;
@@ -94,32 +97,33 @@ struct annealing_parameters {
     double cold = 0.02;
     /// Weights of the mean over the ranks in the cost, relative to the worst rank; one per round.
     std::array<double, 4> mean_weights{0.1, 0.02, 0.3, 0.05};
-    /// Limit of a path, in multiples of the number of operations: a path through operations without duration may
-    /// return.
+    /// Limit of the length of a path, as a multiple of the number of operations: a path through operations without
+    /// duration may go round in a cycle.
     std::size_t longest_path = 8;
-    /// In mean durations: an operation that ended this long before the start of another one doesn't bind it.
+    /// In mean durations. An operation that ended this long before another one's start doesn't determine that start.
     double farthest_back = 16.0;
-    /// One in this number of rounds continues from the end of the previous round; the others continue from the best.
+    /// One in this number of rounds continues from the end of the previous round; the others from the best state.
     std::size_t rounds_per_wandering = 3;
     /// Percentage of moves that begin at any operation instead of one of a critical path.
     std::size_t anywhere_chance = 40;
-    /// Percentage of moves that take an operation out of a block of a critical path, and its largest distance from the
-    /// end by which it leaves, in operations. Measured with local search alone, 1 to 2 s, on problem files, models and
-    /// random problems: a chance of 8 was better than 0 in 9 runs of 16 and worse in 4; 20 was better than 8 in 23 runs
-    /// of 50 and worse in 13. Chances from 20 to 60, and distances from 4 to 16 operations, made no difference beyond
-    /// the spread of seeds.
+    /// Percentage of moves that take an operation out of a block of a critical path, and the operation's largest
+    /// distance from the end by which it leaves the block, in operations. Measured with local search alone, 1 to 2 s,
+    /// on problem files, models and random problems: a chance of 8 was better than 0 in 9 runs of 16 and worse in 4; 20
+    /// was better than 8 in 23 runs of 50 and worse in 13. Chances from 20 to 60, and distances from 4 to 16
+    /// operations, made no difference beyond the spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
-    /// Percentage of moves with too much memory on a rank that are retried with a smaller stash, which takes longer
-    /// than giving them up. Measured with local search alone, 72 runs of 2 s on random models: 40 was better than 0 in
-    /// 31 runs and worse in 19, and objectives were 0.06 % lower on average. With 40,000 moves on each of 24 random
-    /// problems with offloading alone, they were 0.13 % lower (standard error 0.12).
+    /// Chance in percent that a move that takes too much memory of a rank is tried again with a smaller stash, which
+    /// takes longer than giving the move up. Measured with local search alone, 72 runs of 2 s on random models: 40 was
+    /// better than 0 in 31 runs and worse in 19, and objectives were 0.06 % lower on average. With 40,000 moves on each
+    /// of 24 random problems with offloading alone, objectives were 0.13 % lower (standard error 0.12).
     std::size_t relief_chance = 40;
-    /// Number of uses of a critical path, and of tails, before they are recomputed: computing them takes longer than a
-    /// move, and they become outdated.
+    /// Number of uses of a critical path, and of tails, before they are computed again. Computing them takes longer
+    /// than a move, but they become outdated.
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
-    /// A step visits a part of the schedule that grows with its size; some milliseconds for a million cells.
+    /// The clock is read every `cells_between_clocks` / cells moves, at least every `most_moves_between_clocks`. A move
+    /// takes longer in larger problems: some milliseconds for a million cells.
     std::size_t cells_between_clocks = 640'000;
     std::size_t most_moves_between_clocks = 64;
     std::size_t moves_between_offers = 4096;
@@ -133,13 +137,14 @@ struct annealing_parameters {
 struct multi_start_parameters {
     /// Moves of the first round, as a share of an annealing's first round. Measured with plans of 5 s on one thread for
     /// 30 random models: with eight starts instead of one, 10 plans were better by up to 5.1 %, 8 were worse by up to
-    /// 1.3 %, and objectives were 0.32 % lower on average. With a whole first round, and half of the moves for starts,
-    /// there was no difference on average over 86 models.
+    /// 1.3 %, and objectives were 0.32 % lower on average. With a whole first round, and half of all moves spent on
+    /// starts, there was no difference on average over 86 models.
     double first_round = 0.25;
-    /// Share of the remaining time for all starts together; if they need more, fewer are searched. Measured on eleven
-    /// random models of 1,000 to 2,048 stashes with 10 s on one thread: compared with a single start, steps were 0.71 %
-    /// longer on average with all eight starts, 0.32 % longer with a share of 0.2, and as long with 0.1 (0.01 %). On
-    /// twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all eight starts made no difference (0.09 %).
+    /// Share of the remaining time for all starts together; if this doesn't suffice, fewer starts are searched.
+    /// Measured on eleven random models of 1,000 to 2,048 stashes with 10 s on one thread: compared with a single
+    /// start, steps were 0.71 % longer on average with all eight starts, 0.32 % longer with a share of 0.2, and as long
+    /// with 0.1 (0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all eight starts made
+    /// no difference (0.09 %).
     double time = 0.1;
     /// Limit without a deadline, in moves times stashes: half a second, at 0.05 µs each.
     double most_work = 1e7;

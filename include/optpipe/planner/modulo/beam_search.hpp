@@ -22,17 +22,17 @@ struct beam_options {
     std::size_t periodicity = 1;
     /// Whether every stash that can be offloaded in time is offloaded, or only the number that memory requires.
     bool eager = false;
-    /// Partial patterns kept per stage.
+    /// Number of partial patterns kept per stage.
     std::size_t width = 4;
-    /// Attempts to add a stage to each partial pattern.
+    /// Number of attempts to add a stage to each partial pattern.
     std::size_t attempts = 8;
     std::uint64_t seed = 1;
 };
 
-/// Searches a pattern of a given period, from the last stage to the first. Each stage is added around those after it,
-/// with forwards as late and gradients as early as its rank allows. The partial patterns with the shortest lifespans
-/// are kept, because they leave most to the earlier stages. A beam search: its patterns are feasible, but it isn't
-/// complete.
+/// Searches a pattern of a given period, from the last stage to the first. Each stage is added around the stages after
+/// it, with forwards as late and gradients as early as its rank allows. The partial patterns with the shortest
+/// lifespans are kept, because they leave most memory and time to earlier stages. It is a beam search: its patterns are
+/// feasible, but it may miss feasible patterns.
 class beam_search {
 public:
     beam_search(const problem& p, duration period, const beam_options& options)
@@ -68,8 +68,8 @@ private:
     struct node {
         std::size_t parent = none;
         std::vector<pattern_slot> pattern_slots{};
-        /// Lifespans of the microbatches of the period, plus recomputation, plus a small penalty for each offloaded
-        /// stash.
+        /// Sum of the lifespans of the microbatches of the period, plus recomputation, plus a small penalty for each
+        /// offloaded stash.
         double lifespan = 0.0;
     };
 
@@ -98,7 +98,8 @@ private:
         }
         return around;
     }
-    /// The last stage has several distances to try, each twice, and decides for all others.
+    /// Number of attempts at the last stage. The last stage has more attempts than others, because it has several
+    /// distances to try, each twice, and decides for all others.
     [[nodiscard]] static std::size_t attempts_at_last(std::size_t attempts) {
         return with_.last_stage_factor * attempts + with_.least_at_last;
     }

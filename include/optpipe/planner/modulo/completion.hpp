@@ -19,13 +19,13 @@ namespace optpipe::detail {
 struct completion_options {
     /// Forwards move as many periods earlier as memory allows, at most this share of one period per later stage.
     double ahead = 0.0;
-    /// Reschedules weight gradients into idle time, or where their memory is needed, instead of their pattern slots.
+    /// Whether weight gradients leave their pattern slots, for idle time, or to release memory where it is needed.
     bool refill = false;
     friend constexpr bool operator==(const completion_options&, const completion_options&) = default;
 };
 
-/// The pattern with the forwards of every stage some periods earlier: they take the slots of their predecessors, so
-/// there are no collisions. This fills the prologue.
+/// The pattern with the forwards of every stage some periods earlier. Each forward takes the slot of an earlier
+/// microbatch's forward, so there are no collisions. The earlier forwards fill the prologue.
 [[nodiscard]] inline periodic_pattern with_forwards_ahead(const problem& p, periodic_pattern pattern, double share) {
     const auto peaks = memory_of_repetition(p, pattern);
     per_rank<double> spare(p.graph.ranks());
@@ -41,7 +41,7 @@ struct completion_options {
         const auto after = static_cast<double>(p.graph.stages() - 1 - s.position());
         const auto room = stashes[r] > 0.0 ? std::max(0.0, spare[r] / stashes[r]) : least;
         const auto wanted = share * after / static_cast<double>(pattern.periodicity);
-        // A stage needs the outputs of its predecessor, so it doesn't move further.
+        // A stage needs the outputs of its predecessor, so its forwards don't move further than the predecessor's.
         least = std::min({least, std::floor(room), std::floor(wanted)});
         for (auto& at : pattern.stages[s])
             at.forward -= least * pattern.length();
@@ -70,8 +70,8 @@ struct completion_options {
     return time_order(p, filled, stop);
 }
 
-/// Whether weight gradients may be rescheduled: nothing is offloaded or recomputed apart from the backward, and every
-/// backward is split.
+/// Whether weight gradients may be rescheduled: nothing is offloaded, nothing is recomputed before a backward, and
+/// every backward is split.
 [[nodiscard]] inline bool can_refill(const problem& p, const periodic_pattern& pattern) {
     if (!p.split_backward) return false;
     for (const stage s : p.graph.all_stages())

@@ -24,10 +24,11 @@ struct modulo_options {
     modulo_parameters with{};
 };
 
-/// Modulo scheduling. Finds the shortest period in which a few microbatches can repeat within the memory, completes the
-/// pattern with prologue and epilogue, lets `improve` change these on a reduced problem with only the microbatches that
-/// they need, and unrolls the steady state to all microbatches. The effort hardly depends on the number of
-/// microbatches. Before that, it tries `wavefronts` on the complete step, whose periodicity may be large.
+/// Modulo scheduling. Finds the shortest period in which a few microbatches can repeat within the memory, and completes
+/// the pattern with prologue and epilogue. Lets `improve` change prologue and epilogue in a reduced problem, which has
+/// only the microbatches that they need. Then unrolls the steady state to all microbatches. The effort hardly depends
+/// on the number of microbatches. At the start, tries `wavefronts` on the complete step; their periodicity may be
+/// large.
 ///
 /// Offers every schedule found; returns when the search is done or the effort is spent.
 inline void modulo_search(search_state& state, const modulo_options& options = {}) {

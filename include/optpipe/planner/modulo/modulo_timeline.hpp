@@ -59,7 +59,7 @@ public:
     [[nodiscard]] bool is_free(double start, double length) const {
         return length <= period_ + slack_ && end_of_obstacle(start, length) <= start;
     }
-    /// Moves a free interval right until it touches the next one; unchanged if there is no next interval.
+    /// Moves a free interval right until it touches a reservation; unchanged if there is none. Returns the start.
     [[nodiscard]] double push_right(double start, double length) const {
         auto room = never;
         for (const auto& p : intervals_)
@@ -93,7 +93,7 @@ private:
         const auto wrapped = d - period_ * std::floor(d / period_);
         return wrapped >= period_ - slack_ ? 0.0 : wrapped;
     }
-    /// The earliest time after the interval that overlaps; `at` itself if none does.
+    /// The end of a reservation that overlaps; `at` itself if none does.
     [[nodiscard]] double end_of_obstacle(double at, double length) const {
         for (const auto& p : intervals_) {
             const auto behind = distance(p, at);

@@ -13,7 +13,7 @@
 namespace optpipe::detail {
 
 /// A necessary condition for the remaining operations of a rank to fit into the gaps of its period: each gap on its own
-/// is filled as well as the lengths allow, and the total waste may not exceed the idle time.
+/// is filled as well as the lengths of operations allow, and the time left over may not exceed the rank's idle time.
 class modulo_packing {
 public:
     modulo_packing(const problem& p, double period, std::size_t periodicity, double slack)
@@ -38,13 +38,13 @@ public:
     [[nodiscard]] bool possible() const {
         return std::all_of(spare_.begin(), spare_.end(), [&](double spare) { return spare >= -slack_; });
     }
-    /// The idle time of a rank in a period without recomputation.
+    /// The idle time of a rank in one repetition of the pattern, without recomputation.
     [[nodiscard]] double spare(rank r) const { return spare_[r]; }
-    /// Whether the rest may fit when the stages from `s` on are placed.
+    /// Whether the rank's earlier stages may still fit on `lane`, on which its stages from `s` on are placed.
     [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
         const auto& sums = remaining_[s];
         if (sums.empty()) return true;
-        constexpr std::size_t borders = 4; // of the sums and of the spare time, each with a rounding error
+        constexpr std::size_t borders = 4; // ends of the sums and of the spare time, each with a rounding error
         double wasted = 0.0;
         const auto gaps = lane.gaps();
         for (const auto gap : gaps) {
@@ -61,7 +61,7 @@ private:
             if (p_.storage_of(s, i).extra_work() > duration{}) return true;
         return false;
     }
-    /// Adds `length` to all subset sums; clears them if there are too many.
+    /// Extends the subset sums by an operation of this length; clears them if there are too many.
     void extend(std::vector<double>& sums, double length) const {
         constexpr auto most = beam_parameters{}.most_sums;
         if (sums.empty()) return;

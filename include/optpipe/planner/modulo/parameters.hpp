@@ -12,22 +12,22 @@ struct period_parameters {
     std::size_t max_periodicity = 4;
     /// A round goes through all periodicities, with wider beams than the previous round.
     std::size_t max_rounds = 12;
-    /// Partial patterns kept, and attempts to add a stage to each: in the first round, and at most. If ranks have
-    /// several stages, the first placements decide whether the last ones fit, so the first beams are wider by
-    /// `coupled_factor`.
+    /// Numbers of partial patterns kept, and of attempts to add a stage to each: in the first round, and at most. If
+    /// ranks have several stages, the first placements decide whether the last ones fit, so the first beams are wider
+    /// by the factor `coupled_factor`.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;
     /// Periods increase from the load bound until a pattern is found: the first step as a share of the bound, and the
-    /// growth of steps.
+    /// factor by which steps grow.
     double first_step = 0.0025;
     double step_growth = 1.25;
-    /// Bisection steps between the longest period without a pattern and the shortest one with a pattern.
+    /// Number of bisection steps between the longest period without a pattern and the shortest one with a pattern.
     std::size_t bisections = 4;
-    /// Later rounds try periods between the load bound (0) and the best (1); the lowest first, because it gains most.
+    /// Later rounds try periods between the load bound (share 0) and the best period (share 1). The shortest comes
+    /// first, because it gains most.
     std::array<double, 5> shares{0.0, 0.3, 0.6, 0.85, 1.0};
-    /// A periodicity whose best period exceeds the best of all by this ratio gets no wider beams after `least_rounds`
-    /// rounds.
+    /// After `least_rounds` rounds, periodicities whose best period exceeds the best of all by this factor are skipped.
     double max_ratio = 1.15;
     std::size_t least_rounds = 3;
     /// Cost of completing a pattern, in attempts to place a stage, per cell of the step.
@@ -36,28 +36,28 @@ struct period_parameters {
 
 /// How `beam_search` grows patterns. Not tuned.
 struct beam_parameters {
-    /// Penalty per transfer in a lifespan, in periods: among equally good patterns, those with fewer transfers are
-    /// kept.
+    /// Penalty in the lifespan for each offloaded stash, in periods, so that among equally good patterns, those with
+    /// fewer transfers are kept.
     double offload_penalty = 0.01;
     /// Unit of random differences between lifespans, in periods; up to a thousand units are added, so that the children
     /// of one parent don't fill the beam.
     double tie_breaker = 1e-9;
-    /// Attempts at the last stage, which decides for all others: `last_stage_factor` per attempt at another stage, plus
-    /// the number that tries each of its five distances twice.
+    /// Number of attempts at the last stage, which decides for all others: `last_stage_factor` per attempt at another
+    /// stage, plus `least_at_last`, the number that tries each of five distances twice.
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
-    /// Limit of the subset sums of a rank that `packing` keeps to tell whether a gap can be filled; with more sums, it
-    /// can't tell.
+    /// Limit of the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled.
+    /// With more sums, the packing can't tell.
     std::size_t most_sums = 512;
 };
 
 /// How `modulo_search` places `wavefronts`. Not tuned.
 struct wavefront_parameters {
-    /// Spacings that are tried, as slots per stage above the least spacing: one more slot leaves room for the weight
-    /// gradients if memory is scarcest.
+    /// Spacings that are tried: the least spacing times 1 + n / stages. n = 1 leaves room for the weight gradients if
+    /// memory is scarcest.
     std::array<double, 5> more_slots{1.0, 0.0, 0.5, 1.5, 2.0};
-    /// A gap of at least this share of a weight gradient's length is filled with one: the share in the first attempts,
-    /// and the shares tried at the best spacing.
+    /// A gap is filled with a weight gradient if it has at least this share of the gradient's length: the share for all
+    /// spacings, and the shares tried at the best spacing.
     double first_fill = 0.95;
     std::array<double, 4> fills{1.0, 0.9, 0.8, 0.7};
     /// Cost of a schedule of the whole step, in attempts to place a stage, per cell.
@@ -66,7 +66,7 @@ struct wavefront_parameters {
 
 /// How `modulo_search` completes patterns and repeats the steady state. Not tuned, unless a comment says otherwise.
 struct steady_state_parameters {
-    /// The reduced problem has enough microbatches for `pipelines` pipelines of at least `least_ranks` ranks each; this
+    /// The reduced problem has about `pipelines` microbatches per rank, counting at least `least_ranks` ranks, which
     /// suffices for prologue and epilogue.
     std::size_t pipelines = 4;
     std::size_t least_ranks = 4;
@@ -74,16 +74,17 @@ struct steady_state_parameters {
     double completion_gain = 0.97;
     /// Each pattern is completed with forwards ahead by each of these shares: see `completion_options`.
     std::array<double, 5> ahead{0.0, 0.25, 0.5, 0.75, 1.0};
-    /// A best schedule above this ratio to the incumbent isn't unrolled. On eight problems (8 and 32 ranks, unit costs)
-    /// prologue and epilogue gained nothing; 5 % is more than they hold.
+    /// The best schedule isn't unrolled if it exceeds the incumbent by this factor. On eight problems (8 and 32 ranks,
+    /// unit costs), changes of prologue and epilogue gained nothing; 5 % is more than they can gain.
     double max_ratio = 1.05;
     /// Places at which the repeated segment is searched, as shares of the step: in the middle, where the state is
     /// steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
-    /// Two numbers of repetitions of a segment, from whose objectives the time of further repetitions follows.
+    /// Two numbers of repetitions of a segment. The time of further repetitions follows from the objectives with these
+    /// numbers.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
-    /// Microbatches of a segment: divisors of the last number, so that one reduced problem serves all.
+    /// Numbers of microbatches of a segment: divisors of the last number, so that one reduced problem serves all.
     std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 };
 

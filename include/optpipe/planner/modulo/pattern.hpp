@@ -36,7 +36,7 @@ struct periodic_pattern {
     /// The initiation interval: the mean time from one microbatch to the next.
     duration period{};
     std::size_t periodicity = 1;
-    /// For each stage, one slot per microbatch of the K.
+    /// For each stage, one slot for each of the K microbatches.
     per_stage<std::vector<pattern_slot>> stages{};
 
     [[nodiscard]] duration length() const { return static_cast<double>(periodicity) * period; }
@@ -51,13 +51,13 @@ struct memory_interval {
     double amount = 0.0;
 };
 
-/// The peak if all intervals repeat every `length`. An interval that ends within `slack` of a start has ended.
+/// The peak memory if all intervals repeat every `length`. An interval that ends within `slack` of a start has ended.
 [[nodiscard]] inline double peak_of_intervals(const std::vector<memory_interval>& all, double length, double slack) {
     double peak = 0.0;
     for (const auto& one : all) {
         double level = 0.0;
         for (const auto& other : all)
-            // The number of its repetitions that have begun, less the number that have ended.
+            // The number of repetitions of `other` that have begun, less the number that have ended.
             level += other.amount * (std::floor((one.start - other.start + slack) / length) -
                                      std::floor((one.start - other.end + slack) / length));
         peak = std::max(peak, level);
@@ -65,7 +65,8 @@ struct memory_interval {
     return peak;
 }
 
-/// The memory of one microbatch of a stage on the device (or on the host). `stored`: the option of the slot.
+/// Appends the memory of one microbatch of a stage, on the device or on the host (`which`). `stored` is the storage
+/// option of the slot.
 inline void append_memory_intervals(std::vector<memory_interval>& all, const stage_costs& c,
                                     const storage_option& stored, const pattern_slot& at, memory_kind which) {
     const auto add = [&](duration start, duration end, memory_size amount) {
@@ -92,7 +93,7 @@ inline void append_memory_intervals(std::vector<memory_interval>& all, const sta
 
 } // namespace detail
 
-/// The peak of each rank in steady state. A step needs no more, whatever its number of microbatches.
+/// The peak memory of each rank in steady state. A step with any number of microbatches needs no more memory.
 [[nodiscard]] inline per_rank<memory_size> memory_of_repetition(const problem& p, const periodic_pattern& pattern,
                                                                 memory_kind which = memory_kind::device) {
     per_rank<std::vector<detail::memory_interval>> intervals(p.graph.ranks());

@@ -21,7 +21,7 @@ namespace optpipe::detail {
 /// upward until a pattern is found, then bisects between the longest period without a pattern and the shortest one with
 /// a pattern, with growing beams.
 ///
-/// Every pattern goes to `take`. `stop` is polled between stages.
+/// Every pattern found is passed to `take`. `stop` is polled between stages.
 class period_search {
 public:
     period_search(const problem& p, std::uint64_t seed, std::size_t effort,
@@ -98,7 +98,7 @@ private:
         }
     }
 
-    /// Bisects between a period that wasn't found and the best one.
+    /// Bisects between a period without a pattern and the best period.
     void bisect(track& at, duration missed, std::size_t round) {
         for (std::size_t step = 0; step < with_.bisections && at.best > load_ && !exhausted(); ++step) {
             const auto middle = missed + 0.5 * (at.best - missed);

@@ -12,7 +12,8 @@
 
 namespace optpipe::detail {
 
-/// The storage options of one stage for the slots of a pattern.
+/// The storage options of one stage for the slots of a pattern. Options that take equal work and hold equal memory form
+/// a level.
 class slot_storage {
 public:
     /// Options that differ only in their transfers.
@@ -24,7 +25,7 @@ public:
     /// One level of storage for each slot.
     struct choice {
         std::vector<std::size_t> levels{};
-        /// Sums over the slots.
+        /// Sums over all slots of the additional work and of the held memory.
         duration extra_work{};
         memory_size held{};
     };
@@ -40,14 +41,13 @@ public:
         return std::any_of(options_.begin(), options_.end(),
                            [&](const storage_option& o) { return c.weight_stash > o.restored(c); });
     }
-    /// All choices on the frontier: each takes more work than the previous one, and holds less.
+    /// All choices on the Pareto frontier: each takes more work than the previous one, and holds less memory.
     [[nodiscard]] const std::vector<choice>& choices() const { return choices_; }
-    /// The families of a level, which have equal work and memory; only the places where the work is done differ.
+    /// The families of a level: at most two, with the additional work before the backward or in it.
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:
-    /// Drops items that hold no less memory than an item with at most their work. Contract: sorted by work, then by
-    /// memory.
+    /// Drops items to which another is as good in work and memory. Contract: sorted by work, then by memory.
     template <class Item, class Held> static void keep_frontier(std::vector<Item>& sorted, const Held& held) {
         auto least = memory_size::unlimited();
         std::erase_if(sorted, [&](const Item& item) {

@@ -23,7 +23,7 @@ namespace optpipe::detail {
 /// The reservations of a rank, its copy engines and its link before one more stage is placed.
 struct rank_occupation {
     modulo_timeline compute;
-    /// Out and in. If both directions share an engine or link, the first one is used.
+    /// By direction, out and in. If both directions share an engine or link, the first entry is used.
     std::array<modulo_timeline, 2> engine;
     std::array<modulo_timeline, 2> link;
     std::vector<memory_interval> device{};
@@ -36,8 +36,8 @@ struct rank_occupation {
 /// earlier than `earliest_gradient`, one of each per microbatch of the period.
 class stage_fitter {
 public:
-    /// Attempts below `first_random_attempt` are systematic, the others random. If no other stage shares the rank or
-    /// its link, `systematic_attempts` are enough to vary all systematic choices twice.
+    /// Attempts with numbers below `first_random_attempt` are systematic, the others random. If no other stage shares
+    /// the rank or its link, `systematic_attempts` attempts suffice, because they vary all systematic choices twice.
     static constexpr std::size_t first_random_attempt = 3;
     static constexpr std::size_t systematic_attempts = 6;
     /// Rounding error of sums of durations, in periods.
@@ -64,7 +64,8 @@ public:
         const modulo_timeline all{period_ * static_cast<double>(periodicity_), slack_};
         return {all, {all, all}, {all, all}, {}, {}, {}};
     }
-    /// Reserves the slots of a stage that concern rank `r`.
+    /// Adds the slots of stage `s` to `own`, the reservations of rank `r`, as far as they concern this rank or its
+    /// link.
     void occupy(rank_occupation& own, rank r, stage s, const std::vector<pattern_slot>& pattern_slots) const {
         const rank of = p_.rank_of(s);
         const auto& c = p_.costs[s];
@@ -89,8 +90,8 @@ public:
         }
     }
 
-    /// One attempt, random except for the first few, with as little recomputation as memory allows. False if it fails;
-    /// `pattern_slots` is then unspecified.
+    /// Attempts to place a stage, with as little recomputation as memory allows. Attempts are random except for the
+    /// first few. If the attempt fails, it returns false, and `pattern_slots` is unspecified.
     bool attempt(stage s, const neighbour_bounds& around, rank_occupation own, std::size_t number, bool eager,
                  std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
@@ -130,7 +131,7 @@ private:
     /// One family for each slot.
     using slot_families = std::vector<const slot_storage::family*>;
 
-    /// The families of a choice; after the first attempts, the slots have them in random order.
+    /// The families of a choice, one for each slot. In random attempts, the families are in random order.
     slot_families families_of(const slot_storage& storage, const slot_storage::choice& choice, std::size_t number) {
         slot_families families;
         for (const auto level : choice.levels) {
@@ -146,8 +147,8 @@ private:
 
     // Computations.
 
-    /// Places forwards and gradients one after the other in some order, each as near to its neighbours as the rank is
-    /// free; then the weight gradients, soonest first.
+    /// Places forwards and gradients one after the other in some order, each as near to its neighbour stage as the rank
+    /// allows; then the weight gradients, in the order of their gradients.
     bool place_compute(stage s, const neighbour_bounds& around, modulo_timeline& lane, std::size_t number,
                        std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
@@ -169,7 +170,7 @@ private:
         }
         return place_weights(s, lane, number, pattern_slots);
     }
-    /// 2j: the forward of microbatch j; 2j + 1: its gradient. The forward always precedes its gradient.
+    /// The order of placing forwards (2j for microbatch j) and gradients (2j + 1), each after its forward.
     std::vector<std::size_t> items_in_order(std::size_t number) {
         std::vector<std::size_t> items;
         if (number < 2)
@@ -238,7 +239,7 @@ private:
         return place_until(lane, at.gradient.value() - length, length, number, at.recompute) &&
                at.recompute >= at.forward + p_.costs[s].forward;
     }
-    /// Places W right after its I if that time is free. The time is reserved; `place_weights` finds it there.
+    /// If the time right after I is free, places W there; `place_weights` then leaves it in this place.
     bool append_weight(stage s, modulo_timeline& lane, pattern_slot& at) {
         const auto end = at.gradient.value() + gradient_length(s, at);
         const auto length = p_.costs[s].backward_weight.value();
@@ -308,8 +309,8 @@ private:
         }
         return may_keep && eager && fits_device(s, own, pattern_slots);
     }
-    /// Offloads the stashes of a set of slots, each with one of its offloading options. Leaves everything unchanged if
-    /// it fails.
+    /// Offloads the stashes of a set of slots, each with one of its offloading options. If this fails, returns false
+    /// and leaves everything unchanged.
     bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
                  unsigned way, std::vector<pattern_slot>& pattern_slots) {
         const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};

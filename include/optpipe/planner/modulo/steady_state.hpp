@@ -18,7 +18,8 @@
 
 namespace optpipe::detail {
 
-/// The problem with many microbatches, and a reduced one with the number that prologue and epilogue need.
+/// Completes patterns in a reduced problem, with the number of microbatches that prologue and epilogue need, and
+/// unrolls the result to all microbatches.
 class steady_state {
 public:
     explicit steady_state(search_state& state, const steady_state_parameters& with = {})
@@ -27,7 +28,8 @@ public:
     [[nodiscard]] const problem& reduced() const { return reduced_; }
     [[nodiscard]] bool is_reduced() const { return reduced_.graph.microbatches() < p_.graph.microbatches(); }
 
-    /// Evaluates a pattern on the reduced problem with several completions, and offers the most promising one.
+    /// Completes a pattern in several ways in the reduced problem. Offers each completion that promises to be the best
+    /// of all until then.
     void offer(const periodic_pattern& pattern) {
         if (with_.completion_gain * static_cast<double>(p_.graph.microbatches()) * pattern.period > best_value_) return;
         const bool may_refill = can_refill(p_, pattern);
@@ -71,7 +73,7 @@ private:
 
     [[nodiscard]] stop_check abandon() const { return stop_check{state_.limits().abandon}; }
     [[nodiscard]] std::size_t missing() const { return p_.graph.microbatches() - reduced_.graph.microbatches(); }
-    /// About the number of microbatches in some pipelines, such that the remaining number is a multiple of every count.
+    /// About `pipelines` microbatches per rank, such that the remaining number is a multiple of every count.
     [[nodiscard]] std::size_t enough() const {
         const auto all = p_.graph.microbatches();
         const auto enough = with_.pipelines * std::max(p_.graph.ranks(), with_.least_ranks);

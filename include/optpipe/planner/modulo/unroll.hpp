@@ -25,8 +25,8 @@ namespace optpipe {
     return result;
 }
 
-/// A segment of a schedule that may be repeated: on each rank the operations at [from, to) of its lane. The states of
-/// all ranks at its start and at its end are the same, up to a shift by `count` microbatches.
+/// A segment of a schedule that may be repeated: on each rank the operations at [from, to) of its lane. At the end of
+/// the segment, all ranks are in the same state as at its start, up to a shift by `count` microbatches.
 struct repeated_segment {
     std::size_t count = 0;
     per_rank<std::size_t> from{};
@@ -159,7 +159,7 @@ public:
 private:
     static constexpr std::size_t missing = static_cast<std::size_t>(-1);
 
-    /// The last position at or before `at` whose state recurs.
+    /// Starts the segment on rank `r` at the last position up to `at` whose state recurs. False if none does.
     bool step_back(rank r, std::size_t at, repeated_segment& found) const {
         for (auto i = at + 1; i-- > 0;)
             if (const auto again = states_[r.position()].recurs_at(i, found.count)) {

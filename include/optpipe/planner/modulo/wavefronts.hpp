@@ -33,8 +33,8 @@ struct wavefronts {
     return p.graph.stages() > 1 && one_stage_per_rank(p.graph) && is_described_by_costs(p) && !offloads_anything(p);
 }
 
-/// The densest spacing that memory and load allow, if each slot were as long as the mean of all. The microbatches
-/// between the forward and the gradient of a stage must fit its memory.
+/// The densest spacing that memory and load allow, if all slots had the same, mean length. The stashes of microbatches
+/// between forward and gradient on a stage must fit the memory of its rank.
 [[nodiscard]] inline double least_spacing(const problem& p) {
     const auto stages = p.graph.stages();
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -90,9 +90,9 @@ struct wavefronts {
     return time_order(p, filled, abandon);
 }
 
-/// Tries spacings from the least on, then placements of weight gradients, each on the complete step. Every schedule is
-/// passed to `take`, which returns its objective. `stop` is polled between attempts, `abandon` within an attempt.
-/// Returns the effort spent, in the units of `modulo_options`; at least one attempt is made.
+/// Tries several spacings, then placements of weight gradients at the best spacing, each on the complete step. Every
+/// schedule is passed to `take`, which returns its objective. `stop` is polled between attempts, `abandon` within an
+/// attempt. Returns the effort spent, in the units of `modulo_options`; at least one attempt is made.
 inline std::size_t search_wavefronts(const problem& p, std::size_t effort,
                                      const std::function<duration(const schedule&)>& take, stop_check stop,
                                      const wavefront_parameters& with = {}, stop_check abandon = {}) {

@@ -14,16 +14,16 @@ namespace optpipe {
 struct partition_plan {
     /// Index of the pipeline that the plan is for.
     std::size_t chosen = 0;
-    /// Number of layers of each of its stages, in the order of the model.
+    /// Number of layers on each stage of that pipeline.
     std::vector<std::size_t> layers{};
     /// The stage of each layer. Without branches, every stage holds consecutive layers.
     std::vector<stage> stage_of{};
     /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
     problem pipeline{};
     plan_result planned{};
-    /// No schedule of any partition is shorter: the work can't be divided more evenly than among all ranks by their
-    /// speeds, and a layer can't be divided. If all partitions were considered, the least of their bounds also counts.
-    /// `planned.bound` holds for this partition only.
+    /// A lower bound on the objectives of all partitions: the work can't be divided more evenly than among all ranks by
+    /// their speeds, and a layer can't be divided. If all partitions were considered, the least of their bounds also
+    /// counts. `planned.bound` holds for this partition only.
     duration bound{};
     /// Number of partitions that were planned.
     std::size_t tried = 0;

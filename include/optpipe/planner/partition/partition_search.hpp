@@ -68,7 +68,7 @@ private:
         std::size_t pipeline = 0;
         layer_division layers{};
         plan_result planned{};
-        /// Whether all of its neighbours have been considered.
+        /// Whether all neighbours of this partition have been considered.
         bool is_exhausted = false;
         friend bool operator<(const candidate& a, const candidate& b) {
             return a.planned.objective < b.planned.objective;
@@ -83,14 +83,14 @@ private:
         partition_space space;
         /// Partitions that were tried, or whose bounds are known.
         std::set<layer_division> seen;
-        /// Partitions that weren't tried. The latest additions are behind the others; among them the least bound is
-        /// last, and among equal bounds the most even partition.
+        /// Partitions whose bounds are known, and that weren't tried. The latest additions are behind the others. Among
+        /// partitions added together, the least bound is last, and among equal bounds, the most even partition.
         std::vector<neighbour> neighbours;
         /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;
-        /// Time limit of its short plans, known after the first.
+        /// Time limit of the pipeline's short plans, known after the first plan.
         std::optional<seconds> short_limit;
-        /// Whether all of its partitions have been seen.
+        /// Whether all partitions of the pipeline have been seen.
         bool is_listed = false;
     };
 
@@ -103,7 +103,7 @@ private:
             [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); }};
     }
 
-    /// Makes the first plans. If none exists, returns the refusal of the partition with the least shortage.
+    /// Makes the first plans. If there is no plan, returns the refusal of the partition with the least shortage.
     std::optional<refusal> begin() {
         std::optional<refusal> refused;
         std::optional<memory_size> least;
@@ -248,8 +248,8 @@ private:
             rest.push_back(each);
         of.is_listed = add(of, std::move(rest)) && may_go_on();
     }
-    /// Adds partitions farther away once no neighbour is promising: all partitions if there are few, else the
-    /// neighbours of the best candidate that has others. False if there are none.
+    /// Adds partitions farther away, when no neighbour is promising: all partitions of a pipeline if there are few,
+    /// else the neighbours of the best candidate that isn't exhausted. False if there are none.
     bool look_farther() {
         if (are_few_) {
             const auto next =
@@ -297,8 +297,8 @@ private:
         return each.planned.why == plan_end::time_limit && is_less(each.planned.bound, best);
     }
 
-    /// Plans the most promising candidates for longer, half of them each round: the sum of objective and bound ranks
-    /// them, in the last round the objective. False if there was no candidate or no time.
+    /// Plans the most promising candidates for longer; each round keeps half of them. Candidates are ranked by the sum
+    /// of objective and bound, in the last round by the objective. False if there was no candidate or no time.
     bool plan_longer() {
         bool has_open = false;
         for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
@@ -354,9 +354,9 @@ private:
     bool are_few_ = false;
     /// The bound on the schedules of all partitions by their work alone.
     duration bound_by_work_ = duration::unlimited();
-    /// End of the search for other partitions, with a time limit.
+    /// With a time limit: the end of the search for other partitions.
     seconds search_until_{};
-    /// Work of the plans until now, without a time limit.
+    /// Without a time limit: the work of all plans until now.
     double effort_ = 0.0;
     /// The next pipeline of the rotation.
     std::size_t next_pipeline_ = 0;

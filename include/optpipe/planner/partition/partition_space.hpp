@@ -33,7 +33,7 @@
 
 namespace optpipe::detail {
 
-/// The partitions of a model's layers among the stages of one pipeline. Nothing here plans.
+/// The partitions of a model's layers among the stages of one pipeline. This class makes no plans.
 class partition_space {
 public:
     /// Contract: `p` is valid, `cuts` are those of its layers, and both outlive this object.
@@ -143,7 +143,7 @@ public:
         }
         return result;
     }
-    /// No schedule of the partition is shorter; unlimited if one microbatch at a time doesn't fit.
+    /// A lower bound on the objective of the partition; unlimited if one microbatch at a time doesn't fit.
     [[nodiscard]] duration bound_of(const layer_division& each, stop_check stop) const {
         const auto p = with(each);
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
@@ -163,14 +163,15 @@ public:
             neighbours.push_back(each);
         return neighbours;
     }
-    /// The number of partitions, or a number above `most` if there are more.
+    /// The number of partitions; any number above `most` if there are more than `most`.
     [[nodiscard]] std::size_t count(std::size_t most) const { return divisions_.count(most); }
     /// Calls `look` for every partition, until `stop()`.
     template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
-    /// The initial partitions, if they fit: equally many layers on each stage; then the most even work; then, from
-    /// there, the least bound. If none fits, the partition with the least shortage, which need not fit either. Computes
-    /// the bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
-    /// `most_fitted` partitions fit; until `stop()`.
+    /// The initial partitions, as far as they fit: the one with equally many layers on each stage; the one with the
+    /// most even work; and the one with the least bound that a descent from there finds. If none fits, returns the
+    /// partition with the least shortage, which may not fit either. Computes the bounds of at most `neighbours`
+    /// neighbours per partition, and the work of at most `most` partitions in total. Tests whether at most
+    /// `most_fitted` partitions fit. Ends early if `stop()` returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };
@@ -194,8 +195,8 @@ public:
         if (some.empty()) some.push_back(least_shortage({even(), balanced}, most_fitted, lacks, stop));
         return some;
     }
-    /// No schedule of any partition is shorter: all work is divided among all ranks by their speeds, and what can't be
-    /// divided is on one rank, which a pin may name.
+    /// A lower bound on the objectives of all partitions: all work is divided among all ranks by their speeds, but each
+    /// indivisible piece is on one rank, which a pin may name.
     [[nodiscard]] duration bound() const {
         const auto& g = pipeline_.graph;
         double speeds = 0.0;
@@ -224,8 +225,8 @@ private:
         }
         return std::nullopt;
     }
-    /// Moves to the neighbour with the least value as long as the value decreases. `for_each(of, look)` calls
-    /// `look(neighbour)`.
+    /// Moves to the neighbour with the least value as long as the value decreases. `for_each(of, look)` calls `look`
+    /// for each neighbour of `of`.
     template <class ForEach, class Value>
     [[nodiscard]] static layer_division descend(layer_division each, const ForEach& for_each, const Value& value_of) {
         for (auto best = value_of(each);;) {
@@ -239,7 +240,7 @@ private:
             if (each == before) return each;
         }
     }
-    /// The partition with the least shortage: of all if there are few, else of those on the descents from `from`.
+    /// The partition with the least shortage: among all if there are few, else on the descents from `from`.
     template <class Lacks>
     [[nodiscard]] layer_division least_shortage(const std::vector<layer_division>& from, std::size_t most,
                                                 const Lacks& lacks, stop_check stop) const {

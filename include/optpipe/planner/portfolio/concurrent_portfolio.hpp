@@ -35,8 +35,8 @@ struct time_share_parameters {
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
-    /// The share of the remaining time that a slice may take per unit of the strategy's share, and the largest
-    /// strategy's share that counts.
+    /// The share of the remaining time that a slice may take per unit of the strategy's share, and the largest share of
+    /// a strategy that counts.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
     /// A slice is interrupted after this multiple of its expected time, but not before `least_seconds`, because
@@ -92,7 +92,7 @@ namespace detail {
 class time_shares {
 public:
     struct time_slice {
-        /// Index among the applicable strategies.
+        /// Index of the strategy among the applicable ones.
         std::size_t index = 0;
         const any_search_strategy* strategy = nullptr;
         strategy_options options{};
@@ -172,8 +172,7 @@ private:
         /// weighted with the time at which it ended.
         double closed = 0.0;
         double taken = 0.0;
-        /// Seconds of all slices of the strategy, and seconds of its slices up to the last one that closed a part of
-        /// the gap.
+        /// Seconds of the strategy's slices: of all, and of those up to the last that closed a part of the gap.
         double spent = 0.0;
         double fruitful = 0.0;
         /// If set, the strategy is paused until the incumbent is better than this.

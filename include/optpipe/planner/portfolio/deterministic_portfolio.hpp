@@ -101,7 +101,7 @@ private:
         if (start_) own.offer(*start_, strategy.name());
         own.raise_bound(bound_, strategy.name());
         try {
-            // The results of a strategy before its failure count.
+            // Results that a strategy offers before it fails are kept.
             state_.try_strategy(strategy.name(), [&] { strategy(own, jobs_[k].options); });
         } catch (...) {
             for (auto& stop : stops_)
@@ -129,8 +129,7 @@ private:
     std::atomic<std::size_t> settled_;
 };
 
-/// The effort of a strategy in a batch; 0 if it doesn't run. Slow strategies (`first` is 0) start later, with little
-/// effort.
+/// The effort of a strategy in a batch; 0 if it doesn't run. Slow strategies (`first` is 0) start later.
 inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t factor) {
     if (first == 0) return batch < short_batches ? 0 : factor;
     constexpr auto most = std::numeric_limits<std::size_t>::max();

@@ -31,8 +31,7 @@ struct search_limits {
     std::stop_token stop{};
     /// A request tells that nobody will read the results, so even work in progress may be dropped.
     std::stop_token abandon{};
-    /// The relative gap, (objective − bound) / objective, at which the search stops. 0 stops the search only at the
-    /// proof.
+    /// The relative gap, (objective − bound) / objective, at which the search stops; 0 means at the proof.
     double gap = 0.0;
     /// Makes callers of `done()` wait for their share of the processor; if null, nobody waits.
     std::shared_ptr<processor_share> processor{};
@@ -89,10 +88,9 @@ public:
     [[nodiscard]] const optpipe::problem& problem() const { return shared_->problem; }
 
     /// Times the order and makes it the incumbent if it is better. Returns the objective of the order as it was
-    /// offered; unlimited if it isn't executable within the memory limits.
+    /// offered; unlimited if the order isn't executable within the memory limits.
     duration offer(const order& candidate, std::string_view strategy);
-    /// Offers a schedule, after `time_order` has tried to improve its times. Returns the objective. Contract: the
-    /// schedule is valid.
+    /// Offers a valid schedule, after `time_order` has tried to improve its times. Returns the objective.
     duration offer(const schedule& candidate, std::string_view strategy);
     /// Offers a valid schedule that `time_order` has made, without timing it again. Returns its objective.
     duration offer_timed(schedule candidate, std::string_view strategy);
@@ -136,8 +134,8 @@ public:
     /// relative to the serial time, which a single unused storage option can make many times as long.
     [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
-    /// The time of one pass through a schedule, in seconds; 0 before the first schedule. Strategies estimate work that
-    /// can't be interrupted with it.
+    /// The time of one pass through a schedule, in seconds; 0 before the first schedule. It serves to estimate the time
+    /// of work that can't be interrupted.
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
     /// Whether `passes` passes through the problem end before the deadline.
     [[nodiscard]] bool has_time_for(double passes) const;

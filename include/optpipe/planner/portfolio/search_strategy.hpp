@@ -38,7 +38,8 @@ struct strategy_traits {
     /// offloading them as a whole.
     bool knows_storage_options = false;
     /// Whether a strategy that knows storage options should also search the problems with one storage option for all
-    /// microbatches. Strategies that don't know storage options always search the problems with one option.
+    /// microbatches. Strategies that don't know storage options always search these problems, with one option for all
+    /// microbatches.
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
@@ -79,7 +80,7 @@ template <class P> concept names_traits = requires { &P::traits; };
 /// state. The call returns when `state.done()`, when the effort is spent, or when nothing is left to try. Offered
 /// bounds are proven. Copies may run concurrently on several threads. Unless time runs out, the result depends only on
 /// the problem, the state at the call, the options, and the offers of other strategies during the call. The plan lists
-/// its contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
+/// the strategy's contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
 template <class P>
 concept search_strategy = std::copyable<P> && has_name<P> && has_search<P> &&
     (has_traits<P> || !detail::names_traits<P>);
@@ -109,8 +110,7 @@ public:
         };
     }
 
-    /// This strategy with other traits and another search, such as one that calls the strategy's own on another
-    /// problem.
+    /// This strategy with other traits and another search, such as one that calls the strategy's own search.
     template <class Traits, class Search>
     [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
         auto result = *this;

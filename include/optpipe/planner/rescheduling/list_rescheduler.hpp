@@ -17,21 +17,21 @@
 
 namespace optpipe::detail {
 
-/// How an end of a schedule is rescheduled.
+/// How the beginning or the end of a schedule is rescheduled.
 struct rescheduling {
-    /// The length of the other part of the schedule, which stays unchanged.
+    /// The length of the part of the schedule that stays unchanged.
     duration kept{};
-    /// A ready operation gives way to one with a longer tail that can start within this share of the ready one's
-    /// duration.
+    /// A ready operation gives way to an operation with a longer tail, if that one can start within this share of the
+    /// ready operation's duration.
     double wait = 0.0;
     /// Tails are lengthened by a random time of up to this much.
     duration noise{};
 };
 
-/// List scheduling of one end of a schedule. Ranks and copy engines take any operation that is ready and has memory,
-/// the longest tail first, so weight gradients fill gaps. An operation that takes memory before anything waits for it,
-/// such as a reload, becomes ready only when it must start. The beginning is scheduled backwards in time: there an
-/// operation waits for its successors, and memory is acquired where it was released.
+/// List scheduling of the beginning or the end of a schedule. Ranks and copy engines take any operation that is ready
+/// and has memory, the longest tail first, so weight gradients fill gaps. An operation that takes memory before
+/// anything waits for it, such as a reload, becomes ready only when it must start. The beginning is scheduled in
+/// reversed time: an operation waits for its successors, and acquires the memory that it otherwise releases.
 class list_rescheduler {
 public:
     /// Schedules the beginning or the end of `given` again.
@@ -62,8 +62,8 @@ public:
             if (stop() || !place_next()) return duration::unlimited();
         return length();
     }
-    /// Average number of operations that the last run considered to choose the next one. If many wait for memory or a
-    /// copy engine, considering them takes most of its time.
+    /// Average number of operations that the last run considered to choose the next one. If many operations wait for
+    /// memory or a copy engine, considering them takes most of the run's time.
     [[nodiscard]] std::size_t visits_per_operation() const { return visits_ / jobs_.size(); }
     /// The order of the last run. Contract: that run succeeded.
     [[nodiscard]] order made() const {
@@ -87,7 +87,7 @@ private:
         memory_effect effect{};
         /// Start in the given schedule.
         duration before{};
-        /// Time from its start to the end of the step.
+        /// Time from the operation's start to the end of the step.
         duration tail{};
         std::size_t inputs = 0;
         std::vector<std::pair<job*, duration>> next{};
@@ -95,7 +95,7 @@ private:
         // State of a run.
         duration priority{};
         std::size_t waits = 0;
-        /// Time at which its inputs are available, considering the placed ones.
+        /// Time at which all inputs that are placed already are available.
         duration available{};
         duration start{};
         bool placed = false;
@@ -150,14 +150,14 @@ private:
             if (auto* signal = signal_for(j, find, needed, ahead)) link(signal, &j, ahead - needed);
         }
     }
-    /// Whether the operation takes memory until something else is done: it brings a stash back or, backwards in time,
-    /// takes it away.
+    /// Whether operations of this kind should start late, because they acquire memory that only a later operation uses:
+    /// reloads and recomputations or, in reversed time, offloads.
     [[nodiscard]] bool is_wanted_late(operation_kind kind) const {
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
-    /// The last operation on the path of its microbatch that leaves time for `j` before its stash is needed; `ahead` is
-    /// then the least time from its end until then. Null if there is none.
+    /// The last operation on the path of the microbatch of `j` that leaves time for `j` before the stash is needed;
+    /// null if there is none. `ahead` becomes the least time from the end of that operation until the stash is needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
         auto after = j.op.stage;
@@ -246,7 +246,7 @@ private:
         chosen = best_until(*lane, first + wait_ * chosen->length);
         std::erase(*lane, chosen);
         place(*chosen, earliest(*chosen));
-        // A recomputation in the kept part may come before its last input.
+        // Later operations may be placed already: in the kept part, a recomputation may come before its last input.
         for (const auto& [later, delay] : chosen->next)
             if (later->waits == 0 && !later->placed) ready_[later->lanes.own].push_back(later);
         return true;

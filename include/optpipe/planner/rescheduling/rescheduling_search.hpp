@@ -19,19 +19,18 @@
 
 namespace optpipe {
 
-/// The distributions of `rescheduling_search`. Measured alone, half a second each, on schedules of the constructive
-/// planner for random problems (2 to 16 ranks, all features): the search makes them 0.4 % shorter on average. With a
-/// third of these noises, a gain of 0.1 % was left on 130 of them; with half of the length, 0.3 % on 40. Twice the
-/// length, or half or twice the waits, made no difference beyond 0.1 %.
+/// The random distributions of `rescheduling_search`. Measured alone, half a second each, on schedules of the
+/// constructive planner for random problems (2 to 16 ranks, all features): the search makes them 0.4 % shorter on
+/// average. With a third of these noises, it made 130 of them only 0.1 % shorter; with half of the length, it made 40
+/// of them 0.3 % shorter. Twice the length, or half or twice the waits, made no difference beyond 0.1 %.
 struct rescheduling_parameters {
-    /// The longest part to reschedule, in microbatches per rank: its duration is at most the time that the steady state
-    /// takes for this number of them. Warm-up and cool-down take about one each; a longer part ends worse more often.
+    /// Limit of the length of a rescheduled part: the time that the steady state takes for this number of microbatches
+    /// per rank. Warm-up and cool-down take about the time of one each; longer parts turn out worse more often.
     double most_per_rank = 1.6;
-    /// The first sweeps try shares of the longest part, in (0, 1], with all waits (see `rescheduling`), and keep the
-    /// best.
+    /// The first sweeps try shares of the longest part, in (0, 1], with all waits, and keep the best schedule.
     std::array<double, 8> parts{0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 1.0};
     std::array<double, 4> waits{0.0, 0.3, 0.6, 1.0};
-    /// Random trials after that: the longest wait, and noises in multiples of the busiest rank's work on one
+    /// Random trials follow: their longest wait, and their noises in multiples of the busiest rank's work on one
     /// microbatch.
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
@@ -51,7 +50,7 @@ struct rescheduling_options {
 
 namespace detail {
 
-/// One run, from the incumbent.
+/// One search, which starts from the incumbent.
 class rescheduling_run {
 public:
     rescheduling_run(search_state& state, const rescheduling_options& options)
@@ -73,7 +72,7 @@ public:
     }
 
 private:
-    /// A rescheduling, and the end that it applies to.
+    /// The parameters of a rescheduling, and whether it applies to the beginning or the end of the schedule.
     struct trial {
         bool beginning = false;
         rescheduling how{};
@@ -95,7 +94,8 @@ private:
             ends_[beginning ? 1 : 0].emplace(p_, found, beginning);
     }
 
-    /// Adopts the best schedule of a grid of parameters; single random ones lead less far.
+    /// Tries a grid of parameters and adopts the best schedule. Adopting schedules one by one, with random parameters,
+    /// leads less far.
     void sweep(bool beginning) {
         const auto noise = draw().how.noise;
         std::optional<schedule> best;
@@ -119,7 +119,7 @@ private:
         t.how.noise = options_.with.noises[random_.below(options_.with.noises.size())] * load_;
         return t;
     }
-    /// Also continues from an equally good schedule, because it leads to other schedules.
+    /// Adopts the trial's schedule if it is no worse: an equally good schedule leads to other schedules.
     void attempt(const trial& t) {
         if (auto found = make(t); found && objective_of(p_, *found) <= value_) offer(*std::move(found));
     }
@@ -146,10 +146,10 @@ private:
     random_numbers random_;
     /// The work of the busiest rank on one microbatch.
     duration load_{};
-    /// Share of the step.
+    /// The longest part to reschedule, as a share of the step.
     double longest_part_ = 1.0;
     std::size_t trials_ = 0;
-    /// The current schedule: its end and its beginning, its objective and its length.
+    /// Reschedulers for the end and for the beginning of the current schedule; its objective, and its length.
     std::array<std::optional<list_rescheduler>, 2> ends_{};
     duration value_ = duration::unlimited();
     duration end_{};
@@ -158,8 +158,8 @@ private:
 } // namespace detail
 
 /// Reschedules the beginning or the end of the incumbent by list scheduling, with random parameters and priorities, and
-/// continues from schedules that are no worse. This is a neighbourhood of all ranks at once, for the prologue and
-/// epilogue of schedules with a steady state. Every stash keeps its storage option.
+/// continues from schedules that are no worse. A trial changes all ranks at once, which suits the prologue and epilogue
+/// of schedules with a steady state. Every stash keeps its storage option.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.
 inline void rescheduling_search(search_state& state, const rescheduling_options& options = {}) {

@@ -27,7 +27,7 @@ namespace optpipe {
 struct milp_parameters {
     /// Limit of rows; larger models are left to other strategies.
     std::size_t most_rows = 150'000;
-    /// Limit of stages times microbatches in problems with lists of storage options; larger ones are left to other
+    /// Limit of stages times microbatches in problems with lists of storage options; larger problems are left to other
     /// strategies. Measured: the strategy proves five of eight problems with 8 to 12 cells in at most 0.5 s; on two
     /// problems with 15 cells it didn't improve the plan in 25 s.
     std::size_t most_cells_with_options = 12;
@@ -144,8 +144,7 @@ struct milp_strategy {
             if (!formulation::has_form(operations, discipline)) continue;
             const auto left = time_left(state, options, begin);
             if (state.done() || left.count() <= 0.0) return;
-            // The horizon is only half of the tolerance below the objective, so that rounding can't invalidate the
-            // proof.
+            // The horizon is half of the tolerance below the objective: rounding can't invalidate the proof.
             const auto horizon = state.objective() - 0.5 * state.slack();
             const auto f = model_of(state, discipline, horizon);
             if (!f) return;

@@ -23,10 +23,11 @@
 
 namespace optpipe {
 
-/// How `over_memory_strategy` searches the memory limit to plan for. Factors are relative to the limit of each rank.
-/// Not tuned.
+/// How `over_memory_strategy` chooses the memory to plan for. Factors are relative to the limit of each rank. Not
+/// tuned.
 struct over_memory_parameters {
-    /// Each builder first plans for this factor. A larger factor gives a shorter step that needs more offloading.
+    /// Each builder first plans for the memory limit times this factor. A larger factor gives a shorter step that needs
+    /// more offloading.
     double first_factor = 1.5;
     std::array<double, 2> further_factors{1.25, 2.0};
     /// Tried if no plan with the factors above can be made to fit.

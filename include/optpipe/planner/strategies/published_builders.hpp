@@ -49,9 +49,9 @@ namespace detail {
 /// Limits for skipping and stopping builders. Not tuned, unless a comment says otherwise.
 struct builder_parameters {
     /// Share (0 to 1) of the remaining time for all stoppable builders that don't search, together. With a time limit
-    /// of 4 s, it suffices for builders that take a second, even on a machine three times slower. On 56 of 59 problems
-    /// with up to 4096 stages times microbatches, builders take up to 0.3 s; the longest takes 1 s (po-f, 16 ranks with
-    /// four stages each).
+    /// of 4 s, this share suffices for builders that take a second, even on a machine three times slower. On 56 of 59
+    /// problems with up to 4096 stages times microbatches, builders take up to 0.3 s; the longest takes 1 s (po-f, 16
+    /// ranks with four stages each).
     double slice = 0.75;
     /// Share for the constructive planner, which runs with all its effort: 0.3 to 0.6 s on the problems with up to 4096
     /// stages times microbatches.
@@ -238,8 +238,8 @@ private:
     [[nodiscard]] bool has_deadline() const {
         return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
     }
-    /// Runs the jobs `which`, and `beside` at the same time, which is started first. Offers only the best schedule,
-    /// once all jobs have finished, so that its builder is credited.
+    /// Runs the jobs `which`; starts `beside` first, at the same time. Offers only the best schedule, once all jobs
+    /// have finished, so that its builder is credited.
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
                    std::size_t threads, const std::function<void()>& beside = {}) {
         const std::size_t others = beside ? 1 : 0;
@@ -334,8 +334,7 @@ private:
         if (!jobs_[k].stoppable) pass_ = std::max(pass_, seconds);
         if (made) keep({k, value, *std::move(made)});
     }
-    /// Adds a schedule to the best ones. Among schedules with equal objectives, only the one that comes before the
-    /// others is kept.
+    /// Adds a schedule to the best ones. Among equal objectives, only the one that comes first is kept.
     void keep(found made) {
         const auto most = is_described_by_costs(state_.problem()) ? 1 : with_.starts;
         const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {

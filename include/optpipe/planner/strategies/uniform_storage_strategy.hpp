@@ -84,8 +84,8 @@ private:
 
 /// Adapts strategies to a problem with other storage options than keeping or offloading whole stashes: the strategies
 /// that don't know such options, and those that request it (`searches_uniform_storage`). An adapted strategy looks for
-/// schedules of the problems with one option for all microbatches, mostly of the best of these problems. Their bounds
-/// aren't bounds of the whole problem.
+/// schedules of the problems with one option for all microbatches, mostly of the best of these problems. The bounds of
+/// these problems aren't bounds of the whole problem.
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
     // Different options for different microbatches can gain more, so the share is small. Not tuned.

@@ -21,8 +21,8 @@ namespace optpipe::detail {
 /// because the next user must wait for that instruction. Parts of the block end at multiples of their size, and no
 /// segment crosses from one part into the next.
 ///
-/// The memory in use should stay within a budget, the plan's peak. The block grows beyond it if there is otherwise no
-/// room for a contiguous segment.
+/// The memory in use should stay within a budget, the plan's peak. The block grows beyond the budget if there is
+/// otherwise no room for a contiguous segment.
 class arena_allocator {
 public:
     static constexpr std::uint32_t no_instruction = std::numeric_limits<std::uint32_t>::max();
@@ -38,7 +38,7 @@ public:
     explicit arena_allocator(std::size_t budget = 0, std::size_t part = no_parts) : part_{part}, budget_{budget} {
         grow(budget);
     }
-    /// The offset of each segment is known beforehand; `packed` lists them in the order of allocation.
+    /// Allocates segments whose offsets are known beforehand; `packed` lists the offsets in the order of allocation.
     arena_allocator(std::size_t budget, std::size_t part, buffer_packing packed)
         : part_{part}, budget_{budget}, packed_{std::move(packed)} {
         grow(packed_.size);
@@ -161,8 +161,8 @@ private:
         std::size_t last = none;
         std::size_t left_over = 0;
         std::size_t since = 0;
-        /// Prefers an exact fit, which leaves no fragments; then a run that has been free for longer, which needs no
-        /// wait.
+        /// Whether this run is preferred. An exact fit comes first, because it leaves no fragments; then the run that
+        /// has been free for longer, because its user waits less.
         [[nodiscard]] bool better_than(const run& other) const {
             if (other.first == none) return true;
             if ((left_over == 0) != (other.left_over == 0)) return left_over == 0;

@@ -21,16 +21,16 @@
 namespace optpipe::detail {
 
 /// A value in the memory of one rank, from the operation that makes it, or the message that brings it, to its last use
-/// there. All its uses are on one lane, so that the last one written is the last.
+/// there. All its uses are on one lane, so the use that is written last also runs last.
 struct value_copy {
     value_kind value = value_kind::boundary;
     operation produced_by{};
     /// The first stage that uses the copy.
     stage consumer{};
     rank at{};
-    /// Its size if a rule gives it: what an edge holds, or keys and values. Else 0.
+    /// The size, if a rule of the problem gives it (data that an edge holds, keys and values); else 0.
     memory_size held{};
-    /// Whether the rules count it as device memory of its rank, from the start of `produced_by` to the instant `until`.
+    /// Whether the rules count the copy as device memory of its rank, from `produced_by` to the instant `until`.
     bool is_planned = false;
     duration last_end{};
     std::size_t until = 0;
@@ -40,7 +40,7 @@ struct value_copy {
     [[nodiscard]] memory_arena arena() const { return is_planned ? memory_arena::device : memory_arena::message; }
 };
 
-/// Whether an operation makes the copy, rather than uses it. Contract: it is on the rank of the copy.
+/// Whether an operation makes the copy, rather than uses it. Contract: the operation is on the rank of the copy.
 [[nodiscard]] constexpr bool is_made_by(const value_copy& copy, const operation& op) {
     return is_same_work(copy.produced_by, op);
 }
@@ -54,7 +54,7 @@ struct value_link {
     std::size_t copy = 0;
 };
 
-/// A value that is sent to another rank, in one message for all its consumers there.
+/// A value that is sent to another rank, in one message for all its consumers on that rank.
 struct planned_message {
     operation produced_by{};
     value_kind value = value_kind::boundary;
@@ -66,14 +66,14 @@ struct planned_message {
     /// The copies on both ranks.
     std::size_t sent = 0;
     std::size_t received = 0;
-    /// The instants between which the plan sends it.
+    /// The instants between which the plan sends the message.
     std::size_t start = 0;
     std::size_t end = 0;
 };
 
 /// All values that the operations of a schedule hand on to each other. An activation is one copy for all consumers on
 /// its rank, and one for all messages; each other rank that needs it gets one message. An edge that holds memory has a
-/// copy of its own there, which is sent when the consumer needs it. A gradient is for one stage.
+/// copy of its own on the producer's rank, which is sent when the consumer needs it. A gradient is for one stage.
 class handed_values {
 public:
     /// Finds an operation in the schedule: for a backward_input, the full backward that takes its place. Null if there
@@ -91,12 +91,12 @@ public:
 
     [[nodiscard]] const std::vector<value_copy>& copies() const { return copies_; }
     [[nodiscard]] const std::vector<planned_message>& messages() const { return messages_; }
-    /// The links of an operation: inputs first, each kind by stage and slice.
+    /// The links of an operation: inputs before outputs, then sorted by kind of value, stage and slice.
     [[nodiscard]] std::span<const value_link> links_of(const operation& op) const {
         const auto* const first = &first_link_[number_(op)];
         return std::span{links_}.subspan(first[0], first[1] - first[0]);
     }
-    /// Gives all times their instants.
+    /// Sets the instants of all times by `instant(time)`.
     template <class Instant> void number_instants(const Instant& instant) {
         for (auto& copy : copies_)
             copy.until = instant(copy.last_end);
@@ -115,7 +115,7 @@ private:
     };
 
     [[nodiscard]] bool is_on(rank r, const use& u) const { return p_.rank_of(u.by->op.stage) == r; }
-    /// What the edge between two stages holds for a microbatch.
+    /// The memory that the edge between two stages holds for a microbatch.
     [[nodiscard]] memory_size held_between(stage from, stage to, microbatch m) const {
         memory_size held{};
         p_.graph.for_each_edge_into(to, [&](const edge& e) {
@@ -132,7 +132,7 @@ private:
         for_each_consumer(p_, op, [&](const operation& after, duration delay) {
             const bool is_partial = op.kind == operation_kind::forward && after.kind != operation_kind::forward;
             const auto* by = find_(after);
-            if (!by || (after.stage == op.stage && !is_partial)) return; // slices keep their own
+            if (!by || (after.stage == op.stage && !is_partial)) return; // see keep_for_slices
             const auto held = is_partial ? memory_size{}
                                          : held_between(std::min(op.stage, after.stage),
                                                         std::max(op.stage, after.stage), op.microbatch);
@@ -196,7 +196,7 @@ private:
             link(u.by->op, {link_way::input, u.value, made_by.stage, {}, copy});
     }
     void link(const operation& op, const value_link& l) { linked_.emplace_back(number_(op), l); }
-    /// Moves the links to their operations, and sorts those of each.
+    /// Groups the links by operation, and sorts the links of each operation.
     void sort_links() {
         first_link_.resize(number_.size() + 1);
         for (const auto& [op, l] : linked_)
@@ -260,13 +260,13 @@ private:
     operation_numbering<any_graph> number_;
     std::vector<value_copy> copies_;
     std::vector<planned_message> messages_;
-    /// The users of one operation's values: of its activation on its rank, and on others; then of its result for the
-    /// group likewise.
+    /// The users of one operation's values: those of its activation on the same rank, and on other ranks; then those of
+    /// its partial result on the same rank, and on other ranks.
     std::array<std::vector<use>, 4> shared_{};
     /// Links by the number of their operation, until they are sorted.
     std::vector<std::pair<std::size_t, value_link>> linked_;
     std::vector<value_link> links_;
-    /// By operation: the first of its links; one more at the end.
+    /// For each operation, the position of its first link; one more entry at the end.
     std::vector<std::size_t> first_link_;
 };
 

@@ -133,7 +133,7 @@ public:
         });
         return why;
     }
-    /// Whether values are kept in device memory, besides stashes.
+    /// Whether any values other than stashes are kept in device memory.
     [[nodiscard]] bool has_planned_copies() const {
         return std::any_of(copies().begin(), copies().end(), [](const value_copy& copy) { return copy.is_planned; });
     }
@@ -146,8 +146,8 @@ public:
         return is_within;
     }
     /// Denser packings for the arenas that exceed their limit, or with `to_peak` the plan's peak, because their free
-    /// memory wasn't contiguous. Lifetimes are the same, so everything is written in the same order with these
-    /// packings.
+    /// memory wasn't contiguous. Lifetimes don't depend on packings, so everything is written in the same order with
+    /// these.
     [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -339,7 +339,7 @@ private:
         });
         return options_.scaled(options_.bytes_of_message(from.position()), size * factor);
     }
-    /// Names the copies that an operation uses, and frees those that it is the last to use.
+    /// Names the copies that an operation uses, and frees each copy at its last use.
     void use_copies(const plan_node& node, program_writer& w, operation_buffers& i) {
         for (const auto& link : plan_.values().links_of(i.op)) {
             if (is_made_by(copies()[link.copy], i.op)) continue;
@@ -370,13 +370,13 @@ private:
     void add_link(const value_link& link) {
         links_.push_back({link.way, link.value, link.other, link.slice, held_[link.copy]});
     }
-    /// Counts a use of a copy by the next instruction, and frees it if that is the last one.
+    /// Counts a use of a copy by the next instruction, and frees the copy if this use is its last.
     void use_once(program_writer& w, std::size_t copy, std::size_t instant) {
         if (--uses_left_[copy] > 0) return;
         w.release(held_[copy], copies()[copy].is_planned ? copies()[copy].until : instant);
     }
     static buffer_id& buffer(cell& c, buffer_role role) { return c[static_cast<std::size_t>(role)]; }
-    /// Allocates memory from the next instruction on.
+    /// Allocates the buffers of these roles, in use from the next instruction on.
     void take(program_writer& w, const operation& op, memory_arena which, std::span<const buffer_role> roles) {
         for (const auto role : roles)
             if (const auto bytes = parts_of_.part(op, role); bytes > 0)
@@ -483,7 +483,7 @@ private:
         w.write(i, on);
     }
 
-    /// The first stage on the receiving rank that uses the message, if the message is named after it.
+    /// The first stage on the receiving rank that uses the message; `adjacent_stage` if that stage is adjacent.
     [[nodiscard]] stage named_consumer(const planned_message& message) const {
         const auto first = copies()[message.received].consumer;
         const auto s = message.produced_by.stage;
@@ -505,9 +505,10 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// By copy: its size, its buffer, and the number of uses that aren't written yet.
+    /// For each copy, its size in bytes. Below, `held_` has its buffer, and `uses_left_` the number of its uses that
+    /// aren't written yet.
     std::vector<std::size_t> copy_bytes_;
-    /// By operation: the position of its instruction.
+    /// For each operation, the position of its instruction.
     std::vector<std::uint32_t> written_;
     std::vector<buffer_id> held_;
     std::vector<std::size_t> uses_left_;

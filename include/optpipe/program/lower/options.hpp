@@ -14,7 +14,7 @@ namespace optpipe {
 
 /// The number of lanes that carry a rank's messages.
 enum class message_lanes : std::uint8_t {
-    separate,      ///< four: sends and receives of each direction; a message waits only for its own kind
+    separate,      ///< four, for sends and receives of each direction; a message waits only for others of its kind
     per_direction, ///< two, as with two communicators: one for activations, one for gradients
     single,        ///< one, for transports that don't allow several messages at once
 };
@@ -28,7 +28,7 @@ enum class receive_issue : std::uint8_t {
 
 /// Whether a buffer may be split into several segments.
 enum class part_placement : std::uint8_t {
-    exact,      ///< yes, if it would otherwise need more than the plan's peak
+    exact,      ///< yes, if the arena would otherwise need more than the plan's peak
     contiguous, ///< no; fragmentation comes on top of the plan's peak. For GPUs, see `cuda::lowering_defaults`
 };
 
@@ -47,16 +47,16 @@ struct lowering_options {
     std::size_t alignment = 256;
     /// Bytes of an activation between two stages, and of a gradient, for an edge of size 1 and a microbatch with a
     /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. An
-    /// edge that holds memory hands on a value of that size instead. 0: the engine moves its own activations and
+    /// edge that holds memory hands on a value of that size instead. With 0, the engine moves its own activations and
     /// gradients, and the program only orders them: each message is a send and a receive without bytes, which name the
     /// tensor by their label. Tasks then have no input and no output, no memory is reserved for messages, and nothing
-    /// waits for it. See examples 13 (a loop of your own) and 16 (a transport of your own).
+    /// waits for such memory. See examples 13 (a loop of your own) and 16 (a transport of your own).
     std::size_t message_bytes = 0;
-    /// Message sizes of the stages, if they differ: entry s is for what stage s hands on to the stages after it, and
-    /// its gradient. Missing entries default to `message_bytes`.
+    /// Message sizes of the stages, if they differ: entry s is the size of the value that stage s hands on to the
+    /// stages after it, and of its gradient. Missing entries default to `message_bytes`.
     std::vector<std::size_t> boundary_bytes{};
-    /// Bytes of what a stage of a group computes in F for the gradients of all stages of the group, for a microbatch
-    /// with a factor of 1 on messages.
+    /// Bytes of the partial result that a stage of a group computes in F for the gradients of all stages of the group,
+    /// for a microbatch with a factor of 1 on messages.
     std::size_t partial_bytes = 0;
     message_lanes lanes = message_lanes::separate;
     receive_issue receives = receive_issue::early;
@@ -67,8 +67,8 @@ struct lowering_options {
     std::size_t host_part = 0;
     /// Whether each stage has an optimizer step at the end.
     bool update = false;
-    /// Whether the gradients of each stage are summed over the pipelines that train the same model. That happens on a
-    /// lane of its own, after the stage's last weight gradient, and the stage's update waits for it. All these
+    /// Whether the gradients of each stage are summed over the pipelines that train the same model. The reduction runs
+    /// on a lane of its own, after the stage's last weight gradient, and the stage's update waits for it. All these
     /// pipelines must run the same programs: they then reduce in the same order, and never wait for each other in a
     /// cycle.
     bool reduce = false;
@@ -77,7 +77,8 @@ struct lowering_options {
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores a part of the memory that the weight gradient needs. Each
     /// entry tells how much of that memory the forward already holds, so that each part is written where it stays.
-    /// Without an entry, the forward holds as much of it as its held memory allows; impossible values are clamped.
+    /// Without an entry, the forward holds as much of that memory as its held memory allows; impossible values are
+    /// clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.
@@ -93,11 +94,11 @@ struct lowering_options {
         return aligned(factor == 1.0 ? bytes
                                      : static_cast<std::size_t>(std::ceil(static_cast<double>(bytes) * factor)));
     }
-    /// Size of what stage `boundary` hands on, as given.
+    /// Size of the value that stage `boundary` hands on, as given.
     [[nodiscard]] constexpr std::size_t given_bytes_of_message(std::size_t boundary) const {
         return boundary < boundary_bytes.size() ? boundary_bytes[boundary] : message_bytes;
     }
-    /// Size of what stage `boundary` hands on, aligned.
+    /// Size of the value that stage `boundary` hands on, aligned.
     [[nodiscard]] constexpr std::size_t bytes_of_message(std::size_t boundary) const {
         return aligned(given_bytes_of_message(boundary));
     }

@@ -12,7 +12,7 @@
 
 namespace optpipe::detail {
 
-/// A buffer that is in use from one moment to another; moments are counted.
+/// A buffer that is in use from moment `begin` to moment `end`. Moments are numbered.
 struct buffer_lifetime {
     std::size_t bytes = 0;
     std::size_t begin = 0;
@@ -29,8 +29,8 @@ struct buffer_packing {
     std::size_t size = 0;
 };
 
-/// The effort of `buffer_packer`. Chosen so that it takes tenths of a second for a rank; with ten times the effort, a
-/// few more cases in a hundred fit.
+/// The effort of `buffer_packer`. Packing takes tenths of a second for a rank. With ten times the effort, a few percent
+/// more cases fit.
 struct packing_effort {
     /// Number of placements from each initial order.
     std::size_t rounds = 16;

@@ -19,7 +19,7 @@
 
 namespace optpipe::detail {
 
-/// A node that is issued as one: an operation, a pair, or one or two messages. Times are instants.
+/// An operation, a pair, or one or two messages that are issued together. Times are instants.
 struct plan_node {
     static constexpr std::size_t not_an_operation = std::numeric_limits<std::size_t>::max();
     std::size_t start = 0;
@@ -60,7 +60,7 @@ public:
     }
     [[nodiscard]] const std::vector<std::size_t>& successors(std::size_t node) const { return successors_[node]; }
     [[nodiscard]] bool has(const operation& op) const { return place_of_[number_(op)] != nothing; }
-    /// An operation that the rules name, or the full backward that takes its place in the plan.
+    /// `op`, or the full backward that takes its place in the plan.
     [[nodiscard]] operation in_plan(const operation& op) const {
         const auto full = sibling(op, operation_kind::backward);
         return op.kind == operation_kind::backward_input && has(full) ? full : op;

@@ -15,7 +15,7 @@
 
 namespace optpipe::detail {
 
-/// The plan's peak, with this number of bytes for each copy of a value, in one arena of each rank, in bytes. At one
+/// For each rank, the plan's peak in one arena, in bytes. `copy_bytes` has the size of each copy of a value. At one
 /// instant, memory is freed before more is taken.
 inline per_rank<std::size_t> planned_peaks(const problem& p, const plan_graph& plan, const stash_parts& sizes,
                                            memory_arena which, const std::vector<std::size_t>& copy_bytes,

@@ -14,7 +14,7 @@
 
 namespace optpipe::detail {
 
-/// Writes the program of one rank, instruction by instruction. Chooses the lane and allocates memory. Leaves out
+/// Writes the program of one rank, instruction by instruction. It chooses the lanes and allocates memory. It leaves out
 /// dependencies that other dependencies imply (a transitive reduction within the rank).
 class program_writer {
 public:
@@ -71,7 +71,7 @@ public:
         i.lane = lane(on);
         const auto width = clock_width;
         auto clock = last_on_lane_[i.lane] == none ? lane_clock{} : clock_of_[last_on_lane_[i.lane]];
-        // A later instruction may imply an earlier dependency, never the reverse, so the latest comes first.
+        // A later dependency may imply an earlier one, never the reverse, so the latest comes first.
         std::sort(depends_.begin(), depends_.end(), std::greater<>{});
         i.first_wait = static_cast<std::uint32_t>(program_.waits.size());
         for (const auto before : depends_) {
@@ -148,7 +148,8 @@ private:
     std::vector<position> depends_;
     std::vector<std::uint32_t> lane_length_;
     std::vector<position> last_on_lane_;
-    /// By instruction: its place on its lane, counted from 1, and the progress of every lane that its end implies.
+    /// For each instruction: its place on its lane, counted from 1, and the progress of every lane that the
+    /// instruction's end implies.
     std::vector<std::uint32_t> place_on_lane_;
     std::vector<lane_clock> clock_of_;
 };

@@ -70,7 +70,7 @@ public:
         const auto& of_stage = of_[op.stage];
         return of_stage[has_factors_ ? op.microbatch.position() : 0][op.storage];
     }
-    /// Whether the stash is there until a backward; else it is freed when F ends.
+    /// Whether the stash is kept until a backward; else it is freed when F ends.
     [[nodiscard]] bool keeps(stage s) const { return keeps_[s] != 0; }
 
     /// Bytes that an operation's stash has in one role.
@@ -120,7 +120,7 @@ public:
     }
 
 private:
-    /// Adds the parts for every storage option of a stage, of a microbatch with this factor on memory.
+    /// Adds the parts for every storage option of a stage, for a microbatch with this factor on memory.
     void find(const problem& p, const lowering_options& options, stage at, double factor) {
         const auto rounded = [&](memory_size size) { return options.rounded_bytes(factor * size); };
         auto& own = of_[at].emplace_back();
@@ -135,7 +135,7 @@ private:
     }
 
     bool has_factors_;
-    /// By stage; by microbatch, if they have factors; and by storage option.
+    /// Indexed by stage, by microbatch (by 0 if none has factors), and by storage option.
     per_stage<std::vector<std::vector<stash_bytes>>> of_;
     per_stage<unsigned char> keeps_;
 };
