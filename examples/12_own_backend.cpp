@@ -74,7 +74,7 @@ public:
         if (!failed) failed = f;
         changed.notify_all();
     }
-    /// A job that hasn't ended; after a failure, one that has started.
+    /// A job of `owner` that hasn't ended; after a failure, any job that has started and hasn't ended.
     [[nodiscard]] const job* open_job(std::size_t owner) const {
         for (const auto& j : jobs_)
             if (!j->over && (failed ? j->begun : j->owner == owner)) return j.get();
@@ -298,7 +298,7 @@ template <class Body> void on_ranks(std::size_t ranks, const Body& body) {
 std::vector<std::string> faults(std::size_t ranks) {
     std::mutex mutex;
     std::vector<std::string> all;
-    for (const bool by_cancel : {false, true}) // each ends the executor
+    for (const bool by_cancel : {false, true}) // either way ends the executor
         on_ranks(ranks, [&](backend::executor& mine) {
             for (const auto& v : testing::check_executor(mine, {.bytes = 1 << 16, .by_cancel = by_cancel})) {
                 const std::scoped_lock lock{mutex};

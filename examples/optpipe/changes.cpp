@@ -87,7 +87,7 @@ void assign(json& at, std::span<const field_step> way, const change& c, std::siz
                                       std::to_string(at.size()) + (at.size() == 1 ? " entry" : " entries"));
         return assign(at[*position], further, c, ranks);
     }
-    if (at.is_array()) { // a field of each
+    if (at.is_array()) { // a field of each element
         for (auto& each : at)
             assign(each, way, c, ranks);
         return;

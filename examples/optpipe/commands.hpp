@@ -128,7 +128,7 @@ struct compare_options {
     problem_file problem;
     /// All problems, if there are several; the first is `problem`.
     std::vector<std::string> problems;
-    /// For the methods that search.
+    /// Time limit of the methods that search, in seconds.
     std::optional<double> time_limit;
     std::string json;
     std::string csv;

@@ -60,7 +60,7 @@ struct compared_problem {
     std::vector<optpipe::comparison_row> rows{};
     /// The rows of methods that are made for such a problem.
     std::vector<optpipe::comparison_row> listed{};
-    /// The names of the others, separated by commas.
+    /// The names of the other methods, separated by commas.
     std::string others{};
 };
 

@@ -31,7 +31,7 @@ namespace {
 using optpipe::operation;
 using optpipe::rank;
 
-/// What each rank does in order: computations, offloads and reloads, which run side by side.
+/// The lanes of a rank, which run side by side: computations, offloads and reloads.
 enum class lane_kind { computations, offloads, reloads };
 constexpr std::array lane_names{"computation", "offload", "reload"};
 using rank_lanes = std::array<std::vector<operation>, lane_names.size()>;

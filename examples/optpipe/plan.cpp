@@ -63,7 +63,7 @@ const attempt& most_telling(const std::vector<attempt>& attempts) {
     return found == attempts.end() ? attempts.back() : *found;
 }
 
-/// Plans without a search, and refuses the options of one.
+/// Plans without a search, and refuses the options of a search.
 optpipe::outcome<optpipe::schedule_report> report_of_forwards(const plan_options& options,
                                                               const optpipe::problem& given) {
     const auto refuse_option = [](bool is_there, const std::string& name) {
@@ -88,7 +88,7 @@ int plan_forward_only(const plan_options& options, outputs& files, const optpipe
     return status;
 }
 
-/// Runs the method, or all of them. None ran only if a signal stopped them.
+/// Runs the requested method, or all methods. The result is empty only if a signal stopped them.
 std::vector<attempt> attempts_of(const plan_options& options, const optpipe::problem& p,
                                  const interruption& interrupted) {
     const auto method = method_of(options.method);
