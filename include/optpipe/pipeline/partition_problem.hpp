@@ -46,8 +46,8 @@ struct partition_problem {
 /// earlier one.
 [[nodiscard]] problem with_layers(const partition_problem& p, std::size_t pipeline, std::span<const stage> stage_of);
 
-/// The pipeline `p` with another placement. The costs of its stages are 0 afterwards, and must be set with
-/// `set_stage`. Its stages form a chain.
+/// The pipeline `p` with another placement. The costs of its stages are 0 afterwards, and must be set with `set_stage`.
+/// The stages form a chain.
 template <placement_policy Placement> [[nodiscard]] problem with_placement(problem p, const Placement& where) {
     p.graph = to_any_graph(graph<dynamic, dynamic, Placement>{p.graph.ranks(), p.graph.microbatches(), where});
     p.costs = per_stage<stage_costs>(p.graph.stages());

@@ -111,10 +111,10 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 /// microbatch; in this order, offloading saves more than its share of the peak.
 ///
 /// The warm-up is postponed. Then transfers are placed into alternating slots of the copy engines and links around the
-/// computations. They are placed without slots if they take unequal times, or if more memory is saved so. Stashes that
-/// couldn't be reloaded in time stay on the device. If the limits of device or host require it, offloads come earlier,
-/// reloads later, more stashes of the same stages are offloaded, and computations wait. Without limits, transfers never
-/// delay anything.
+/// computations. Transfers are placed without slots if their times are unequal, or if this saves more memory. Stashes
+/// that couldn't be reloaded in time stay on the device. If the limits of device or host require it, offloads come
+/// earlier, reloads later, more stashes of the same stages are offloaded, and computations wait. Without limits,
+/// transfers never delay anything.
 ///
 /// For loop placement. With one stage per rank (linear placement) it is 1F1B with split backwards and offloading. Any
 /// number of ranks per link, ranks and microbatches, any costs; some stages may not be offloadable.

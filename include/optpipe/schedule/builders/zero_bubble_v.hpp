@@ -270,8 +270,8 @@ private:
                 repeat_run(p, {before_forward, before_gradient}, best, stop);
         return best;
     }
-    /// Repeats runs as long as the longest idle time falls. In each run, a rank may idle as much longer as it idled
-    /// less than the longest in the previous run.
+    /// Repeats runs as long as the longest idle time falls. In each run, the allowed idle time of a rank is the longest
+    /// idle time of any rank in the previous run, minus the rank's own.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best, stop_check stop) {

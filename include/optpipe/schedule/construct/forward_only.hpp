@@ -24,9 +24,9 @@ enum class forward_priority : std::uint8_t {
 [[nodiscard]] schedule forward_schedule(const problem& p, forward_priority priority = forward_priority::latest_stage);
 
 /// The problem for forwards alone: no stage has a backward, and nothing is stashed, offloaded or recomputed. Keys and
-/// values remain until their sequence has left the stage, and data that an edge holds remains until its far stage has
-/// used it. Functions that plan, measure or draw schedules of a problem accept schedules of forwards alone with this
-/// problem.
+/// values remain until their sequence has left the stage, and data that an edge holds remains until the stage at its
+/// end has used them. Functions that plan, measure or draw schedules of a problem accept schedules of forwards alone
+/// with this problem.
 [[nodiscard]] problem forward_problem(problem p);
 
 /// All violations in a schedule of forwards alone, as reported by `validate` for `forward_problem(p)`.
