@@ -61,9 +61,9 @@ struct stash_capacity {
     double per_weight;
 };
 
-/// All such constraints of a rank whose stages have equal stashes: the edges of the convex hull of the possible numbers
-/// of stashes and waiting weight gradients. When the last of n waiting weight gradients was produced, a whole stash and
-/// n − 1 weight stashes were held; the hull uses that, too. Empty if there would be very many.
+/// All constraints of this form for a rank whose stages have equal stashes: the edges of the convex hull of the
+/// possible numbers of stashes and waiting weight gradients. When the last of n waiting weight gradients was produced,
+/// a whole stash and n − 1 weight stashes were held; the hull uses that, too. Empty if there would be very many.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {

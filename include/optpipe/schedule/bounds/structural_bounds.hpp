@@ -31,8 +31,8 @@ struct structural_bounds {
     /// Memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus both
     /// transfers, as far as its rank's link has time for them.
     duration memory_area{};
-    /// Without offloading, a stage has at most the number of microbatches in flight that its rank can hold, so they go
-    /// in rounds.
+    /// Without offloading, a stage has at most the number of microbatches in flight that its rank can hold, so
+    /// microbatches go in rounds.
     duration stash_rounds{};
     /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for v placements with unit passes, k < 2m stashes per rank and
     /// no offloading.

@@ -99,7 +99,7 @@ public:
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);
 
-    /// Sets the number of first steps to leave out; empty: it is detected.
+    /// Sets the number of first steps to leave out; if it is empty, the number is detected.
     void set_warm_up(std::optional<std::size_t> steps) { given_warm_up_ = steps; }
     [[nodiscard]] std::optional<std::size_t> given_warm_up() const { return given_warm_up_; }
     /// The number of first steps that are left out; at least one step is always used.

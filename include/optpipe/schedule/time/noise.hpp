@@ -51,7 +51,7 @@ private:
 
     [[nodiscard]] random_numbers drawn_for(std::uint64_t what) const;
     static std::uint64_t key(purpose why, const operation& op);
-    /// Draws an event of this probability.
+    /// Draws whether an event of this probability happens.
     [[nodiscard]] bool chance(purpose why, std::uint64_t which, double probability) const;
     /// Approximately a standard normal number: the sum of twelve uniform numbers minus six. The sum is over integers,
     /// so that it is the same on all platforms.
@@ -67,7 +67,7 @@ private:
 
 /// An order, prepared to be run many times with different durations.
 ///
-/// Runs like `simulate`: every operation as early as its inputs, lane, copy engine, link and memory allow in this
+/// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in this
 /// order. For `span`, the warm-up is postponed as for a plan, although the best delay isn't known beforehand. Borrows
 /// the problem.
 class noisy_order {
@@ -109,7 +109,7 @@ private:
 /// The position of a percentile among `count` sorted values, counted from 1. Contract: `count` is above 0.
 [[nodiscard]] std::size_t percentile_rank(std::size_t count, double percent);
 
-/// The least value for which at least `percent` % of the values are no larger. Contract: there are values.
+/// The least of the values such that at least `percent` % of all values are no larger. Contract: there are values.
 [[nodiscard]] duration percentile_of(std::vector<duration> values, double percent);
 
 } // namespace optpipe
