@@ -87,7 +87,7 @@ struct decoder_layer {
 
     /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed: the
     /// layer's input, queries, keys and values, the output of attention, the input of the feed-forward part (one copy
-    /// for each expert), gate and up. This is 10 h for a plain layer without a gate (PipeOffload, section 2).
+    /// for each expert), gate and up. The sum is 10 h for a plain layer without a gate (PipeOffload, section 2).
     [[nodiscard]] constexpr double stashed() const {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();

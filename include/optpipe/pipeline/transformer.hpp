@@ -37,7 +37,7 @@ template <class S> consteval bool check_layer_split() {
 /// The same number of layers on each stage; the remaining layers go to the first stages, one each.
 struct even_layers {
     std::size_t total = 0;
-    /// The first and the last stage each have this number of layers less than the others. The papers use 1, for the
+    /// How many fewer layers the first and the last stage each have than the others. The papers use 1, for the
     /// embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 

@@ -22,9 +22,9 @@ namespace optpipe {
 }
 
 /// Makes the storage options of a stage: `keep`, and two options for each part of the stash that can be recomputed. One
-/// recomputes the part inside the backward, the other ahead of it (`-ahead`). With a link to the host, each option gets
-/// two variants: with a transfer of all held memory (`+offload`; `offload` for `keep`), and with a transfer of half of
-/// it (`+offload-half`; `offload-half` for `keep`).
+/// of the two recomputes the part inside the backward, the other recomputes it ahead of the backward (`-ahead`). With a
+/// link to the host, each option gets two variants: with a transfer of all held memory (`+offload`; `offload` for
+/// `keep`), and with a transfer of half of it (`+offload-half`; `offload-half` for `keep`).
 class usual_storage {
 public:
     /// `host_link_rate` is the rate of the rank's host link in GB/s; 0 if there is none.

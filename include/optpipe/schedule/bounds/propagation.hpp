@@ -12,10 +12,10 @@
 
 namespace optpipe {
 
-/// The largest objective that propagation at the root refutes, at least `known`, to `precision`; unlimited if it
-/// refutes every schedule. For problems that `validate` accepts. The rules are those of a search (precedence, one
-/// machine, memory) that needs no decisions. The rules count the forwards, gradients and weight gradients of a stage
-/// that have run, and don't distinguish microbatches that cost the same.
+/// The largest objective that propagation at the root refutes, to within `precision`, and at least `known`. Unlimited
+/// if propagation refutes every schedule. For problems that `validate` accepts. The rules are those of a search
+/// (precedence, one machine, memory) that needs no decisions. The rules count the forwards, gradients and weight
+/// gradients of a stage that have run, and don't distinguish microbatches that cost the same.
 ///
 /// `stop` is polled; the result is then the largest objective refuted until then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
@@ -261,8 +261,8 @@ private:
     std::vector<std::size_t> inserted_{};
 };
 
-/// The ranks whose first start is used as time 0. Any rank is valid; those of the first and the last stage are
-/// strongest.
+/// The ranks whose first start is used as time 0. Any rank gives a valid bound; the ranks of the first and the last
+/// stage give the strongest bounds.
 inline std::vector<std::size_t> references(const chain_system& c) {
     if (!c.span) return {0};
     constexpr std::size_t few_operations = 2000;

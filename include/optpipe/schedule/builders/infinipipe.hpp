@@ -113,7 +113,7 @@ private:
 } // namespace detail
 
 /// In the manner of InfiniPipe (Wang et al., 2025): Seq1F1B in which all stashes on a diagonal are stored in the same
-/// way, so that ranks which work at the same time recompute the same. Diagonals recompute as little as memory permits.
+/// way, so that ranks that work at the same time recompute equally. Diagonals recompute as little as memory permits.
 /// Nothing is offloaded. InfiniPipe also packs and cuts sequences (`equal_time_slices`).
 ///
 /// One stage per rank, and at least two storage options without transfers that all stages have.

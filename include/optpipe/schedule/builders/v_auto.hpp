@@ -91,7 +91,7 @@ private:
     struct candidate {
         v_pattern pattern{};
         bool fits = true;
-        /// The largest memory over the ranks.
+        /// The largest memory that any rank needs.
         memory_size needed{};
         /// Number of cells from the start of a microbatch to its last input gradient.
         std::size_t latency = 0;
@@ -114,7 +114,8 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Memory of the stashes of all microbatches at once. If there are few microbatches, no more is needed.
+    /// Memory of the stashes of all microbatches at once. No more is ever needed, which matters if there are few
+    /// microbatches.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }

@@ -140,7 +140,7 @@ template <auto Ranks> struct measures_by_rank {
     per_rank<memory_size, Ranks> peak_memory{};
     per_rank<memory_size, Ranks> peak_host_memory{};
     std::size_t offloads = 0;
-    /// Number of stages and microbatches that are recomputed, in either way.
+    /// Number of cells (a stage and a microbatch) that recompute, in an operation of their own or inside the backward.
     std::size_t recomputes = 0;
     std::size_t pairs = 0;
 };

@@ -21,7 +21,7 @@ struct noise_model {
     /// The standard deviation of each operation and message, at least 0.
     double spread = 0.0;
     /// The share, from 0 to 1, of the operations' variance that is common to all operations of a rank in a step: on a
-    /// device that is hot or busy, all of them are slow.
+    /// device that is hot or busy, all operations are slow.
     double rank_correlation = 0.0;
     /// The probability that a link is slow for a whole step, and the factor on the durations of everything on this
     /// link. A link is a host link, or leads from one rank to another. Not tuned.

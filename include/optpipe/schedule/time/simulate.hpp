@@ -169,8 +169,8 @@ private:
         return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
     }
 
-    /// The backward that has been placed for a stage and microbatch. If none has been placed, B, or I if the stage has
-    /// no B.
+    /// The backward that has been placed for a stage and microbatch. If no backward has been placed, this is B, or I on
+    /// a stage without B.
     constexpr operation gradient_of(stage s, microbatch m) const {
         const bool is_input_alone = problem_->costs[s].gradients == gradient_kind::input;
         return is_input_alone || done(backward_input(s, m)) ? backward_input(s, m) : backward(s, m);
@@ -183,8 +183,8 @@ private:
     constexpr storage_index storage_used(const operation& op) const { return storage_[cell_(op)]; }
     constexpr stash_way way_of(const operation& op) const { return stash_way_of(*problem_, op); }
 
-    /// The time when the operation's inputs are ready; unlimited while an input hasn't been placed. Also unlimited for
-    /// an operation that isn't possible, such as a second gradient.
+    /// The time when the operation's inputs are ready; unlimited while an input hasn't been placed. The time is also
+    /// unlimited for an operation that isn't possible, such as a second gradient.
     constexpr duration ready_time(const operation& op) const {
         if (is_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
         if (op.kind == operation_kind::backward_input && !may_split(*problem_, op.stage)) return duration::unlimited();
@@ -204,7 +204,8 @@ private:
         result_.operations.push_back({op, start, end});
     }
 
-    /// Whether this forward may come next, so that all stages of a group run their forwards in one order.
+    /// Whether all stages of the group still run their forwards in one order if this forward comes next. True without a
+    /// group.
     constexpr bool follows_group(const operation& op) {
         if (!problem_->groups.has(op.stage)) return true;
         forwards_.resize(problem_->graph.stages());
