@@ -35,7 +35,7 @@ static_assert(measured.peak_memory[rank{0}] == memory_size{4});
 // No schedule can be shorter than this, so 1F1B is not the last word on this problem:
 static_assert(bounds_of(unit).best() < measured.makespan);
 
-// With room for three stashes 1F1B doesn't fit, and the compiler reports why.
+// With room for three stashes, 1F1B doesn't fit, and the compiler reports why.
 constexpr auto tight = make_problem(shape{}, unit_memory{}, memory_size{3});
 constexpr auto refused = simulate(tight, one_forward_one_backward(shape{}));
 static_assert(!refused && refused.why().reason == refusal_reason::over_memory);

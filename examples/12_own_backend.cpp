@@ -69,7 +69,7 @@ public:
         changed.notify_all();
         return jobs_.back();
     }
-    /// Only the first failure counts. After it, no job starts.
+    /// Only the first failure counts. After a failure, no job starts.
     void fail(const failure& f) {
         if (!failed) failed = f;
         changed.notify_all();
@@ -183,7 +183,8 @@ struct copy_engine {
     }
 };
 
-/// A message is a job, which comes after both of its ends. Between two ranks, ends match by their order.
+/// A message is a job that comes after the sender's end and the receiver's end of the message. Between two ranks, ends
+/// match by their order.
 struct message {
     std::span<const std::byte> from;
     std::span<std::byte> to;

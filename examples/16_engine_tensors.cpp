@@ -85,7 +85,7 @@ struct copy_engine {
     }
 };
 /// Messages by label. The library's transport lets sender and receiver meet; then the receiver moves the tensor. An
-/// engine of processes would send it. Messages with addresses are those of the conformance suite.
+/// engine with several processes would send the tensor. Messages with addresses are those of the conformance suite.
 struct tensor_transport {
     threads::transport* plain;
     std::span<engine::memory> all;

@@ -39,7 +39,7 @@ schedule measured_step(const problem& guessed, const schedule& plan, std::size_t
     return *retime(real, plan);
 }
 
-/// Packed documents of random lengths. Attention grows with the square of each length, all else with their sum.
+/// Packed documents of random lengths. Attention grows with the squares of the lengths, all else with their sum.
 problem packed_problem(problem p, std::mt19937& random) {
     std::uniform_real_distribution<double> length{0.1, 0.6};
     std::vector<cost_factors> factors;
@@ -109,7 +109,7 @@ int main() {
         better = planner.poll();
     }
     std::cout << "in the background " << better.objective.value() << " ms\n";
-    // Or for every step anew, because its microbatches have other documents.
+    // Or plan every step anew, because its microbatches have other documents.
     const bool is_better = better.schedule && second->objective <= objective_of(updated, *in_use);
     return is_better && plans_packed_steps(p) ? 0 : 1;
 }

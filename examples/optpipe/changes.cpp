@@ -68,7 +68,7 @@ change parse_change(const std::string& text) {
     return parsed;
 }
 
-/// One value for all ranks, as a list with one for each.
+/// Turns one value for all ranks into a list with a value for each.
 void list_by_rank(json& at, std::size_t ranks) {
     if (at.is_number() || at.is_null()) at = json(ranks, at);
 }

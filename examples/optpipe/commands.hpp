@@ -68,7 +68,7 @@ struct plan_options {
 int plan(const plan_options& options);
 
 struct sweep_options {
-    /// One field has several values in its changes.
+    /// The problem to vary: one field has several values in the changes.
     problem_file problem;
     search_options search;
     /// "plan" (the search), names of builders, or "all".

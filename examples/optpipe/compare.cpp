@@ -58,7 +58,7 @@ struct compared_problem {
     optpipe::problem problem;
     optpipe::duration bound{};
     std::vector<optpipe::comparison_row> rows{};
-    /// The rows of methods that are made for such a problem.
+    /// The rows of the methods that are made for this kind of problem.
     std::vector<optpipe::comparison_row> listed{};
     /// The names of the other methods, separated by commas.
     std::string others{};

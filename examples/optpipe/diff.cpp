@@ -108,7 +108,7 @@ std::size_t other_storage(const side& a, const side& b) {
     return others;
 }
 
-/// The largest difference between the starts of an operation that both have.
+/// The largest difference between the starts of an operation in the two schedules.
 optpipe::duration largest_shift(const side& a, const side& b) {
     const auto key = [](const operation& op) { return std::tuple{op.stage, op.kind, op.microbatch}; };
     std::map<decltype(key(operation{})), optpipe::duration> starts;

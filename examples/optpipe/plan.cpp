@@ -144,7 +144,7 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
 
 #if defined(OPTPIPE_HAS_MILP)
 
-/// The schedule in a file, as one of this problem.
+/// The schedule in a file, carried over to this problem.
 optpipe::schedule read_start(const optpipe::problem& p, const std::string& path) {
     auto timed = optpipe::carry_over(p, read_schedule_for(p, path).schedule);
     if (!timed) throw optpipe::error{name_of(path) + ": " + optpipe::reason_text(p, timed.why())};
