@@ -192,7 +192,7 @@ private:
             static_cast<double>(heads) * static_cast<double>(sequence) / static_cast<double>(hidden);
         return elements() * attention * (2.0 * bytes_per_element + 1.0);
     }
-    /// At 2 bytes per element this is 16sbh, or 32sbh if nothing is recomputed.
+    /// At 2 bytes per element, the weight stash takes 16sbh, or 32sbh if nothing is recomputed.
     [[nodiscard]] constexpr double weight_stash_bytes() const {
         return (recompute_cheap_layers ? 8.0 : 16.0) * bytes_per_element * elements();
     }

@@ -50,8 +50,8 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
 };
 
 /// Whether the builder makes orders for problems that aren't plain (`is_plain`): it says so with `static constexpr bool
-/// any_graph = true`. Other builders are only called with plain problems: `build_schedule` converts the problem for
-/// them (`chain_problem`).
+/// any_graph = true`. Other builders only get plain problems, into which `build_schedule` converts others
+/// (`chain_problem`).
 template <class B> inline constexpr bool plans_any_graph = requires { requires B::any_graph; };
 
 /// The refusal of a builder that was stopped before it had an order.

@@ -119,7 +119,7 @@ private:
 ///
 /// With an output layer whose vocabulary is split over the ranks (a group), it is the 1F1B of Vocabulary Parallelism
 /// (Yeung et al., 2024): F of a shard is the pass S, and its backward is the pass T. A microbatch waits for all ranks
-/// twice. Each of these waits takes a period, so ranks hold two more microbatches.
+/// twice. Each wait for all ranks takes a period, so ranks hold two more microbatches.
 struct graph_1f1b_builder {
     static constexpr std::string_view name = "graph-1f1b";
     static constexpr bool any_graph = true;

@@ -204,8 +204,8 @@ private:
     lane_builders<Graph, state> lanes_;
 };
 
-/// A refusal that names the rank whose limit is furthest below one stash; it has no reason if every rank has room for
-/// one.
+/// A refusal that names the rank whose limit is furthest below one stash. The refusal has no reason if every rank has
+/// room for a stash.
 template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(const basic_problem<Graph>& p) {
     refusal why;
     const auto slack = tolerance{}.at(p.memory_scale());

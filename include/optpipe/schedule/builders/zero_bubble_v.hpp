@@ -20,8 +20,8 @@ namespace optpipe {
 namespace detail {
 
 /// The switches of ZB-V's heuristic: whether a weight gradient that is longer than the gap may run before a forward, or
-/// before the gradient of a rank's second stage. Such a weight gradient only runs if the rank would otherwise idle
-/// longest.
+/// before the gradient of a rank's second stage. A weight gradient longer than the gap only runs if its rank would
+/// otherwise idle longest.
 struct zero_bubble_v_switches {
     bool fill_before_forward = false;
     bool fill_before_gradient = false;

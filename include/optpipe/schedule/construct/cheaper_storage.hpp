@@ -280,7 +280,7 @@ private:
 
 /// Like `with_cheaper_storage_in_place`, but other operations may start later, as long as the objective is no higher.
 /// Each stage and microbatch gets one of the cheapest storage options that take neither more recomputation nor more
-/// transfers. Such savings remain after searches that look at nothing but the objective.
+/// transfers. A search that looks at nothing but the objective leaves room for such savings.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
 /// is spent, or `stop` asks for it, the cheapest schedule found is returned.

@@ -33,7 +33,7 @@ struct injection {
 namespace detail {
 
 /// The operation in the form that its stage can run: I instead of B on a stage with frozen weights. Empty if the stage
-/// doesn't run it at all.
+/// doesn't run the operation in any form.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<operation> possible_form(const basic_problem<Graph>& p, operation op) {
     if (op.kind == operation_kind::backward && p.costs[op.stage].gradients == gradient_kind::input)

@@ -192,9 +192,9 @@ constexpr duration shortest_computation(const stage_costs& c) {
 
 } // namespace detail
 
-/// The slack for comparisons of times. The slack is relative to the last end, but at most to the serial time, so that
-/// one absurd time doesn't hide other violations. Within floating-point precision, the slack is at most half of the
-/// shortest computation, so that no computation starts and ends at one instant.
+/// The slack for comparisons of times. The slack is relative to the last end or, if that is less, to the serial time,
+/// so that one absurd time doesn't hide other violations. Within floating-point precision, the slack is at most half of
+/// the shortest computation, so that no computation starts and ends at one instant.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {
