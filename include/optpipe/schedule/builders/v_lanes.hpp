@@ -101,7 +101,7 @@ private:
     }
 
     /// Puts the passes before the first gradient of the first stage. First come the forwards that the stashes permit,
-    /// without waiting if the pipeline allows; then each further forward follows a gradient.
+    /// in an order that avoids waits if possible; then each further forward follows a gradient.
     constexpr void warm_up(place begin, place end) {
         if (!ends_.rebuild_warm_up) {
             std::for_each(begin, end, [&](v_pass pass) { put(pass); });

@@ -12,7 +12,7 @@ namespace optpipe {
 /// Contract: `s` is valid.
 ///
 /// Neighbours are merged on all ranks at once, in three ways: forwards with the backward after them, with the backward
-/// before them, or with either. The best of these schedules and `s` is returned; `stop` is asked between them.
+/// before them, or with either. Returns the best of the three schedules and `s`; `stop` is asked before each way.
 /// O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 

@@ -34,8 +34,9 @@ struct noise_model {
 };
 
 /// The random durations of one step under a noise model. An operation or message has the same duration in every order,
-/// so that schedules are compared under the same noise (common random numbers). A full backward varies as its I and its
-/// W would. Durations are the same on all platforms, up to the rounding of one multiplication. Borrows the model.
+/// so that schedules are compared under the same noise (common random numbers). The two parts of a full backward vary
+/// as I and W would if the backward were split. Durations are the same on all platforms, up to the rounding of one
+/// multiplication. Borrows the model.
 class step_noise {
 public:
     step_noise(const noise_model& model, std::uint64_t step);
