@@ -26,7 +26,7 @@ int main() {
                                            .host_link_rate = 20.0, // GB/s, to offload activations to the host
                                            .rank_link_rate = 100.0};
 
-    // 6 GB per device are left for activations. 1F1B needs four stages' worth on the first device:
+    // 6 GB per device are left for activations. 1F1B holds four stashes on the first device:
     auto typed = optpipe::make_problem(shape{}, model, 6_gb);
     typed.name = "first plan";
     std::cout << "one microbatch stashes " << optpipe::format_number(typed.costs[optpipe::stage{0}].activation)
@@ -37,7 +37,7 @@ int main() {
 
     // `adaptive` plans any problem: it finds a valid schedule whenever one microbatch at a time fits.
     const auto schedule = optpipe::build_schedule(problem, optpipe::adaptive);
-    if (!schedule) { // an outcome, not an exception: which memory is missing, on which device
+    if (!schedule) { // an outcome, not an exception; it says which memory is missing on which device
         std::cerr << optpipe::describe(schedule.why()) << '\n';
         return 1;
     }

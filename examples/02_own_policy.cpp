@@ -16,7 +16,7 @@ namespace {
 using optpipe::microbatch;
 using optpipe::stage;
 
-/// GPipe in waves: `at_once` microbatches run all forwards and backwards, then the next ones.
+/// GPipe in waves: `at_once` microbatches run all of their forwards and backwards before the next ones start.
 struct waves {
     static constexpr std::string_view name = "waves";
     std::size_t at_once = 2;
@@ -38,7 +38,7 @@ struct waves {
     }
 };
 
-// If it had no name, the first line of the error would say so.
+// If `waves` had no name, the first line of the error would say so.
 static_assert(optpipe::check_schedule_builder<waves>());
 
 /// Prints the result of a builder for the problem. Returns false if it breaks a rule.
@@ -60,13 +60,13 @@ template <class Builder> bool show(const optpipe::problem& p, const std::string&
 
 } // namespace
 
-// With static extents the compiler can test it.
+// With static extents, the compiler can test the builder.
 constexpr auto known = optpipe::make_problem(optpipe::graph<4, 8>{}, optpipe::unit_memory{});
 constexpr auto timed = *optpipe::simulate(known, *waves{2}(known));
 static_assert(optpipe::is_valid(known, timed));
 
 int main() {
-    // Tests it on random problems of every kind; a mistake is shown on the smallest problem that has it.
+    // Tests the builder on random problems of every kind; a fault is shown on the smallest problem that has it.
     const auto tested = optpipe::testing::check_builder(waves{2}, {.problems = 200});
     std::cout << tested.text() << '\n';
 

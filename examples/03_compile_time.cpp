@@ -15,8 +15,8 @@ using namespace optpipe;
 
 using shape = graph<4, 8>; // 4 ranks, 8 microbatches, one stage per rank
 
-// 1F1B stashes as many microbatches as there are ranks, GPipe all of them. That depends on the order alone, not on
-// costs.
+// 1F1B stashes as many microbatches as there are ranks, GPipe all of them. Both numbers depend on the order alone, not
+// on costs.
 static_assert(peak_stash(one_forward_one_backward(shape{})) == 4);
 static_assert(peak_stash(gpipe(shape{})) == 8);
 
@@ -27,7 +27,7 @@ constexpr auto timed = *simulate(unit, one_forward_one_backward(shape{}));
 static_assert(is_valid(unit, timed));
 static_assert(timed.operations.size() == 4 * 8 * 2);
 
-// M + R − 1 slots, each as long as a forward and a full backward.
+// The step takes M + R − 1 slots, each as long as a forward and a full backward.
 constexpr auto measured = measure(unit, timed);
 static_assert(measured.makespan == duration{(8 + 4 - 1) * 3.0});
 static_assert(measured.peak_memory[rank{0}] == memory_size{4});
@@ -35,7 +35,7 @@ static_assert(measured.peak_memory[rank{0}] == memory_size{4});
 // No schedule can be shorter than this, so 1F1B is not the last word on this problem:
 static_assert(bounds_of(unit).best() < measured.makespan);
 
-// With room for three stashes 1F1B doesn't fit, and the compiler reports why.
+// With room for three stashes, 1F1B doesn't fit, and the compiler reports why.
 constexpr auto tight = make_problem(shape{}, unit_memory{}, memory_size{3});
 constexpr auto refused = simulate(tight, one_forward_one_backward(shape{}));
 static_assert(!refused && refused.why().reason == refusal_reason::over_memory);

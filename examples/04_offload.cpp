@@ -1,8 +1,8 @@
 // Example 4: activations that are offloaded.
 //
 // A stash can move to the host's memory after the forward, and come back before its gradient needs it. An offload
-// policy says of each stage whether it must, may, or must not. The planner does the rest: which microbatch is
-// offloaded, when, and which transfer goes first if several devices share a link.
+// policy says for each stage whether its stashes must, may, or must not be offloaded. The planner decides the rest:
+// which microbatch is offloaded, when, and which transfer goes first if several devices share a link.
 
 #include <optpipe/optpipe.hpp>
 
@@ -26,7 +26,7 @@ struct if_offloaded_for_long {
 static_assert(check_storage_policy<if_offloaded_for_long>());
 
 template <class Policy> comparison_row plan(const problem& p, const std::string& name, const Policy& policy) {
-    // The planner needs the policy, too: only it can tell "must" from "may".
+    // The planner needs the policy, too, because only the policy can tell "must" from "may".
     const auto schedule = build_schedule(p, adaptive_builder<Policy>{policy});
     if (!schedule) return make_comparison_row(p, name, schedule.why());
     return make_comparison_row(make_report(p, name, *schedule));

@@ -60,7 +60,7 @@ static_assert(execution::check_stage_model<adding_stage, threads::lane>());
 } // namespace
 
 int main() {
-    // Four stages on four ranks, each stash 1 KB; room for 2 of them, while 1F1B would need 4.
+    // Four stages on four ranks. A stash takes 1 KB; a rank has room for 2, while 1F1B would need 4.
     stage_costs costs{2_ms, 2_ms, 2_ms, memory_size{1}, memory_size{0.5}, transfer_times{1.5_ms, 1.5_ms}};
     auto p = to_problem(make_problem(graph<4, 12>{}, uniform_memory{costs}, memory_size{2}));
     p.name = "four threads";

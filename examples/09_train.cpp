@@ -1,8 +1,8 @@
 // Example 9: a model that learns.
 //
 // A small transformer (examples/language_model) reads this repository's README, byte by byte, on four ranks that are
-// threads. It is trained twice: by 1F1B in the memory that 1F1B needs, and by a plan for half of it, which sends
-// stashes to the host and back. Both have bitwise the same losses, because all sums are the same.
+// threads. It is trained twice: by 1F1B in the memory that 1F1B needs, and by a plan for half of that memory, which
+// sends stashes to the host and back. The losses are bitwise the same, because all sums are the same.
 //
 //     example_09_train [TEXT]
 

@@ -69,12 +69,12 @@ public:
         changed.notify_all();
         return jobs_.back();
     }
-    /// Only the first failure counts. After it, no job starts.
+    /// Only the first failure counts. After a failure, no job starts.
     void fail(const failure& f) {
         if (!failed) failed = f;
         changed.notify_all();
     }
-    /// A job that hasn't ended; after a failure, one that has started.
+    /// A job of `owner` that hasn't ended; after a failure, any job that has started and hasn't ended.
     [[nodiscard]] const job* open_job(std::size_t owner) const {
         for (const auto& j : jobs_)
             if (!j->over && (failed ? j->begun : j->owner == owner)) return j.get();
@@ -183,7 +183,8 @@ struct copy_engine {
     }
 };
 
-/// A message is a job, which comes after both of its ends. Between two ranks, ends match by their order.
+/// A message is a job that comes after the sender's end and the receiver's end of the message. Between two ranks, ends
+/// match by their order.
 struct message {
     std::span<const std::byte> from;
     std::span<std::byte> to;
@@ -298,7 +299,7 @@ template <class Body> void on_ranks(std::size_t ranks, const Body& body) {
 std::vector<std::string> faults(std::size_t ranks) {
     std::mutex mutex;
     std::vector<std::string> all;
-    for (const bool by_cancel : {false, true}) // each ends the executor
+    for (const bool by_cancel : {false, true}) // either way ends the executor
         on_ranks(ranks, [&](backend::executor& mine) {
             for (const auto& v : testing::check_executor(mine, {.bytes = 1 << 16, .by_cancel = by_cancel})) {
                 const std::scoped_lock lock{mutex};

@@ -66,7 +66,7 @@ problem problem_of(const times_by_stage& times) {
                          transfer_times{duration{t.to_host}, duration{t.from_host}}};
     }
     auto p = to_problem(make_problem(graph<ranks, dynamic>{ranks, microbatches}, costs));
-    for (const stage s : p.graph.all_stages()) // beside keeping and offloading: keep the input, and repeat the forward
+    for (const stage s : p.graph.all_stages()) // a third option: keep the input, repeat the forward
         p.storage[s].push_back({.name = "recompute", .held = memory_size{1}, .recompute = p.costs[s].forward});
     bounded_vector<duration, dynamic> hops; // row by row: from the first rank to all others, and so on
     for (const auto& row : hop_ms)
@@ -75,8 +75,8 @@ problem problem_of(const times_by_stage& times) {
     p.p2p = hop_times<>{ranks, hops};
     for (auto& limit : p.memory_limit) // the memory that is left without weights, gradients and optimizer state
         limit = memory_size{5};
-    p.transfer.engines = 2;  // copies in both directions at a time
-    p.full_backward = false; // `device` has no backward in one piece: I and W each take their memory
+    p.transfer.engines = 2;  // copies in both directions at once
+    p.full_backward = false; // `device` has no full backward, only I and W
     p.name = "own loop";
     p.time_unit = "ms";
     return p;
@@ -187,7 +187,7 @@ private:
     network& others_;
 };
 
-/// One rank's step: its tasks, and for each whether it has ended, and its times.
+/// One rank's step: its tasks; for each task, whether it has ended, and its times.
 struct rank_step {
     explicit rank_step(const rank_program& program)
         : tasks{issue_order(program)}, ended(tasks.size()), times(tasks.size()) {}
@@ -206,7 +206,7 @@ void run_lane(rank_step& step, lane_kind lane, device& mine, const problem& devi
             step.ended[before].wait(false);
         const auto start = now();
         mine.run(task);
-        if (task.kind == task_label::task_kind::operation) // it takes as long as on a device
+        if (task.kind == task_label::task_kind::operation) // it lasts as long as on a device
             std::this_thread::sleep_until(begin + milliseconds{(start + duration_of(devices, task.op)).value()});
         step.times[i] = {task.op, start, now()};
         step.ended[i] = true;
@@ -214,7 +214,7 @@ void run_lane(rank_step& step, lane_kind lane, device& mine, const problem& devi
     }
 }
 
-/// The gradients of the model in one piece, which adds up microbatches in the order of the plan.
+/// The gradients of the model without a pipeline. Microbatches are added up in the order of the plan.
 std::vector<matrix> gradients_in_one_piece(const accumulation_order& sums) {
     std::map<std::pair<std::size_t, microbatch>, std::pair<matrix, matrix>> for_weights;
     std::vector<layer> layers;
@@ -262,7 +262,7 @@ schedule run_step(const problem& p, const per_rank<rank_program>& programs, std:
     return measured;
 }
 
-/// Whether a step had the gradients of the model in one piece, in the memory of the plan.
+/// Whether a step had the gradients of the model without a pipeline, within the memory of the plan.
 bool is_right(const per_rank<rank_program>& programs, const std::deque<device>& devices,
               const std::vector<matrix>& gradients) {
     return std::all_of(programs.begin(), programs.end(), [&](const rank_program& program) {
@@ -275,7 +275,8 @@ bool is_right(const per_rank<rank_program>& programs, const std::deque<device>& 
 
 /// Trains steps by a plan, and measures them. False if one of them isn't right.
 bool train(const problem& p, const schedule& plan, cost_profile& profile) {
-    // By default, messages have no bytes, as `network` moves the tensors. Sizes aren't rounded, to be compared.
+    // Messages have no bytes, the default, because `network` moves the tensors. Sizes aren't rounded, so that they can
+    // be compared.
     const auto programs = lower(p, plan, {.bytes_per_unit = matrix_bytes, .alignment = 1});
     if (!programs) return std::cerr << describe(programs.why()) << '\n', false;
     const auto gradients = gradients_in_one_piece(accumulation_order_of(plan));

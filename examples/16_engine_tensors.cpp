@@ -1,10 +1,11 @@
 // Example 16: an engine that allocates its tensors itself, and moves them between ranks itself.
 //
-// ggml, libtorch and most engines can't write activations into memory of another library. They needn't: a program tells
-// when the life of a stash begins and ends, and the engine allocates and frees its own tensors then. It finds them by
-// stage and microbatch, which are in every task and label; the library allocates no memory for them and passes no
-// addresses. The order and the waits of the program keep the engine within the planned memory. Messages have no bytes:
-// the program orders sends and receives, and the engine's transport moves the tensors that the labels name.
+// ggml, libtorch and most engines can't write activations into memory of another library. They don't have to: a program
+// tells when the life of a stash begins and ends, and the engine allocates and frees its own tensors at these times.
+// The engine finds tensors by stage and microbatch, which are in every task and label; the library allocates no memory
+// for them and passes no addresses. The order and the waits of the program keep the engine within the planned memory.
+// Messages have no bytes: the program orders sends and receives, and the engine's transport moves the tensors that the
+// labels name.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>
@@ -84,7 +85,7 @@ struct copy_engine {
     }
 };
 /// Messages by label. The library's transport lets sender and receiver meet; then the receiver moves the tensor. An
-/// engine of processes would send it. Messages with addresses are those of the conformance suite.
+/// engine with several processes would send the tensor. Messages with addresses are those of the conformance suite.
 struct tensor_transport {
     threads::transport* plain;
     std::span<engine::memory> all;

@@ -1,9 +1,9 @@
 // Example 17: several pipelines that train one model.
 //
 // Half of the processes are one pipeline. The other half are a second pipeline, with the same stages and other
-// microbatches. After the last weight gradient of a stage, its gradients are added to those of its replica. That
-// happens on a separate lane, while the other stages go on; the stage's optimizer step waits for it. Every process also
-// trains the model alone, without a pipeline, and compares all gradients of all steps.
+// microbatches. After the last weight gradient of a stage, the stage's gradients are added to those of its replica. The
+// addition runs on a separate lane, while the other stages go on; the stage's optimizer step waits for it. Every
+// process also trains the model alone, without a pipeline, and compares all gradients of all steps.
 //
 //     mpirun -n 4 example_17_data_parallel [TEXT]
 

@@ -1,8 +1,8 @@
 // Example 18: an optimizer that doesn't wait for the gradients of all ranks.
 //
 // If one gradient overflows, the whole step is skipped, and gradients whose norm is too large are scaled down. Both
-// depend on all ranks, so ranks usually wait for each other before their optimizer steps. Here they don't: each rank
-// decides with the information of the ranks before it, and begins the forwards of the next step. Meanwhile the
+// depend on all ranks, so ranks usually wait for each other before their optimizer steps. Here ranks don't wait: each
+// rank decides with the information of the ranks before it, and begins the forwards of the next step. Meanwhile the
 // information of all ranks comes back, and a rank that decided wrongly undoes its optimizer step and makes it again.
 // The model is trained both ways, with overflows on different ranks now and then. All parameters are bitwise the same.
 //

@@ -24,7 +24,7 @@ int main() {
     const std::vector<layer_costs> layers =
         layer_costs_of(model, model.layers, storage::keep | storage::offload | storage::selective);
 
-    // Eight devices of 40 GB, with a stage each. The memory of the layers' weights is subtracted from that.
+    // Eight devices of 40 GB, with a stage each. The memory of the layers' weights is subtracted from these.
     problem pipeline{to_any_graph(graph<8, 32>{}), per_stage<stage_costs>(8)};
     pipeline.p2p = hop_times<>{model.p2p()};
     pipeline.memory_limit = per_rank<memory_size>(8, memory_size{40});

@@ -2,8 +2,7 @@
 //
 // A plan is made with guessed costs. Training measures its steps; here the measurements are made up, from costs that
 // the planner doesn't know. The profile says what has drifted, and the problem with the measured costs is planned
-// again: at once, or on a thread of its own while training goes on. At last, microbatches that differ from step to
-// step.
+// again: at once, or on a thread of its own while training goes on. Finally, it plans steps whose microbatches differ.
 
 #include <optpipe/pipeline.hpp>
 #include <optpipe/planner.hpp>
@@ -29,7 +28,8 @@ problem guessed_problem() {
     return p;
 }
 
-/// A step as it runs: in the order of the plan, but stage 2 is slower than guessed, and every step a little different.
+/// A step as it runs: in the order of the plan, but stage 2 is slower than guessed, and durations vary a little from
+/// step to step.
 schedule measured_step(const problem& guessed, const schedule& plan, std::size_t step) {
     auto real = guessed;
     const double pace = 1.0 + 0.001 * static_cast<double>(step % 5);
@@ -39,7 +39,7 @@ schedule measured_step(const problem& guessed, const schedule& plan, std::size_t
     return *retime(real, plan);
 }
 
-/// Packed documents of random lengths. Attention grows with the square of each length, all else with their sum.
+/// Packed documents of random lengths. Attention grows with the squares of the lengths, all else with their sum.
 problem packed_problem(problem p, std::mt19937& random) {
     std::uniform_real_distribution<double> length{0.1, 0.6};
     std::vector<cost_factors> factors;
@@ -57,7 +57,8 @@ problem packed_problem(problem p, std::mt19937& random) {
     return p;
 }
 
-/// Plans step after step from the plan before, each within 50 ms. Whether all plans are valid.
+/// Plans three steps, each from the previous plan and within 50 ms. Returns whether all have plans, and the last plan
+/// is valid.
 bool plans_packed_steps(const problem& p) {
     std::mt19937 random{1};
     auto draw = packed_problem(p, random);
@@ -97,18 +98,18 @@ int main() {
     std::cout << "planned " << first->objective.value() << " ms, really " << objective_of(updated, *in_use).value()
               << " ms; planned again " << second->objective.value() << " ms\n";
 
-    // Or beside the training: submit once, and ask for the best plan between two steps.
+    // Or in the background of the training: submit once, and ask for the best plan between two steps.
     background_options beside;
     beside.how.time_limit = std::chrono::seconds{1};
     background_planner planner{beside};
     planner.submit(updated, *in_use);
     background_plan better = planner.poll();
-    while (!better.finished) { // each time, a training step
+    while (!better.finished) { // a training step would run here
         planner.wait_for(std::chrono::milliseconds{20});
         better = planner.poll();
     }
     std::cout << "in the background " << better.objective.value() << " ms\n";
-    // Or for every step anew, because its microbatches have other documents.
+    // Or plan every step anew, because its microbatches have other documents.
     const bool is_better = better.schedule && second->objective <= objective_of(updated, *in_use);
     return is_better && plans_packed_steps(p) ? 0 : 1;
 }

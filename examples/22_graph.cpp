@@ -20,8 +20,8 @@ namespace {
 
 /// An encoder and a language model: a graph of five stages on three ranks.
 problem encoder_and_language_model() {
-    // Nothing before the encoder is trained, so it has no backward; an encoder behind trained stages would have
-    // `gradient_kind::input`.
+    // The encoder is frozen, and nothing before it is trained, so it has no backward. A frozen encoder behind trained
+    // stages would have `gradient_kind::input`.
     constexpr stage_costs frozen{
         .forward = 4_ms, .activation = 0.8_gb, .weight_stash = 0_gb, .gradients = gradient_kind::none};
     constexpr stage_costs layer{.forward = 1_ms, .backward_input = 1_ms, .backward_weight = 1_ms, .activation = 0.1_gb};
@@ -42,8 +42,8 @@ problem encoder_and_language_model() {
     return p;
 }
 
-/// Eight sequences, each cut into four slices that take the same time: as a slice attends to all before it, the first
-/// is the longest. Half of a whole sequence's forward is attention.
+/// Eight sequences, each cut into four slices that take the same time: because a slice attends to all slices before it,
+/// the first slice has the most tokens. Half of a whole sequence's forward is attention.
 problem sliced_sequences() {
     constexpr stage_costs costs{.forward = 2_ms, .backward_input = 3_ms, .backward_weight = 1_ms, .activation = 1_gb};
     pipeline_builder model;

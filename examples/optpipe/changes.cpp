@@ -68,7 +68,7 @@ change parse_change(const std::string& text) {
     return parsed;
 }
 
-/// One value for all ranks, as a list with one for each.
+/// Turns one value for all ranks into a list with a value for each.
 void list_by_rank(json& at, std::size_t ranks) {
     if (at.is_number() || at.is_null()) at = json(ranks, at);
 }
@@ -87,7 +87,7 @@ void assign(json& at, std::span<const field_step> way, const change& c, std::siz
                                       std::to_string(at.size()) + (at.size() == 1 ? " entry" : " entries"));
         return assign(at[*position], further, c, ranks);
     }
-    if (at.is_array()) { // a field of each
+    if (at.is_array()) { // a field of each element
         for (auto& each : at)
             assign(each, way, c, ranks);
         return;

@@ -13,7 +13,7 @@ namespace program {
 
 /// An option, or an argument.
 struct option_entry {
-    /// With its dashes; of an argument in capitals.
+    /// With its dashes; the name of an argument is in capitals.
     std::string name;
     /// For example "-h"; usually empty.
     std::string short_name;

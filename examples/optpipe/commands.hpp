@@ -68,7 +68,7 @@ struct plan_options {
 int plan(const plan_options& options);
 
 struct sweep_options {
-    /// One field has several values in its changes.
+    /// The problem to vary: one field has several values in the changes.
     problem_file problem;
     search_options search;
     /// "plan" (the search), names of builders, or "all".
@@ -128,7 +128,7 @@ struct compare_options {
     problem_file problem;
     /// All problems, if there are several; the first is `problem`.
     std::vector<std::string> problems;
-    /// For the methods that search.
+    /// Time limit of the methods that search, in seconds.
     std::optional<double> time_limit;
     std::string json;
     std::string csv;

@@ -58,9 +58,9 @@ struct compared_problem {
     optpipe::problem problem;
     optpipe::duration bound{};
     std::vector<optpipe::comparison_row> rows{};
-    /// The rows of methods that are made for such a problem.
+    /// The rows of the methods that are made for this kind of problem.
     std::vector<optpipe::comparison_row> listed{};
-    /// The names of the others, separated by commas.
+    /// The names of the other methods, separated by commas.
     std::string others{};
 };
 

@@ -31,7 +31,7 @@ namespace {
 using optpipe::operation;
 using optpipe::rank;
 
-/// What each rank does in order: computations, offloads and reloads, which run side by side.
+/// The lanes of a rank, which run side by side: computations, offloads and reloads.
 enum class lane_kind { computations, offloads, reloads };
 constexpr std::array lane_names{"computation", "offload", "reload"};
 using rank_lanes = std::array<std::vector<operation>, lane_names.size()>;
@@ -108,7 +108,7 @@ std::size_t other_storage(const side& a, const side& b) {
     return others;
 }
 
-/// The largest difference between the starts of an operation that both have.
+/// The largest difference between the starts of an operation in the two schedules.
 optpipe::duration largest_shift(const side& a, const side& b) {
     const auto key = [](const operation& op) { return std::tuple{op.stage, op.kind, op.microbatch}; };
     std::map<decltype(key(operation{})), optpipe::duration> starts;

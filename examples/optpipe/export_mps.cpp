@@ -48,7 +48,7 @@ std::string compressed(const std::string&) {
 }
 #endif
 
-/// The requested horizon, or else the objective of a quick builder; a model without one is much weaker.
+/// The requested horizon, or else the objective of a quick builder; a model without a horizon is much weaker.
 optpipe::duration horizon_of(const optpipe::problem& p, const export_mps_options& options) {
     if (options.horizon) return optpipe::duration{*options.horizon};
     const auto built = optpipe::build_schedule(p, optpipe::adaptive);

@@ -77,7 +77,7 @@ constexpr file_use file_uses[]{
     {"optpipe.profile/", "optpipe profile reads profiles, after the problem"},
 };
 
-/// The error, with the place where a file of another format of ours belongs.
+/// The error. If the file has another format of ours, it also says where such files belong.
 optpipe::input_error explained(const optpipe::input_error& e, const std::string& source) {
     auto violations = e.violations();
     for (auto& v : violations)

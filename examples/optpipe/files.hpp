@@ -41,8 +41,8 @@ public:
     /// Writes `content()` if the option was given. A failure is reported on standard error, and later files are still
     /// written.
     void write(std::string_view option, const std::function<std::string()>& content);
-    /// Writes a further file of an option that names several, such as one per step. It isn't checked before the command
-    /// starts, but here: an input or another output is not replaced.
+    /// Writes a further file of an option that names several, such as one per step. The file isn't checked before the
+    /// command starts, but here: an input or another output is not replaced.
     void write_further(const named_file& file, const std::function<std::string()>& content);
     /// The stream for messages: standard output, or standard error if a file goes to standard output.
     [[nodiscard]] std::ostream& text() const;

@@ -22,7 +22,7 @@ struct own_text {
 void add_completion(CLI::App& app, own_text& o, std::function<int()>& chosen);
 void add_man_page(CLI::App& app, own_text& o, std::function<int()>& chosen);
 
-/// Makes a message of one line, as all messages are.
+/// The message on a wrong command line, in one line like all messages.
 std::string usage_message(const CLI::App* app, const CLI::Error& e);
 
 } // namespace program

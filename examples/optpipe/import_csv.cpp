@@ -22,7 +22,7 @@ int refuse_csv(const std::string& source, const optpipe::refusal& why) {
     return no_schedule;
 }
 
-/// Notes that a file runs only as long as messages are small, if it does.
+/// Prints a note if the file may deadlock with messages that aren't small.
 void note_deadlock(const std::string& source, const optpipe::problem& p, const optpipe::pytorch_schedule& file) {
     if (!optpipe::is_compute_comms(file)) return;
     const auto stuck = optpipe::stuck_actions(p.graph, file, optpipe::pytorch_sends::rendezvous);

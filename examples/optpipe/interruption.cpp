@@ -92,7 +92,7 @@ void interruption::watch(bool tells) {
     if (tells)
         std::cerr << begin + "optpipe: note: stopping, and keeping what was found; another signal ends it at once\n"
                   << std::flush;
-    // The next message is the destruction of this object.
+    // The next byte comes from the destructor.
 }
 
 } // namespace program

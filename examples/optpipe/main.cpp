@@ -535,7 +535,7 @@ void add_import_solution(CLI::App& app, program::import_solution_options& o, std
 
 [[nodiscard]] bool is_number(const CLI::Option& option) {
     const auto type = option.get_type_name();
-    const auto name = type.substr(0, type.find(':')); // the values that it takes follow
+    const auto name = type.substr(0, type.find(':')); // the possible values follow the colon
     return name == "FLOAT" || name == "UINT" || name == "INT";
 }
 

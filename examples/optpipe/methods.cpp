@@ -125,7 +125,7 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
     const auto add = [&](std::string_view name, const auto& make) {
         if (!wanted(name) || options.stop.stop_requested()) return;
         auto made = make();
-        // The failure of a stopped method says nothing about it.
+        // The failure of a stopped method says nothing about the method.
         if (made.result || !options.stop.stop_requested()) attempts.push_back(std::move(made));
     };
     optpipe::for_each_builder(

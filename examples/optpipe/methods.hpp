@@ -27,7 +27,7 @@ struct method_options {
     /// Parameters of a builder, as in "g=3"; or, if stages have storage options, one of them for all stages, as in
     /// "storage=full" (`optpipe::method_settings`).
     std::optional<std::string> settings{};
-    /// Whether only one method was requested; it then runs even if it has nothing to choose.
+    /// Whether only one method was requested. This method then runs even if it has nothing to choose.
     bool is_only = false;
     /// Time limit for the builders that search.
     std::optional<double> time_limit{};
@@ -36,7 +36,7 @@ struct method_options {
     std::stop_token stop{};
 };
 
-/// A method as its user writes it: alone, or with settings, as in "gis:g=3" or "1f1b:storage=full".
+/// A method as the user writes it: without settings, or with some, as in "gis:g=3" or "1f1b:storage=full".
 struct named_method {
     std::string name;
     std::optional<std::string> settings{};
@@ -53,7 +53,7 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
 /// The names of all methods.
 std::vector<std::string> all_methods();
 
-/// Whether it is the planner that gives up only if nothing fits, which isn't a published method.
+/// Whether `method` is the constructive planner, which gives up only if nothing fits. It isn't a published method.
 bool is_constructive(std::string_view method);
 
 optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a);

@@ -63,7 +63,7 @@ const attempt& most_telling(const std::vector<attempt>& attempts) {
     return found == attempts.end() ? attempts.back() : *found;
 }
 
-/// Plans without a search, and refuses the options of one.
+/// Plans without a search, and refuses the options of a search.
 optpipe::outcome<optpipe::schedule_report> report_of_forwards(const plan_options& options,
                                                               const optpipe::problem& given) {
     const auto refuse_option = [](bool is_there, const std::string& name) {
@@ -88,7 +88,7 @@ int plan_forward_only(const plan_options& options, outputs& files, const optpipe
     return status;
 }
 
-/// Runs the method, or all of them. None ran only if a signal stopped them.
+/// Runs the requested method, or all methods. The result is empty only if a signal stopped them.
 std::vector<attempt> attempts_of(const plan_options& options, const optpipe::problem& p,
                                  const interruption& interrupted) {
     const auto method = method_of(options.method);
@@ -144,7 +144,7 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
 
 #if defined(OPTPIPE_HAS_MILP)
 
-/// The schedule in a file, as one of this problem.
+/// The schedule in a file, carried over to this problem.
 optpipe::schedule read_start(const optpipe::problem& p, const std::string& path) {
     auto timed = optpipe::carry_over(p, read_schedule_for(p, path).schedule);
     if (!timed) throw optpipe::error{name_of(path) + ": " + optpipe::reason_text(p, timed.why())};

@@ -26,7 +26,7 @@
 namespace program {
 namespace {
 
-/// Refuses the options of a plan of one problem as it is.
+/// Refuses options that only apply to a plan of a single problem.
 void refuse_others(const plan_options& options) {
     const std::pair<const char*, bool> given[]{
         {"--method", !options.method.empty()},  {"--start", !options.start.empty()},

@@ -28,7 +28,7 @@ struct planned_row {
 planned_row plan_row(const plan_options& options, const optpipe::problem& p);
 
 /// Plans all problems of the options. Prints the table, and writes it as CSV (`plan_options::csv`). Returns the exit
-/// status: that there is no schedule if some problem has none.
+/// status: `no_schedule` if some problem has none.
 int plan_table(const plan_options& options);
 
 /// A line of a CSV file.

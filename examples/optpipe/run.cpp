@@ -72,7 +72,7 @@ double bytes_per_unit_for(const optpipe::problem& p, const optpipe::schedule_rep
     memory_size peak{};
     for (const auto each : plan.measures.peak_memory)
         peak = std::max(peak, each);
-    // That peak doesn't include stashes held for less than the tolerance of times.
+    // The measured peak doesn't include stashes held for less than the tolerance of times.
     for (const auto& costs : p.costs)
         peak = std::max(peak, costs.activation);
     return peak > memory_size{} ? most_bytes / peak.value() : 1.0;

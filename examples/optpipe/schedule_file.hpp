@@ -61,7 +61,7 @@ inline std::vector<optpipe::violation> violations_in(const optpipe::problem& p, 
                                       : optpipe::validate(p, file.schedule);
 }
 
-/// Throws `input_error` if the schedule breaks a rule of the problem, which is the one that matches its file.
+/// Throws `input_error` if the schedule breaks a rule of `p`. Contract: `p` matches the file (`problem_for`).
 inline optpipe::schedule_report valid_plan(const optpipe::problem& p, optpipe::schedule_document document,
                                            const std::string& path) {
     const auto file = check_schedule_for(p, std::move(document), path);

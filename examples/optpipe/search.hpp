@@ -39,7 +39,7 @@ auto watched(optpipe::plan_options how, const search_options& given, const std::
 std::string story_of(const optpipe::problem& p, const optpipe::plan_result& planned);
 /// The other builders, each with its best storage option, for the verdict.
 std::vector<optpipe::baseline> baselines_of(const optpipe::problem& p, const optpipe::plan_result& planned);
-/// The search, and the best published schedule for comparison, which is built again.
+/// A page with the search and, for comparison, the best published schedule, which is built again.
 optpipe::html_options page_of(const optpipe::problem& p, const optpipe::plan_result& planned);
 
 } // namespace program

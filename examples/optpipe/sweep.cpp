@@ -234,7 +234,7 @@ public:
         return at == rows_.end() ? nullptr : &*at;
     }
 
-    /// From any thread.
+    /// May be called from any thread.
     void add(sweep_row row) {
         const std::scoped_lock lock{mutex_};
         unwritten_ += row.seconds;

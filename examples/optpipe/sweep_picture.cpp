@@ -33,7 +33,7 @@ struct extent {
         least = std::min(least, value);
         most = std::max(most, value);
     }
-    /// Nothing was added, or one value alone: an interval around it.
+    /// If at most one value was added, makes an interval around this value, or around 0.
     void widen() {
         if (least > most) least = most = 0.0;
         if (least == most) {
@@ -156,7 +156,7 @@ private:
         canvas_.text("", right + 52.0, height + 4.0, name);
     }
 
-    /// As in the CSV file.
+    /// The same number of digits as in the CSV file.
     static constexpr int digits = 15;
 
     std::string field_;

@@ -63,7 +63,7 @@ sweep_row read_row(const optpipe::detail::fields& at, optpipe::detail::violation
     return row;
 }
 
-/// Reports every field of the setting that the document has not, or has otherwise.
+/// Reports every field of the setting that is missing or different in the document.
 void refuse_other_setting(const optpipe::detail::fields& top, const nlohmann::ordered_json& setting,
                           optpipe::detail::violation_list& found) {
     for (const auto& [name, wanted] : setting.items()) {

@@ -87,7 +87,7 @@ struct decoder_layer {
 
     /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed: the
     /// layer's input, queries, keys and values, the output of attention, the input of the feed-forward part (one copy
-    /// for each expert), gate and up. This is 10 h for a plain layer without a gate (PipeOffload, section 2).
+    /// for each expert), gate and up. The sum is 10 h for a plain layer without a gate (PipeOffload, section 2).
     [[nodiscard]] constexpr double stashed() const {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
@@ -107,7 +107,7 @@ struct decoder_layer {
         return 2.0 * real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
     }
     [[nodiscard]] constexpr double gate_and_up() const { return 2.0 * experts_met() * real(feed_forward); }
-    /// Elements sent to experts; equally many come back.
+    /// Elements per token that are sent to experts; the same number comes back.
     [[nodiscard]] constexpr double copies_to_experts() const {
         return is_routed() ? real(active_experts) * real(hidden) : 0.0;
     }
@@ -130,7 +130,7 @@ private:
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
 /// (10^9 bytes). They are a first guess until there is a measured profile. `model_shapes.hpp` has the shapes of
 /// published models; `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus
-/// attention. I takes the same with twice the attention. W takes 2 FLOP per parameter and token. Embeddings take no
+/// attention. I takes as much as F, but twice the attention. W takes 2 FLOP per parameter and token. Embeddings take no
 /// time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given.

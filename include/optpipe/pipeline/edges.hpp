@@ -20,9 +20,9 @@ struct edge {
     stage to{};
     /// Factor on the communication time between the ranks of both stages, for the message and for its gradient.
     double size = 1.0;
-    /// Device memory of the message, and of its gradient, while it waits to be used. On the rank of `from` it is held
-    /// from the start of F of `from` to the end of F of `to`; on the rank of `to`, from the start of the gradient of
-    /// `to` to the end of that of `from`.
+    /// Device memory of the message, and of its gradient, while it waits to be used. On the rank of `from`, the memory
+    /// is held from the start of F of `from` to the end of F of `to`; on the rank of `to`, from the start of the
+    /// gradient of `to` to the end of the gradient of `from`.
     memory_size held{};
     friend constexpr bool operator==(const edge&, const edge&) = default;
 };

@@ -19,9 +19,9 @@
 namespace optpipe {
 
 /// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
-/// of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. Its layers
-/// without a backward run first, and their activation isn't kept: the stage's activation is the larger of theirs and
-/// that of its other layers.
+/// of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. A stage
+/// first runs its layers without a backward, and keeps nothing of them; so its activation is the larger of their
+/// activation and the activation of its other layers.
 struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.

@@ -112,7 +112,7 @@ private:
 
     const std::vector<std::vector<std::size_t>>& leads_to_;
     std::size_t visited_ = 0;
-    /// Each node's number in the order of visits, from 1 on, and the least such number of an open node to which it
+    /// For each node, its number in the order of visits, from 1 on; and the least number of the open nodes to which it
     /// leads.
     std::vector<std::size_t> entered_;
     std::vector<std::size_t> lowest_;
@@ -149,7 +149,7 @@ inline void layer_cuts::find_pieces(const graph& feeds, std::size_t without_back
         else
             leads_to[between].push_back(layer);
     component_search search{leads_to};
-    for (auto layer = layers(); layer-- > 0;) { // backwards, so that pieces come in the order of layers where they may
+    for (auto layer = layers(); layer-- > 0;) { // backwards: so pieces come in the order of layers if they can
         if (layer + 1 == without_backward) search.visit(between);
         search.visit(layer);
     }
@@ -201,7 +201,7 @@ inline void layer_cuts::list_empty() {
 
 inline bool layer_cuts::list_all(std::size_t most) {
     list_empty();
-    for (std::size_t first = 0; first < size();) { // of the cuts with the same number of pieces
+    for (std::size_t first = 0; first < size();) { // one round for each number of pieces
         const auto last = size();
         std::unordered_map<std::vector<bool>, std::size_t> found;
         for (auto cut = first; cut < last; ++cut)

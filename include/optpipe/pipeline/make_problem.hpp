@@ -42,8 +42,8 @@ constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, cons
 
 } // namespace detail
 
-/// For each stage, whether the policy forbids, permits or requires that stashes are offloaded as a whole. It is
-/// `forbid` for stages that can't be offloaded.
+/// For each stage, whether the policy forbids, permits or requires that stashes are offloaded as a whole. The decision
+/// is `forbid` for stages that can't be offloaded.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr per_stage<offload_decision, Graph::stage_extent> decisions_of(const basic_problem<Graph>& p,
                                                                                       const Policy& policy) {
@@ -73,7 +73,7 @@ template <pipeline_graph Graph, class Policy>
 /// Makes a problem from three descriptions: its shape, the costs of a microbatch, and a policy for storing stashes. The
 /// policy chooses from the model's options, or, if the model has none, from those that the costs describe. By default,
 /// the planner decides for each stash whether it is kept or offloaded as a whole. `limit` is the device memory of every
-/// rank that weights, gradients and optimizer state leave for stashes. The members `p2p()` (between all ranks),
+/// rank that is left for stashes after weights, gradients and optimizer state. The members `p2p()` (between all ranks),
 /// `time_unit` and `memory_unit` of the model are used if it has them. All other fields keep their defaults and are
 /// public.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>

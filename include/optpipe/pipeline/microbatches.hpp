@@ -142,7 +142,7 @@ template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic>
 using microbatch_list = basic_microbatch_list<named_extent<Stages>(), named_extent<Microbatches>()>;
 
 /// Microbatches of a pipeline of `stages` stages that differ only on the stages in `which`, such as an encoder of
-/// images. On these stages, all costs of microbatch m have the factor `scale[m]`.
+/// images. On the stages in `which`, all costs of microbatch m have the factor `scale[m]`.
 template <class Which, class Scale>
 [[nodiscard]] microbatch_list<> scaled_stages(const Which& which, const Scale& scale, std::size_t stages) {
     const auto count = scale.size();

@@ -28,8 +28,8 @@ struct partition_problem {
     /// Which layer feeds which, each pair once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};
     std::vector<layer_pin> pins{};
-    /// Each list names layers that have to be in one stage. All layers on a path of edges between them are in this
-    /// stage, too.
+    /// Each list names layers that have to be in one stage. All layers on a path of edges between these layers are in
+    /// the same stage, too.
     std::vector<std::vector<std::size_t>> together{};
     /// The speed of each rank, by which the durations of its computations are divided. Empty if all ranks have speed 1.
     std::vector<double> rank_speed{};
@@ -43,11 +43,11 @@ struct partition_problem {
 /// The sizes of different layers add up, and so do their `held`.
 ///
 /// Contract: `p` is valid, and `pipeline` is one of its pipelines. Every stage has a layer, and no edge leads to an
-/// earlier one.
+/// earlier stage.
 [[nodiscard]] problem with_layers(const partition_problem& p, std::size_t pipeline, std::span<const stage> stage_of);
 
-/// The pipeline `p` with another placement. The costs of its stages are 0 afterwards, and must be set with
-/// `set_stage`. Its stages form a chain.
+/// The pipeline `p` with another placement. The costs of its stages are 0 afterwards, and must be set with `set_stage`.
+/// The stages form a chain.
 template <placement_policy Placement> [[nodiscard]] problem with_placement(problem p, const Placement& where) {
     p.graph = to_any_graph(graph<dynamic, dynamic, Placement>{p.graph.ranks(), p.graph.microbatches(), where});
     p.costs = per_stage<stage_costs>(p.graph.stages());
@@ -235,7 +235,7 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) 
 
 namespace detail {
 
-/// Whether `layer` is the number of a layer. If it isn't, adds a violation at the place `where`.
+/// Whether `layer` is the number of a layer. If there is no such layer, adds a violation at the place `where`.
 inline bool is_layer(const partition_problem& p, const std::string& where, std::size_t layer,
                      std::vector<violation>& found) {
     if (layer < p.layers.size()) return true;

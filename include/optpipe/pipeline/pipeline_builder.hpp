@@ -86,8 +86,8 @@ public:
     /// Makes these stages a group: the gradient of each starts no earlier than `delay` after F of all of them.
     void group(std::vector<stage> stages, duration delay = {}) { groups_.push_back({std::move(stages), delay}); }
 
-    /// The problem of a step with `microbatches` microbatches. It has all ranks up to the highest one that holds a
-    /// stage.
+    /// The problem of a step with `microbatches` microbatches. The problem has all ranks up to the highest one that
+    /// holds a stage.
     [[nodiscard]] problem build(std::size_t microbatches) const {
         OPTPIPE_EXPECT(!stages_.empty(), "pipeline_builder: there is no stage");
         std::size_t ranks = 0;

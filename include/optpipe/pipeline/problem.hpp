@@ -212,8 +212,8 @@ template <pipeline_graph Graph> struct basic_problem {
         OPTPIPE_EXPECT(option < storage_options(s), "no such storage option");
         return storage[s][option];
     }
-    /// The stage's first option that moves the whole stash to the host and recomputes nothing. A transfer in a schedule
-    /// that names no option means this one.
+    /// The stage's first option that moves the whole stash to the host and recomputes nothing. In a schedule, a
+    /// transfer that names no option means this option.
     [[nodiscard]] constexpr std::optional<storage_index> whole_offload(stage s) const {
         for (std::size_t i = 0; i < storage[s].size(); ++i)
             if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
@@ -235,7 +235,7 @@ template <pipeline_graph Graph> struct basic_problem {
             if (rank_of(s) == r) work += mean_work(s);
         return static_cast<double>(graph.microbatches()) * work;
     }
-    /// Duration of a stage's computations for a microbatch, without recomputation: the mean over the microbatches.
+    /// Mean duration of a stage's computations for a microbatch, without recomputation.
     [[nodiscard]] constexpr duration mean_work(stage s) const {
         if (!microbatches.has_factors()) return costs[s].work();
         duration work{};
@@ -243,8 +243,8 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// Mean time that the busiest rank works on a microbatch. Equal microbatches can't follow each other sooner than
-    /// this.
+    /// Mean time that the busiest rank works on a microbatch. Equal microbatches can't follow each other at shorter
+    /// intervals.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())

@@ -37,8 +37,8 @@ struct token_work {
             work.linear};
 }
 
-/// The length x of a sequence's beginning whose forward takes `time`. Both are relative to the sequence that the
-/// stages' costs are for. It is the positive root of
+/// The length x of a sequence's beginning whose forward takes `time`. x and `time` are relative to the sequence that
+/// the stages' costs are for. x is the positive root of
 ///
 ///     a x² + (1 − a) x = time
 ///
@@ -174,7 +174,8 @@ template <std::size_t Count, class Lists>
 /// sequences stay whole.
 ///
 /// `attention_share` is the share of attention in a forward of the sequence that the stages' costs are for; it is one
-/// number, or lists one for each stage. That sequence has `costed_length` tokens; by default, the mean of `tokens`.
+/// number, or lists one for each stage. The stages' costs are for a sequence of `costed_length` tokens; by default, the
+/// mean of `tokens`.
 ///
 ///     p.microbatches = slices(std::vector{4096, 8192}, 0.3, 4); // 8 microbatches
 template <std::size_t Stages = dynamic, std::size_t Microbatches = dynamic, class Lengths, class Share>
@@ -200,8 +201,8 @@ equal_time_slices(const Lengths& tokens, const Share& attention_share, std::size
 }
 
 /// The lengths, in tokens, of `k` slices of one sequence that take about the same time: those of `equal_time_slices`,
-/// with ends rounded to multiples of `multiple`. The last slices may end elsewhere if `tokens` isn't a multiple.
-/// Contract: `k * multiple` ≤ `tokens`.
+/// with ends rounded to multiples of `multiple`. The last slices may end elsewhere if `tokens` isn't a multiple of
+/// `multiple`. Contract: `k * multiple` ≤ `tokens`.
 [[nodiscard]] inline std::vector<std::size_t> equal_time_lengths(std::size_t tokens, double attention_share,
                                                                  std::size_t k, std::size_t multiple = 1,
                                                                  double costed_length = 0.0) {
@@ -242,8 +243,8 @@ slices_of(const Lists& lengths, const Share& attention_share, double costed_leng
 }
 
 /// The microbatches of a step into which documents are packed. A token attends only to its own document. `documents[m]`
-/// lists the lengths of the documents of microbatch m. Its linear work is the sum of these lengths; its quadratic work
-/// is the sum of their squares.
+/// lists the lengths of the documents of microbatch m. The linear work of a microbatch is the sum of its documents'
+/// lengths; its quadratic work is the sum of the squares of these lengths.
 ///
 /// `attention_share` and `costed_length` are as for `slices`; by default, the stages' costs are for one document as
 /// long as the mean microbatch.

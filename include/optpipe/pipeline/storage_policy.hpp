@@ -77,7 +77,7 @@ inline constexpr kinds offload{.offloads = true};
 inline constexpr kinds selective{.recomputes_some = true};
 inline constexpr kinds full{.recomputes_all = true};
 
-/// Allows only the option of one name, on every stage that has it.
+/// Allows only the option named `name`, on every stage that has it.
 struct uniform {
     bounded_text<32> name{};
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return c.option.name == name; }

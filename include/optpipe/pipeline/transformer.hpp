@@ -37,7 +37,7 @@ template <class S> consteval bool check_layer_split() {
 /// The same number of layers on each stage; the remaining layers go to the first stages, one each.
 struct even_layers {
     std::size_t total = 0;
-    /// The first and the last stage have fewer layers than the others, by this number. The papers use 1, for the
+    /// How many fewer layers the first and the last stage each have than the others. The papers use 1, for the
     /// embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 
@@ -192,7 +192,7 @@ private:
             static_cast<double>(heads) * static_cast<double>(sequence) / static_cast<double>(hidden);
         return elements() * attention * (2.0 * bytes_per_element + 1.0);
     }
-    /// At 2 bytes per element this is 16sbh, or 32sbh if nothing is recomputed.
+    /// At 2 bytes per element, the weight stash takes 16sbh, or 32sbh if nothing is recomputed.
     [[nodiscard]] constexpr double weight_stash_bytes() const {
         return (recompute_cheap_layers ? 8.0 : 16.0) * bytes_per_element * elements();
     }

@@ -10,11 +10,11 @@
 
 namespace optpipe {
 
-/// Time in milliseconds to move `size` over a link of that rate; 0 if the rate is unlimited.
+/// Time in milliseconds to move `size` over a link of the given rate; 0 if the rate is unlimited.
 [[nodiscard]] constexpr duration time_over(memory_size size, double gigabytes_per_second) {
     return duration{size.value() / gigabytes_per_second * 1e3};
 }
-/// Times to the host and back over a link of that rate each way; empty if the rate is 0.
+/// Times to the host and back over a link of the given rate each way; empty if the rate is 0.
 [[nodiscard]] constexpr std::optional<transfer_times> transfers_over(memory_size size, double gigabytes_per_second) {
     if (gigabytes_per_second <= 0.0) return std::nullopt;
     const auto one_way = time_over(size, gigabytes_per_second);
@@ -22,9 +22,9 @@ namespace optpipe {
 }
 
 /// Makes the storage options of a stage: `keep`, and two options for each part of the stash that can be recomputed. One
-/// recomputes the part inside the backward, the other ahead of it (`-ahead`). With a link to the host, each option gets
-/// two variants: with a transfer of all held memory (`+offload`; `offload` for `keep`), and with a transfer of half of
-/// it (`+offload-half`; `offload-half` for `keep`).
+/// of the two recomputes the part inside the backward, the other recomputes it ahead of the backward (`-ahead`). With a
+/// link to the host, each option gets two variants: with a transfer of all held memory (`+offload`; `offload` for
+/// `keep`), and with a transfer of half of it (`+offload-half`; `offload-half` for `keep`).
 class usual_storage {
 public:
     /// `host_link_rate` is the rate of the rank's host link in GB/s; 0 if there is none.

@@ -23,7 +23,7 @@ enum class operation_kind : std::uint8_t {
     backward_weight, ///< W
     backward,        ///< B: I and W in one operation
     offload,         ///< OFFLOAD: copies the stash to the host
-    reload,          ///< RELOAD: copies it back
+    reload,          ///< RELOAD: copies the stash back to the device
     recompute,       ///< RECOMPUTE: restores, before the backward, the part of the stash that the forward didn't leave
 };
 
@@ -70,8 +70,8 @@ struct operation {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
-    /// The position, in the stage's list, of the storage option of this stage and microbatch. All of their operations
-    /// have the same.
+    /// The position, in the stage's list, of the storage option of this stage and microbatch. All operations of the
+    /// stage and microbatch have the same option.
     storage_index storage = 0;
     /// Whether the operation is a part of a pair (schedule/pair.hpp).
     bool is_paired = false;
@@ -243,8 +243,9 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. Their gradients
-/// take as much again, from the start of the last slice's gradient on; only the last slice has none.
+/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. The gradients of
+/// keys and values take as much again, from the start of the last slice's gradient on; only the last slice has no such
+/// gradients.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };

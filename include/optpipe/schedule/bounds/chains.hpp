@@ -15,10 +15,10 @@ namespace optpipe::detail {
 /// problem has one chain per stage and kind: F, I and W (or F and B if the backward may not be split), each with one
 /// operation per microbatch. `chains_of_graph` makes the chains of other problems.
 ///
-/// Every valid schedule satisfies these constraints. The k-th forward of a stage can't start before k forwards of the
-/// previous stage have ended; the k-th gradient can't start before k forwards of its stage and k gradients of the next
-/// stage have ended, whatever their microbatches. If splitting is allowed, a full backward is an I followed at once by
-/// a W that holds at most the activation. So an objective refuted for chains is refuted for schedules.
+/// Every valid schedule satisfies the following constraints. The k-th forward of a stage can't start before k forwards
+/// of the previous stage have ended; the k-th gradient can't start before k forwards of its stage and k gradients of
+/// the next stage have ended, whatever their microbatches. If splitting is allowed, a full backward is an I followed at
+/// once by a W that holds at most the activation. So an objective refuted for chains is refuted for schedules.
 struct chain_system {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
@@ -51,7 +51,7 @@ struct chain_system {
         /// Pairs of a later and an earlier chain, by place: operation k of the former runs after operation k of the
         /// latter.
         std::vector<std::pair<std::size_t, std::size_t>> orders{};
-        /// What holds memory: `stages` in a plain problem, `holdings` in any other.
+        /// The memory that is held: `stages` in a plain problem, `holdings` in any other.
         std::vector<held_stage> stages{};
         std::vector<holding> holdings{};
         double limit = 0.0;

@@ -16,8 +16,8 @@ namespace optpipe::detail {
 ///
 /// Times are counted from both ends of the step. `times[0]` has the least time from the start of the step to the start
 /// of the k-th operation of a chain. In `times[1]`, operation k is the k-th from the end, and its time is the least
-/// from its end to `horizon`. For `span`, the step begins when one device starts and ends with it; other devices may
-/// start before and end after it.
+/// from its end to `horizon`. For `span`, the step is the time in which one device is engaged; other devices may start
+/// before it and end after it.
 struct deductions {
     static constexpr double unknown = -std::numeric_limits<double>::infinity();
 

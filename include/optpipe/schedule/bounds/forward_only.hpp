@@ -16,8 +16,8 @@ namespace optpipe {
 ///
 /// For problems that aren't plain it is `graph_bound`. In a chain another bound holds as well: the time of one
 /// microbatch m through all stages, plus the shortest stage of each other microbatch. Each other microbatch runs before
-/// m on the first stage, after m on the last stage, or is overtaken by m in between. In each case, one of its stages
-/// adds to the time of m. This takes O(S M).
+/// m on the first stage, runs after m on the last stage, or overtakes m in between; in each case, one of its stages
+/// adds to the time of m. This bound takes O(S M).
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe

@@ -17,11 +17,11 @@ namespace optpipe::detail {
 
 /// Makes the chains of any problem: one per stage, kind and slice of equal sequences, with one operation per sequence.
 ///
-/// Every valid schedule satisfies their constraints. Each operation of a chain waits for one operation of each chain
-/// before it, and no two wait for the same one. So operation k of the chain, counted from 0, can't start before k + 1
-/// operations of each chain before it have ended, whichever they are. Likewise, if k + 1 operations have taken memory
-/// and j others have released it, the memory of at least k + 1 − j of them is held. A stash counts as the least memory
-/// that any storage option leaves on the device. RECOMPUTE doesn't count.
+/// Every valid schedule satisfies the constraints of these chains. Each operation of a chain waits for one operation of
+/// each chain before it, and no two wait for the same one. So operation k of the chain, counted from 0, can't start
+/// before k + 1 operations of each chain before it have ended, whichever they are. Likewise, if k + 1 operations have
+/// taken memory and j others have released it, the memory of at least k + 1 − j of them is held. A stash counts as the
+/// least memory that any storage option leaves on the device. RECOMPUTE doesn't count.
 template <pipeline_graph Graph> class graph_chain_maker {
 public:
     explicit graph_chain_maker(const basic_problem<Graph>& p)

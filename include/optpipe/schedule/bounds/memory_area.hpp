@@ -61,9 +61,9 @@ struct stash_capacity {
     double per_weight;
 };
 
-/// All such constraints of a rank whose stages have equal stashes: the edges of the convex hull of the possible numbers
-/// of stashes and waiting weight gradients. When the last of n waiting weight gradients was produced, a whole stash and
-/// n − 1 weight stashes were held; the hull uses that, too. Empty if there would be very many.
+/// All constraints of this form for a rank whose stages have equal stashes: the edges of the convex hull of the
+/// possible numbers of stashes and waiting weight gradients. When the last of n waiting weight gradients was produced,
+/// a whole stash and n − 1 weight stashes were held; the hull uses that, too. Empty if there would be very many.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {
@@ -92,7 +92,7 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
         if (fewer <= 0.0) continue;
         const double each = (hull[i + 1].stashes - hull[i].stashes) / fewer;
         // A full backward holds its stash until its end, where an I would leave a waiting weight gradient. So that the
-        // constraint covers both, a waiting weight gradient counts no more than a stash.
+        // constraint covers full backwards as well, a waiting weight gradient counts no more than a stash.
         const double per_waiting = std::min(1.0, each);
         const double level = hull[i].stashes + each * hull[i].waiting;
         result.push_back({level * activation.value(), per_waiting * activation.value()});

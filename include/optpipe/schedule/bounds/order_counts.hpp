@@ -11,9 +11,9 @@
 namespace optpipe::detail {
 
 /// The known order on one device: for every operation x_k and every other chain y, the number of operations of y that
-/// must precede x_k. Because chains are ordered, these are always the first ones. Side 1 is the same in reverse:
-/// operation k there is operation count − 1 − k here, and the number of operations of y that must follow x_k is derived
-/// from the counts of y.
+/// must precede x_k. Because chains are ordered, the preceding operations are always the first of y. Side 1 counts in
+/// reverse: its operation k is operation count − 1 − k of side 0. The counts of side 1, the numbers of operations of y
+/// that must follow x_k, are derived from side 0 (`mirror`).
 class order_counts {
 public:
     order_counts() = default;

@@ -45,8 +45,8 @@ public:
                 most = std::max(most, saved(each, longest_[each.forward].forward, length_of(c, each.kind)));
         return most;
     }
-    /// The most that all pairs of a rank save. Its first forward is in no pair, because it comes before all backwards;
-    /// neither is its last backward, which comes after all forwards.
+    /// The most that all pairs of a rank save. The rank's first forward is in no pair, because it comes before all
+    /// backwards; neither is its last backward, which comes after all forwards.
     [[nodiscard]] duration of_rank(rank r) const {
         if (p_->overlaps.empty()) return {};
         const auto of_forwards = sum_without_least(r, [&](stage s, microbatch m) { return of_forward(s, m); });
@@ -55,7 +55,7 @@ public:
     }
 
 private:
-    /// The time that a pair saves if its parts last this long. It grows with both.
+    /// The time that a pair saves if its parts last this long. The saving grows with both durations.
     [[nodiscard]] duration saved(const overlap& each, duration forward, duration backward) const {
         const auto usual = p_->costs[each.forward].forward + length_of(p_->costs[each.backward], each.kind);
         const auto share = std::max(0.0, 1.0 - each.duration / usual);

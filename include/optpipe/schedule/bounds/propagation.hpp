@@ -12,10 +12,10 @@
 
 namespace optpipe {
 
-/// The largest objective that propagation at the root refutes, at least `known`, to `precision`; unlimited if it
-/// refutes every schedule. For problems that `validate` accepts. The rules are those of a search (precedence, one
-/// machine, memory) that needs no decisions. They count the forwards, gradients and weight gradients of a stage that
-/// have run, and don't distinguish microbatches that cost the same.
+/// The largest objective that propagation at the root refutes, to within `precision`, and at least `known`. Unlimited
+/// if propagation refutes every schedule. For problems that `validate` accepts. The rules are those of a search
+/// (precedence, one machine, memory) that needs no decisions. The rules count the forwards, gradients and weight
+/// gradients of a stage that have run, and don't distinguish microbatches that cost the same.
 ///
 /// `stop` is polled; the result is then the largest objective refuted until then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
@@ -27,10 +27,10 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     return propagation_bound(to_problem(p), known, precision, stop);
 }
 
-/// The deductions of the same rules about all schedules with an objective of at most a horizon. `microbatch` is the
-/// position of an operation among those of its kind and stage, in the order in which they run. Times count from the
-/// start of the step; for a span, from the first start on the rank of stage 0. A full backward is an I followed at once
-/// by a W.
+/// The deductions of the rules of `propagation_bound` about all schedules with an objective of at most a horizon.
+/// `microbatch` is the position of an operation among those of its kind and stage, in the order in which they run.
+/// Times count from the start of the step; for a span, from the first start on the rank of stage 0. A full backward is
+/// an I followed at once by a W.
 struct propagated_order {
     struct window {
         operation op{};
@@ -42,7 +42,7 @@ struct propagated_order {
         operation after{};
     };
     std::vector<window> windows{};
-    /// The orders on each rank; those implied by others may be missing.
+    /// The orders on each rank; orders that follow from others may be missing.
     std::vector<pair> orders{};
 };
 
@@ -75,7 +75,7 @@ namespace detail {
 /// orders on every device) until there is a contradiction or a fixed point.
 class root_propagation {
 public:
-    /// `passes` limits the passes over all operations. After them, or once `stop` returns true, nothing more is
+    /// `passes` limits the passes over all operations. After these passes, or once `stop` returns true, nothing more is
     /// refuted.
     root_propagation(const chain_system& c, std::size_t passes, stop_check stop = {})
         : c_{&c}, passes_{passes}, stop_{stop} {
@@ -261,8 +261,8 @@ private:
     std::vector<std::size_t> inserted_{};
 };
 
-/// The ranks whose first start is used as time 0. Any rank is valid; those of the first and the last stage are
-/// strongest.
+/// The ranks whose first start is used as time 0. Any rank gives a valid bound; the ranks of the first and the last
+/// stage give the strongest bounds.
 inline std::vector<std::size_t> references(const chain_system& c) {
     if (!c.span) return {0};
     constexpr std::size_t few_operations = 2000;
@@ -275,7 +275,7 @@ inline std::vector<std::size_t> references(const chain_system& c) {
 /// The number of visits of operations in one pass. Deductions from holdings look at all holdings of a device for each
 /// pair of an operation and a chain.
 inline double visits_in_pass(const chain_system& c) {
-    constexpr double holdings_per_visit = 100.0; // they take about as long
+    constexpr double holdings_per_visit = 100.0; // they take as long as one visit
     double visits = 0.0;
     for (const auto& on : c.devices) {
         std::size_t operations = 0;

@@ -29,10 +29,10 @@ struct structural_bounds {
     /// Bubble, appendix B, for unequal stages, any placement, and with offloading meanwhile).
     duration warm_up{};
     /// Memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus both
-    /// transfers, as far as its rank's link has time for them.
+    /// transfers, as far as the rank's link has time for the transfers.
     duration memory_area{};
-    /// Without offloading, a stage has at most the number of microbatches in flight that its rank can hold, so they go
-    /// in rounds.
+    /// Without offloading, a stage has at most the number of microbatches in flight that its rank can hold, so
+    /// microbatches go in rounds.
     duration stash_rounds{};
     /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for v placements with unit passes, k < 2m stashes per rank and
     /// no offloading.
@@ -85,8 +85,8 @@ constexpr duration device_load_bound(const basic_problem<Graph>& p, rank r, cons
     return one_machine_bound(std::move(jobs));
 }
 
-/// Until its first gradient starts, at t1, the rank can only run forwards that fit. So it ends no earlier than t1 +
-/// load − (forwards done by t1) + (time after its last operation).
+/// Until its first gradient starts, at t1, the rank can only run forwards that fit. So the rank ends no earlier than t1
+/// + load − (forwards done by t1) + (time after its last operation).
 template <pipeline_graph Graph>
 constexpr duration warm_up_bound(const basic_problem<Graph>& p, rank r, const time_windows<Graph>& windows) {
     if (p.memory_limit[r].is_unlimited()) return {};

@@ -70,8 +70,8 @@ template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) 
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, storage_builders);
 }
 
-/// The builders for problems that aren't plain. They refuse plain problems, for which they would be 1F1B or have no
-/// pairs.
+/// The builders for problems that aren't plain. These builders refuse plain problems, where the schedule would be 1F1B
+/// or have no pairs.
 inline constexpr std::tuple graph_builders{sequence_1f1b, graph_1f1b, dynapipe, combined_1f1b};
 
 template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) {

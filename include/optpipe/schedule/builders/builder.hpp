@@ -22,9 +22,9 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
 /// Makes an order for a problem: a published schedule, or your own policy.
 ///
 /// Semantics: `build(problem)` is an order that `simulate` accepts if memory limits are ignored, or a refusal whose
-/// sentence says why the builder doesn't apply. It contains every operation that a valid schedule needs. It depends
-/// only on the problem: no clock, no global state. If your policy produces one list per rank, merge them with
-/// `interleave`.
+/// sentence says why the builder doesn't apply. The order contains every operation that a valid schedule needs, and
+/// depends only on the problem, not on a clock or global state. If your policy produces one list per rank, merge them
+/// with `interleave`.
 ///
 /// A builder that takes long on large problems also takes a `stop_check`, and asks it every few milliseconds. Once the
 /// check returns true, the builder refuses (`was_stopped`). If only the time is over (`is_requested` is false), the
@@ -50,8 +50,8 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
 };
 
 /// Whether the builder makes orders for problems that aren't plain (`is_plain`): it says so with `static constexpr bool
-/// any_graph = true`. Other builders are only called with plain problems: `build_schedule` converts the problem for
-/// them (`chain_problem`).
+/// any_graph = true`. Other builders only get plain problems, into which `build_schedule` converts others
+/// (`chain_problem`).
 template <class B> inline constexpr bool plans_any_graph = requires { requires B::any_graph; };
 
 /// The refusal of a builder that was stopped before it had an order.

@@ -28,8 +28,8 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 /// forward and the backward after it are a pair if the problem has such a pair; otherwise the rank runs one after the
 /// other. The original uses pairs to hide the communication of experts.
 ///
-/// Any number of microbatches: below 2R, the order is that for 2R without the microbatches that don't exist. No rank
-/// holds more than 2R + 1 stashes of a stage.
+/// Any number of microbatches: with fewer than 2R, the order is that of 2R microbatches without those that don't exist.
+/// No rank holds more than 2R + 1 stashes of a stage.
 struct dual_pipe_v_builder {
     static constexpr std::string_view name = "dualpipe-v";
 
@@ -53,7 +53,7 @@ private:
         return *interleave(g, lanes);
     }
 
-    /// One rank's lane. Chunk 0 is its first stage, 1 its second.
+    /// One rank's lane. Chunk 0 is the rank's first stage, chunk 1 its second.
     template <class Overlaps> class lane {
     public:
         template <pipeline_graph Graph>

@@ -120,7 +120,8 @@ template <pipeline_graph Graph>
     return best;
 }
 
-/// Why the schedule doesn't apply to this problem; without a sentence if it does.
+/// A refusal that says why the schedule doesn't apply to this problem. The refusal has no sentence if the schedule
+/// applies.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr refusal not_for_interleaving(const basic_problem<Graph>& p, std::size_t group) {
     refusal why;

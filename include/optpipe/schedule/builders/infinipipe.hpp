@@ -44,8 +44,8 @@ public:
     [[nodiscard]] bool has_choice() const { return choices_.size() > 1; }
 
     /// All diagonals first use the option that holds least. Then one diagonal after the other recomputes less if memory
-    /// permits and the step gets no longer, until none can. A stop request ends this, and the options found until then
-    /// are used.
+    /// permits and the step gets no longer, until none can. A stop request ends the search; the options found until
+    /// then are used.
     [[nodiscard]] outcome<basic_order<Graph>> run() {
         const auto least = std::min_element(choices_.begin(), choices_.end(),
                                             [&](const auto& a, const auto& b) { return held(a) < held(b); });
@@ -113,7 +113,7 @@ private:
 } // namespace detail
 
 /// In the manner of InfiniPipe (Wang et al., 2025): Seq1F1B in which all stashes on a diagonal are stored in the same
-/// way, so that ranks which work at the same time recompute the same. Diagonals recompute as little as memory permits.
+/// way, so that ranks that work at the same time recompute equally. Diagonals recompute as little as memory permits.
 /// Nothing is offloaded. InfiniPipe also packs and cuts sequences (`equal_time_slices`).
 ///
 /// One stage per rank, and at least two storage options without transfers that all stages have.

@@ -30,7 +30,7 @@ struct method_settings {
 
 namespace detail {
 
-/// Removes a setting, up to the next comma, from the start of the text. Returns it without its escapes.
+/// Removes a setting, up to the next comma, from the start of the text. Returns the setting without its escapes.
 [[nodiscard]] inline std::string take_setting(std::string_view& rest) {
     std::string setting;
     std::size_t at = 0;

@@ -78,8 +78,8 @@ template <pipeline_graph Graph>
     return {p.graph.ranks(), half_group(p), 1};
 }
 
-/// The best of the interleaved orders with these group sizes, with the stashes of the longest-lived stages offloaded.
-/// If the time is up, the best one found until then.
+/// The best of several interleaved orders, one for each group size to try, in which the stashes of the longest-lived
+/// stages are offloaded. If the time is up, the best order found until then.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {
@@ -111,17 +111,17 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 /// microbatch; in this order, offloading saves more than its share of the peak.
 ///
 /// The warm-up is postponed. Then transfers are placed into alternating slots of the copy engines and links around the
-/// computations. They are placed without slots if they take unequal times, or if more memory is saved so. Stashes that
-/// couldn't be reloaded in time stay on the device. If the limits of device or host require it, offloads come earlier,
-/// reloads later, more stashes of the same stages are offloaded, and computations wait. Without limits, transfers never
-/// delay anything.
+/// computations. Transfers are placed without slots if their times are unequal, or if this saves more memory. Stashes
+/// that couldn't be reloaded in time stay on the device. If the limits of device or host require it, offloads come
+/// earlier, reloads later, more stashes of the same stages are offloaded, and computations wait. Without limits,
+/// transfers never delay anything.
 ///
 /// For loop placement. With one stage per rank (linear placement) it is 1F1B with split backwards and offloading. Any
 /// number of ranks per link, ranks and microbatches, any costs; some stages may not be offloadable.
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 
-    /// Number of stages of each rank whose stashes are offloaded; if fewer can be offloaded, all of those.
+    /// Number of stages per rank whose stashes are offloaded, or all stages that can be offloaded if there are fewer.
     std::size_t chunks = 1;
     /// Number of microbatches in a group, at most R. 0 means 1 or, under a memory limit, the best of R, `half_group`
     /// and 1.

@@ -34,8 +34,8 @@ struct v_search_parameters {
     /// Part of the effort for trying blocks with one setting, and number of blocks that are tried whatever the effort.
     std::size_t screening_part = 4;
     std::size_t least_screened = 8;
-    /// Number of the best blocks that are tried with every setting, and with how many numbers of additional forwards in
-    /// the warm-up, counted from 0.
+    /// The `tried_further` best blocks are tried with every setting, and with 0 to `more_forwards` − 1 additional
+    /// forwards in the warm-up.
     std::size_t tried_further = 8;
     std::size_t more_forwards = 4;
     /// Part of the effort for pulling operations into gaps, and as much again for the search from the results. One pull
@@ -45,7 +45,7 @@ struct v_search_parameters {
     /// Part of the remaining effort for the search from each of the best orders; so some effort is left for the last
     /// order.
     std::size_t improving_part = 3;
-    /// Number of orders from which this search starts: those without pulling, and those after it.
+    /// Number of orders from which the local search starts: `kept` without pulling, `kept_squeezed` after pulling.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
     /// The longest period of a block, in cells per microbatch; a block of that period needs about half of the memory of
@@ -91,7 +91,7 @@ private:
     struct candidate {
         v_pattern pattern{};
         bool fits = true;
-        /// The largest memory over the ranks.
+        /// The largest memory that any rank needs.
         memory_size needed{};
         /// Number of cells from the start of a microbatch to its last input gradient.
         std::size_t latency = 0;
@@ -114,7 +114,8 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Memory of the stashes of all microbatches at once. If there are few microbatches, no more is needed.
+    /// Memory of the stashes of all microbatches at once. No more is ever needed, which matters if there are few
+    /// microbatches.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }

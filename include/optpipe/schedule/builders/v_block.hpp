@@ -42,12 +42,13 @@ struct v_pattern {
     std::size_t slope = 1;
     std::size_t slope_after_bend = 1;
     std::size_t bend = 1;
-    /// Cells that a microbatch waits where its forward turns, before its gradient, and where the gradient turns.
+    /// Number of cells that a microbatch waits where its forward turns, before its gradient starts, and where its
+    /// gradient turns.
     std::size_t forward_wait = 0;
     std::size_t gradient_wait = 0;
     std::size_t turn_wait = 0;
-    /// As in `building_block`. In the paper a microbatch comes every six cells; if they come less often, fewer are in
-    /// flight.
+    /// As in `building_block`. In the paper a microbatch comes every six cells; if microbatches come less often, fewer
+    /// are in flight.
     std::size_t period = v_period;
     std::size_t group = 1;
     std::size_t stride = 0;

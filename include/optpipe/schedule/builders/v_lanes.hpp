@@ -15,8 +15,8 @@
 
 namespace optpipe {
 
-/// How to rebuild the warm-up and the cool-down of a repeated block. Without that, ranks would wait there for
-/// microbatches that don't exist.
+/// How to rebuild the warm-up and the cool-down of a repeated block, where ranks would otherwise wait for microbatches
+/// that don't exist.
 struct v_phases {
     /// Number of forwards that a rank may do before the first gradient of its first stage.
     std::size_t stashes = 0;
@@ -101,7 +101,7 @@ private:
     }
 
     /// Puts the passes before the first gradient of the first stage. First come the forwards that the stashes permit,
-    /// without waiting if the pipeline allows; then each further forward follows a gradient.
+    /// in an order that avoids waits if possible; then each further forward follows a gradient.
     constexpr void warm_up(place begin, place end) {
         if (!ends_.rebuild_warm_up) {
             std::for_each(begin, end, [&](v_pass pass) { put(pass); });
@@ -147,8 +147,8 @@ private:
             put(*at);
         }
     }
-    /// Puts the last gradients. Those of the last microbatch pass through the ranks, down and back, without waiting.
-    /// Each earlier microbatch is two cells ahead of the next.
+    /// Puts the last gradients. The gradients of the last microbatch pass through the ranks, down and back, without
+    /// waiting. Each earlier microbatch is two cells ahead of the next.
     constexpr void cool_down() {
         auto& first = done(v_pass::first_gradient);
         auto& second = done(v_pass::second_gradient);

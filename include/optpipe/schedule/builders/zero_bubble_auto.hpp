@@ -56,7 +56,7 @@ private:
             most = std::max({most, c.forward, c.backward_input, c.backward_weight});
         return most;
     }
-    /// The only stage of its rank.
+    /// The state of the stage's rank, which has no other stage.
     constexpr state& own(stage s) { return lanes_[p_.rank_of(s)]; }
     constexpr const state& own(stage s) const { return lanes_[p_.rank_of(s)]; }
     constexpr memory_size limit(stage s) const { return lanes_.limit(p_.rank_of(s)); }
@@ -135,7 +135,8 @@ private:
     }
 
     /// Puts at most one forward and exactly one gradient on every stage. A stage that has no stash for its gradient
-    /// always does a forward: the stages after it have no such stash either, and only weight gradients hold its memory.
+    /// always does a forward. The stages after it have no such stash either, and only waiting weight gradients hold
+    /// memory on the stage's rank.
     constexpr void steady_state() {
         const auto wanted = wanted_forwards();
         for (const stage s : p_.graph.all_stages()) {
@@ -203,8 +204,8 @@ private:
     lane_builders<Graph, state> lanes_;
 };
 
-/// A refusal that names the rank whose limit is furthest below one stash; it has no reason if every rank has room for
-/// one.
+/// A refusal that names the rank whose limit is furthest below one stash. The refusal has no reason if every rank has
+/// room for a stash.
 template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(const basic_problem<Graph>& p) {
     refusal why;
     const auto slack = tolerance{}.at(p.memory_scale());

@@ -19,8 +19,9 @@
 namespace optpipe {
 namespace detail {
 
-/// The switches of ZB-V's heuristic: whether a weight gradient may be longer than the gap before a forward, or before
-/// the gradient of a rank's second stage, if the rank would otherwise idle longest.
+/// The switches of ZB-V's heuristic: whether a weight gradient that is longer than the gap may run before a forward, or
+/// before the gradient of a rank's second stage. A weight gradient longer than the gap only runs if its rank would
+/// otherwise idle longest.
 struct zero_bubble_v_switches {
     bool fill_before_forward = false;
     bool fill_before_gradient = false;
@@ -29,7 +30,7 @@ struct zero_bubble_v_switches {
 /// One run of the heuristic. It simulates the schedule while building it.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
-    /// `allowed` is empty, or has for each rank the time that it may idle even if no other rank has idled so long.
+    /// `allowed` is empty, or has for each rank the time that it may idle even if all other ranks have idled less.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed, stop_check stop)
         : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},
@@ -111,8 +112,8 @@ private:
         lanes_.put(backward_input(stage_of(r, chunk), microbatch{own(r).gradients[chunk]++}), ready);
     }
 
-    /// Puts the forwards of the first microbatch, down and back. While the first stages wait for its return, they run
-    /// further forwards, as long as there is room for those that must come before the first gradient.
+    /// Puts the forwards of the first microbatch, down and back. While the first stages wait for the microbatch to
+    /// return, they run further forwards, as long as there is room for those that must come before the first gradient.
     constexpr void first_microbatch() {
         for (std::size_t r = 0; r < ranks_; ++r)
             put_forward(r, 0);
@@ -230,8 +231,8 @@ struct zero_bubble_v_builder {
         auto best = best_run(without_excess(p, published), stop);
         if (best.found() && !stop.is_requested()) return std::move(best).take();
         if (stop()) return was_stopped();
-        // The memory is too small for the heuristic. Returns its result with more memory, so that `simulate` reports
-        // the need.
+        // The memory is too small for the heuristic. Returns the heuristic's result with more memory, so that
+        // `simulate` reports the need.
         for (auto stashes = published;; stashes *= 2.0) {
             best = best_run(with_room_for(p, stashes), stop);
             if (stop()) return was_stopped();
@@ -270,8 +271,8 @@ private:
                 repeat_run(p, {before_forward, before_gradient}, best, stop);
         return best;
     }
-    /// Repeats runs as long as the longest idle time falls. In each run, a rank may idle as much longer as it idled
-    /// less than the longest in the previous run.
+    /// Repeats runs as long as the longest idle time falls. In each run, the allowed idle time of a rank is the
+    /// difference between the longest idle time of the previous run and the rank's own.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best, stop_check stop) {

@@ -92,8 +92,8 @@ inline std::vector<double> microbatch_work(const problem& p) {
     return work;
 }
 
-/// For each microbatch of the other draw, the microbatches of `p` that take its place. Several may take the place of a
-/// sequence's last slice.
+/// For each microbatch of the other draw, the microbatches of `p` that take its place. Several microbatches may take
+/// the place of a sequence's last slice.
 inline std::vector<std::vector<microbatch>> matched_microbatches(const problem& p, const drawn_order& of) {
     const auto from = ranked_sequences(of.slices, of.work);
     const auto to = ranked_sequences(slices_of(p), microbatch_work(p));

@@ -226,7 +226,7 @@ private:
         std::size_t option;
     };
 
-    /// Applies all changes or, if that fails, each half separately. That takes few trials if nearly all changes of a
+    /// Applies all changes or, if that fails, each half separately. Halving takes few trials if nearly all changes of a
     /// range are possible.
     void take(std::span<const change> some) {
         const auto operations = choice_.order().operations.size();
@@ -261,10 +261,10 @@ private:
 
 } // namespace detail
 
-/// A valid schedule without unnecessary recomputation and transfers. They are unnecessary if without them the other
-/// operations can start at the same times, and there is room for the stashes that stay on the device. The objective is
-/// no higher, because these operations start no later. O(n log n). `stop` is polled between ranks; once it is true, the
-/// schedule is returned as it is.
+/// A valid schedule without unnecessary recomputation and transfers. Recomputation and transfers are unnecessary if,
+/// without them, the other operations can start at the same times, and there is room for the stashes that then stay on
+/// the device. The objective is no higher, because the remaining operations start no later. O(n log n). `stop` is
+/// polled between ranks; once it is true, the schedule is returned as it is.
 [[nodiscard]] inline schedule with_cheaper_storage_in_place(const problem& p, const schedule& s, stop_check stop = {}) {
     const detail::storage_choice choice{p, order_of(s)};
     auto used = choice.used();
@@ -280,7 +280,7 @@ private:
 
 /// Like `with_cheaper_storage_in_place`, but other operations may start later, as long as the objective is no higher.
 /// Each stage and microbatch gets one of the cheapest storage options that take neither more recomputation nor more
-/// transfers. Such savings remain after searches that look at nothing but the objective.
+/// transfers. A search that looks at nothing but the objective leaves room for such savings.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
 /// is spent, or `stop` asks for it, the cheapest schedule found is returned.

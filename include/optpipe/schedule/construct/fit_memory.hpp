@@ -31,7 +31,7 @@ public:
             if (op.kind == operation_kind::forward) forwards_[op.stage].push_back(op.microbatch);
     }
 
-    /// Empty if ranks end up waiting for each other's memory. That hardly ever happens if `careful`: memory is then
+    /// Empty if ranks end up waiting for each other's memory. If `careful`, this hardly ever happens, because memory is
     /// only taken if every sequence in flight can still be finished.
     std::optional<basic_order<Graph>> run(bool careful) && {
         if (careful) be_careful();

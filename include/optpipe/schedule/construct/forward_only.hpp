@@ -18,15 +18,15 @@ enum class forward_priority : std::uint8_t {
 };
 
 /// A list schedule that has every forward once and nothing else, for evaluation and inference. Each rank takes the
-/// forward that can start first, ties decided by `priority`; microbatches are in FIFO order. It isn't a valid schedule
-/// of the problem, as it has no backwards; lower it with `lowering_options::forward_only`. O(S M log R) for S stages, M
+/// forward that can start first; `priority` decides ties. Microbatches are in FIFO order. It isn't a valid schedule of
+/// the problem, as it has no backwards; lower it with `lowering_options::forward_only`. O(S M log R) for S stages, M
 /// microbatches and R ranks.
 [[nodiscard]] schedule forward_schedule(const problem& p, forward_priority priority = forward_priority::latest_stage);
 
 /// The problem for forwards alone: no stage has a backward, and nothing is stashed, offloaded or recomputed. Keys and
-/// values remain until their sequence has left the stage, and data that an edge holds remains until its far stage has
-/// used it. Functions that plan, measure or draw schedules of a problem accept schedules of forwards alone with this
-/// problem.
+/// values remain until their sequence has left the stage, and data that an edge holds remains until the stage at its
+/// end has used it. Functions that plan, measure or draw schedules of a problem accept schedules of forwards alone with
+/// this problem.
 [[nodiscard]] problem forward_problem(problem p);
 
 /// All violations in a schedule of forwards alone, as reported by `validate` for `forward_problem(p)`.

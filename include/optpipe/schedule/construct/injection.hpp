@@ -20,7 +20,7 @@ struct injection {
     std::size_t most_slices = 1;
 
     injection() = default;
-    /// The sequences enter as they are listed. Each lists its slices in order.
+    /// The sequences enter as they are listed. Each sequence lists its slices in order.
     explicit injection(const std::vector<std::vector<microbatch>>& sequences) {
         for (const auto& slices : sequences) {
             forwards.insert(forwards.end(), slices.begin(), slices.end());
@@ -33,7 +33,7 @@ struct injection {
 namespace detail {
 
 /// The operation in the form that its stage can run: I instead of B on a stage with frozen weights. Empty if the stage
-/// doesn't run it at all.
+/// doesn't run the operation in any form.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<operation> possible_form(const basic_problem<Graph>& p, operation op) {
     if (op.kind == operation_kind::backward && p.costs[op.stage].gradients == gradient_kind::input)

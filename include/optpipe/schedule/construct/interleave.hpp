@@ -71,8 +71,8 @@ missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<oper
 } // namespace detail
 
 /// Merges the lanes of all ranks into one order that respects every dependency. The parts of a pair, which are
-/// neighbours on their lane, wait for the inputs of both. Refused (`not_executable`) if the lanes
-/// wait for each other in a cycle, with the rank of one of them and the number of its operations that were done. Also
+/// neighbours on their lane, wait for the inputs of both. Refused (`not_executable`) if the lanes wait for each other
+/// in a cycle. The refusal then names a rank that waits, and the number of its operations that were done. Also
 /// refused if there isn't one lane per rank, or an operation has no stage or microbatch of the graph.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes& lanes) {

@@ -12,7 +12,7 @@ namespace optpipe {
 /// Contract: `s` is valid.
 ///
 /// Neighbours are merged on all ranks at once, in three ways: forwards with the backward after them, with the backward
-/// before them, or with either. The best of these schedules and `s` is returned; `stop` is asked between them.
+/// before them, or with either. Returns the best of the three schedules and `s`; `stop` is asked before each way.
 /// O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
@@ -34,7 +34,7 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// Which neighbours are merged: the forward comes first, the backward does, or either.
+/// Which neighbours are merged: those with the forward first, those with the backward first, or both.
 enum class pair_order { forward_first, backward_first, any };
 
 /// The operations of each rank, and an order that merges them.
@@ -93,8 +93,8 @@ private:
         const auto* of = overlap_of(*p_, f, back);
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
-    /// Makes two operations a pair in the place of the second. Operations between them on the stage and microbatch of
-    /// the first come after the pair.
+    /// Makes two operations a pair in the place of the second. Operations between the two that belong to the stage and
+    /// microbatch of the first come after the pair.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;
@@ -162,7 +162,7 @@ struct timed_pairs {
         for (const auto& each : made.operations)
             mean_end += each.end.value() / static_cast<double>(made.operations.size());
     }
-    /// Whether this one is better by more than rounding.
+    /// Whether this schedule is better than `other` by more than rounding.
     [[nodiscard]] bool is_better_than(const timed_pairs& other, duration slack) const {
         if (objective < other.objective - slack) return true;
         return objective <= other.objective + slack && mean_end < other.mean_end - slack.value();

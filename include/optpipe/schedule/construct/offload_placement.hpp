@@ -25,7 +25,8 @@ using cell_flags = std::vector<unsigned char>;
 /// How transfers are placed around the computations of a schedule.
 struct offload_placement {
     bool in_slots = true;
-    /// A stash stays on the device if its gradient comes sooner after its forward than this number of round trips.
+    /// A stash stays on the device if the time between its forward and its gradient is shorter than this number of
+    /// round trips.
     double round_trips = 1.0;
     /// Every n-th of the microbatches that may be offloaded is offloaded.
     std::size_t every = 1;
@@ -47,7 +48,7 @@ public:
         }
     }
 
-    /// The transfers, sorted by start. Once `abandon` returns true, the remaining links get none.
+    /// The transfers, sorted by start. Once `abandon` returns true, the remaining links get no transfers.
     [[nodiscard]] constexpr std::vector<timed_operation> run(const offload_placement& how,
                                                              stop_check abandon = {}) const {
         std::vector<timed_operation> transfers;

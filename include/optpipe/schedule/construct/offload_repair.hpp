@@ -151,7 +151,7 @@ private:
         reload(op);
     }
     /// Appends a backward: a full one if the weight stash exceeds the activation, there is no room for the excess, and
-    /// the problem has full backwards. In a problem without them, B becomes I and W.
+    /// the problem has full backwards. In a problem without full backwards, B becomes I and W.
     constexpr void backward(operation op) {
         const bool is_two = is_two_operations(p_, op);
         if (is_two) op.kind = operation_kind::backward_input;

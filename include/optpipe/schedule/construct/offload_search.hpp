@@ -50,8 +50,8 @@ struct offload_search_parameters {
     std::array<std::size_t, 2> every{2, 3};
 };
 
-/// Searches for the best transfers for a given order of computations. It first tries transfers that delay nothing. If
-/// these leave too little memory, it tries transfers for which computations wait. Transfers are placed again around the
+/// Searches for the best transfers for a given order of computations. It first tries transfers that delay nothing and,
+/// if these leave too little memory, transfers for which computations wait. Transfers are placed again around the
 /// resulting times, as long as that helps.
 template <pipeline_graph Graph> class offload_search {
 public:
@@ -104,8 +104,8 @@ private:
         return result;
     }
 
-    /// As published, stashes that are needed within three round trips stay on the device. If that takes too much
-    /// memory, all stashes that can be back in time are offloaded. If computations must wait in any case, only the
+    /// As published, stashes that are needed within three round trips stay on the device. If keeping these takes too
+    /// much memory, all stashes that can be back in time are offloaded. If computations must wait in any case, only the
     /// order of a plan matters, not its times: a plan slowed down until the engines can do all transfers is then better
     /// than one that drops some.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {

@@ -93,11 +93,11 @@ template <pipeline_graph Graph>
 
 /// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of it into
 /// a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits for memory.
-/// It is for builders that only support kept and offloaded stashes.
+/// The classic problem is for builders that only support kept and offloaded stashes.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` is the activation: exact.
 /// - `recompute` also lengthens the gradient, because it runs right before. The limit of the rank is lowered by the
-///   largest amount that recomputation restores. It is negative if not even one microbatch fits.
+///   largest amount that recomputation restores. The lowered limit is negative if not even one microbatch fits.
 /// - A transfer of everything held becomes the classic one if the stage has the same option without it; the builder
 ///   then decides for each microbatch. Any other transfer removes its size from the activation, and lowers the limit by
 ///   the largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because of them.

@@ -193,7 +193,7 @@ template <pipeline_graph Graph>
     }
     return {p.graph, follow_storage(p, result.operations, used)};
 }
-/// With the storage options of `least`. Valid if no rank's `needed` exceeds its limit.
+/// The serial order with the storage options of `least`. Valid if no rank's `needed` exceeds its limit.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
                                                          const least_memory_by_rank& least) {
@@ -229,8 +229,8 @@ kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_
 } // namespace detail
 
 /// A decent order, found in the time of a sort. Nothing is offloaded; microbatches run at equal distances, with the
-/// number in flight that the memory holds. They use the storage option with the least recomputation among those that
-/// all stages have and that fit. If there is no such option, the order is `one_at_a_time`. Valid if
+/// number in flight that the memory holds. Microbatches use the storage option with the least recomputation among those
+/// that all stages have and that fit. If there is no such option, the order is `one_at_a_time`. Valid if
 /// `fits_one_at_a_time(p)`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,

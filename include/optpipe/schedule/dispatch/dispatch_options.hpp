@@ -13,8 +13,8 @@ enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbat
 /// The parameters of a dispatcher. Any values give valid schedules, of different quality. Defaults are only starting
 /// points of `dispatch_search`; not tuned.
 struct dispatch_options {
-    /// Number of microbatches in flight on a stage at once, in units of its lifespan over the cycle time; above 0. 1 is
-    /// just enough to keep the busiest rank busy; more fills the time before the first gradient.
+    /// Number of microbatches in flight on a stage at once, in units of its lifespan over the cycle time. Must be above
+    /// 0. A depth of 1 is just enough to keep the busiest rank busy; more fills the time before the first gradient.
     double depth = 1.0;
     /// Usable share of the device memory between the need of one microbatch (0) and the limit (1).
     double memory_share = 1.0;
@@ -43,7 +43,7 @@ template <pipeline_graph Graph> struct dispatch_hints {
 
     std::vector<stash> stashes{};
     std::vector<weight> weights{};
-    /// Added to the number of microbatches that may be in flight on the stage.
+    /// For each stage, a change of the number of microbatches that may be in flight.
     std::vector<int> depth{};
 
     constexpr explicit dispatch_hints(const Graph& g)

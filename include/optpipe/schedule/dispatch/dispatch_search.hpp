@@ -46,11 +46,11 @@ private:
 /// change most. Set by hand, the same for every problem; not tuned.
 struct dispatch_search_parameters {
     static constexpr double no_limit = 1e9; ///< a depth above any number of microbatches
-    /// The values of these three are tried together at first, because they interact most.
+    /// Depths, offload shares and stagings are tried together at first, because they interact most.
     std::array<double, 3> first_depths{2.0, 1.0, no_limit};
     std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};
     std::array<double, 3> first_stagings{1.0, 3.0, -1.0};
-    /// After that, the values of each parameter are tried separately, as long as that helps.
+    /// Then the values of each parameter are tried separately, as long as that helps.
     std::array<double, 9> depths{1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, no_limit};
     std::array<double, 7> stagings{-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0};
     std::array<double, 5> offload_shares{0.0, 0.25, 0.5, 0.75, 1.0};
@@ -66,7 +66,7 @@ struct dispatch_search_parameters {
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
     /// Random depths are 1 plus multiples of a quarter, random shares are multiples of a quarter, stagings and leads
-    /// are integers. Each number says from how many such values, beginning with the least, one is drawn.
+    /// are integers. Each number is the count of values, from the least on, among which the walk draws.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;

@@ -35,9 +35,9 @@ struct graph_dispatch_search_parameters {
     double factor_range = 0.48;
     std::size_t changes_per_draw = 4;
     std::array<std::size_t, 4> most_weights{std::numeric_limits<std::size_t>::max(), 3, 1, 0};
-    /// A random change draws the largest number of waiting W below this number.
+    /// A random change of `most_weights` draws a number below this one.
     std::size_t weights_drawn = 6;
-    /// If sequences differ, there are this number of moves of a sequence for each change of any other kind.
+    /// If sequences differ, moving one of them is drawn with this weight; every other kind of change has the weight 1.
     std::size_t moves_of_sequences = 4;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
     /// random problems, eight with slices and eight with unequal microbatches (2500 trials, four seeds), orders are 0.7
@@ -217,7 +217,7 @@ private:
     std::size_t left_;
     random_numbers random_;
     std::vector<std::vector<microbatch>> sequences_;
-    /// The storage options of each stage that don't offload.
+    /// For each stage, its storage options that don't offload.
     std::vector<std::vector<storage_index>> options_{};
     std::vector<change_kind> changes_{};
     bool can_run_ = true;

@@ -21,7 +21,7 @@ namespace optpipe {
 
 /// How long `lane_search` goes on. Not tuned.
 struct lane_search_parameters {
-    /// Number of failures since the last improvement after which it ends.
+    /// Number of failures since the last improvement after which `lane_search` ends.
     std::size_t most_failures = 1000;
     /// Every n-th swap, on average, that leaves the objective unchanged is kept even if it is worse otherwise, to leave
     /// local optima.
@@ -30,7 +30,7 @@ struct lane_search_parameters {
 
 /// Local search over the order of the compute operations on each rank: swaps neighbours if the second waits only for
 /// the first, and keeps a swap unless the order gets worse. `Complete` turns lanes into an order, or refuses; it may
-/// add operations that the lanes lack, such as weight gradients. No transfers.
+/// add operations that the lanes lack, such as weight gradients. The order has no transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:
     constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed,

@@ -35,7 +35,7 @@ public:
     }
     /// Whether `amount` fits at the time of the last call of `advance`.
     [[nodiscard]] constexpr bool fits(memory_size amount) const { return level_ + amount <= limit_; }
-    /// Tells that nothing takes memory before `now` any more.
+    /// Declares that nothing takes memory before `now` any more.
     constexpr void advance(duration now) {
         now_ = std::max(now_, now);
         for (; next_ < releases_.size() && releases_[next_].when <= now_; ++next_)

@@ -49,7 +49,7 @@ public:
         }
         return {start, {}};
     }
-    /// Occupies the resources of an operation from `now` to `end`. From then on, nothing on its rank takes memory
+    /// Occupies the resources of an operation from `now` to `end`. After the call, nothing on its rank takes memory
     /// before `now`.
     constexpr void occupy(const occupied_lanes& lanes, rank r, const memory_effect& effect, duration now,
                           duration end) {

@@ -99,7 +99,7 @@ public:
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);
 
-    /// Sets the number of first steps to leave out; empty: it is detected.
+    /// Sets the number of first steps to leave out; if it is empty, the number is detected.
     void set_warm_up(std::optional<std::size_t> steps) { given_warm_up_ = steps; }
     [[nodiscard]] std::optional<std::size_t> given_warm_up() const { return given_warm_up_; }
     /// The number of first steps that are left out; at least one step is always used.
@@ -140,8 +140,8 @@ private:
         }
         return found;
     }
-    /// How slow each step is: the median, over its operations, of duration / median duration in all steps. This ratio
-    /// doesn't depend on which ranks were measured.
+    /// How slow each step is: the median, over its operations, of duration / median duration in all steps. A step's
+    /// slowness doesn't depend on which ranks were measured.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;

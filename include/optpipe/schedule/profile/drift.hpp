@@ -29,7 +29,7 @@ struct drifted_cost {
     duration planned{};
     estimate measured{};
 
-    /// The absolute change.
+    /// The absolute value of the change.
     [[nodiscard]] duration change() const {
         return std::max(measured.median, planned) - std::min(measured.median, planned);
     }

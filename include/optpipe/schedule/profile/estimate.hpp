@@ -54,9 +54,9 @@ template <class Value> Value outlier_distance(Value median, Value spread) {
     return most_spreads * std::max(spread, least_spread * median);
 }
 
-/// A distribution-free confidence interval of the median. Among the sorted samples, `left_out` are below it, and as
-/// many are above it. Exact from the binomial distribution (Conover, Practical Nonparametric Statistics, 3.2); for many
-/// samples by Hoeffding's inequality (1963), which is a little wider.
+/// A distribution-free confidence interval of the median. Among the sorted samples, `left_out` are below the interval,
+/// and as many are above it. Exact from the binomial distribution (Conover, Practical Nonparametric Statistics, 3.2);
+/// for many samples by Hoeffding's inequality (1963), which is a little wider.
 struct median_interval {
     std::size_t left_out = 0;
     double confidence = 0.0;

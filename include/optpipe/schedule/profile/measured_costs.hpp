@@ -8,8 +8,8 @@ namespace optpipe {
 
 /// The problem with the medians of the measurements. Costs that weren't measured stay as planned, and so does memory. A
 /// full backward that was only measured as a whole is divided in the planned proportion. A recomputation that wasn't
-/// measured changes like the forward; a transfer changes like the stage's largest measured one. Factors of microbatches
-/// and sizes of edges stay as planned: samples were divided by them.
+/// measured changes like the forward; a transfer that wasn't measured changes like the stage's largest measured
+/// transfer. Factors of microbatches and sizes of edges stay as planned: samples were divided by them.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -36,7 +36,7 @@ public:
         for (const auto& [key, e] : profile.operations())
             of_[key] = e.median;
     }
-    /// The median, above 0; empty if nothing was measured, or it took no time on the clock.
+    /// The median; empty if nothing was measured, or if the measured time is 0.
     [[nodiscard]] std::optional<duration> operator()(stage s, operation_kind kind,
                                                      std::optional<storage_index> storage = {}) const {
         for (const bool shared : {false, true})
@@ -70,8 +70,8 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
 /// the measured time in the planned proportion, which sets the base as well.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
-    // The least share of the planned `backward_extra`. Any number above 0 would do: an option without recomputation is
-    // measured with the base.
+    // The least share of the planned `backward_extra`. Any share above 0 would do; with 0, the option would count as
+    // one without recomputation.
     constexpr double least_share = 1e-3;
     const auto input = measured(s, operation_kind::backward_input, at);
     const auto full = measured(s, operation_kind::backward, at);

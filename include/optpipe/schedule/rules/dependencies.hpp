@@ -33,9 +33,9 @@ template <pipeline_graph Graph>
 }
 
 /// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, in addition to the order of its
-/// lane. These are at most one operation of the same stage and microbatch, and operations of other stages, of its
-/// group, and of other slices of its sequence. Only this file states these rules, except for `validate`, which is
-/// independent (tests compare the two), and the JavaScript of `html_timeline.hpp`, which knows the input of the same
+/// lane. The inputs are at most one operation of the same stage and microbatch, and operations of other stages, of the
+/// stage's group, and of other slices of the sequence. Only this file states these rules, except for `validate`, which
+/// is independent (tests compare the two), and the JavaScript of `html_timeline.hpp`, which knows the input of the same
 /// stage.
 ///
 /// The input of the same stage and microbatch. A gradient waits for the last operation that brings the stash back: its
@@ -134,9 +134,9 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     return std::nullopt;
 }
 
-/// The time when all inputs of an operation are ready. `end_of(operation)` is the end of an operation, unlimited if
-/// unknown; then the result is unlimited, too. Always inline: callers know the kind, so little of the function remains.
-/// With a call instead, ZB auto and ZB-V on 64 ranks take a tenth longer.
+/// The time when all inputs of an operation are ready. `end_of(operation)` is the end of an operation, unlimited if it
+/// is unknown. The result is unlimited if the end of an input is unknown. Always inline: callers know the kind, so
+/// little of the function remains. If the function isn't inlined, ZB auto and ZB-V on 64 ranks take a tenth longer.
 template <pipeline_graph Graph, class EndOf>
 [[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
                                                                 const EndOf& end_of, stash_way way, bool is_simple) {

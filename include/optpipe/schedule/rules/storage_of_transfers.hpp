@@ -14,8 +14,8 @@ namespace detail {
 constexpr operation& operation_in(operation& op) { return op; }
 constexpr operation& operation_in(timed_operation& timed) { return timed.op; }
 
-/// Whether the operation is a transfer that doesn't name its storage option, though its stage has one for it. Contract:
-/// the problem has its stage.
+/// Whether the operation is a transfer that doesn't name its storage option, although its stage has an option with
+/// transfers. Contract: the problem has its stage.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool lacks_storage(const basic_problem<Graph>& p, const operation& op) {
     return op.storage == 0 && is_transfer(op.kind) && !p.storage_of(op.stage, 0).offloads() &&
@@ -49,7 +49,7 @@ template <pipeline_graph Graph, class Operations>
 } // namespace detail
 
 /// The operation with the storage option that it implies: a transfer that doesn't name its option has the stage's first
-/// one that offloads the whole stash.
+/// option that offloads the whole stash.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr operation with_implied_storage(const basic_problem<Graph>& p, operation op) {
     if (detail::lacks_storage(p, op)) op.storage = *p.whole_offload(op.stage);

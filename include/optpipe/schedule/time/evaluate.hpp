@@ -41,8 +41,8 @@ time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_
 [[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given, stop_check stop = {});
 #endif
 
-/// A schedule made for other costs, timed for this problem; a schedule that is valid here is returned unchanged.
-/// Refused as `simulate` refuses orders.
+/// The schedule `s`, which was made for other costs, with the times that its order has in this problem. If `s` is valid
+/// here, it is returned unchanged. Refused as `simulate` refuses orders.
 [[nodiscard]] outcome<schedule> retime(const problem& p, const schedule& s);
 
 namespace detail {
@@ -95,7 +95,7 @@ template <pipeline_graph Graph, class Builder>
 }
 
 /// A schedule with its measures. `bound` is a lower bound on the problem's objective, 0 if unknown. A bound that
-/// exceeds the objective by rounding counts as equal. Contract: it exceeds the objective by no more than that.
+/// exceeds the objective by rounding counts as equal. Contract: it doesn't exceed the objective by more than rounding.
 [[nodiscard]] schedule_report make_report(const problem& p, std::string method, schedule timed, duration bound = {});
 
 } // namespace optpipe

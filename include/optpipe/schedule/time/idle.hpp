@@ -169,7 +169,7 @@ private:
     memory_size limit_;
     /// The time at which the inputs of each operation in the lane are there.
     std::vector<duration> ready_;
-    /// Whether a transfer is the last of these inputs.
+    /// Whether the last input of each operation is a transfer.
     std::vector<bool> copied_;
     /// Positions in the lane, sorted by the time of their inputs; the first `taken_` have been put in `waiting_`.
     std::vector<index> by_ready_;
@@ -181,8 +181,8 @@ private:
 
 } // namespace detail
 
-/// The times in which ranks compute nothing, sorted by rank and start. For each rank, they add up to the makespan minus
-/// the duration of its computations, up to rounding. Contract: the schedule is valid.
+/// The times in which ranks compute nothing, sorted by rank and start. The idle times of a rank add up to the makespan
+/// minus the duration of its computations, up to rounding. Contract: the schedule is valid.
 ///
 /// A gap is divided where its cause may change: where further operations get their inputs, and where memory is freed or
 /// taken. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had more memory.

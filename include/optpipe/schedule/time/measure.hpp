@@ -41,7 +41,7 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     const rank r = p.rank_of(timed.op.stage);
     const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
     const auto released = device ? effect.released_at_end : effect.host_released_at_end;
-    // These changes are included even if the amount is 0, because an instant (`slack`) starts there.
+    // Changes of these kinds count even if their amount is 0, because an instant (`slack`) starts at their time.
     const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
     const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
                                        (kind == backward_input && acquired == memory_size{})
@@ -140,7 +140,7 @@ template <auto Ranks> struct measures_by_rank {
     per_rank<memory_size, Ranks> peak_memory{};
     per_rank<memory_size, Ranks> peak_host_memory{};
     std::size_t offloads = 0;
-    /// Number of stages and microbatches that are recomputed, in either way.
+    /// Number of cells (a stage and a microbatch) that recompute, in an operation of their own or inside the backward.
     std::size_t recomputes = 0;
     std::size_t pairs = 0;
 };
@@ -192,9 +192,9 @@ constexpr duration shortest_computation(const stage_costs& c) {
 
 } // namespace detail
 
-/// The slack for comparisons of times. It is relative to the last end, but at most to the serial time, so that one
-/// absurd time doesn't hide other violations. Within floating-point precision, it is at most half of the shortest
-/// computation, so that no computation starts and ends at one instant.
+/// The slack for comparisons of times. The slack is relative to the last end or, if that is less, to the serial time,
+/// so that one absurd time doesn't hide other violations. Within floating-point precision, the slack is at most half of
+/// the shortest computation, so that no computation starts and ends at one instant.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {

@@ -21,7 +21,7 @@ struct noise_model {
     /// The standard deviation of each operation and message, at least 0.
     double spread = 0.0;
     /// The share, from 0 to 1, of the operations' variance that is common to all operations of a rank in a step: on a
-    /// device that is hot or busy, all of them are slow.
+    /// device that is hot or busy, all operations are slow.
     double rank_correlation = 0.0;
     /// The probability that a link is slow for a whole step, and the factor on the durations of everything on this
     /// link. A link is a host link, or leads from one rank to another. Not tuned.
@@ -34,8 +34,9 @@ struct noise_model {
 };
 
 /// The random durations of one step under a noise model. An operation or message has the same duration in every order,
-/// so that schedules are compared under the same noise (common random numbers). A full backward varies as its I and its
-/// W would. Durations are the same on all platforms, up to the rounding of one multiplication. Borrows the model.
+/// so that schedules are compared under the same noise (common random numbers). The two parts of a full backward vary
+/// as I and W would if the backward were split. Durations are the same on all platforms, up to the rounding of one
+/// multiplication. Borrows the model.
 class step_noise {
 public:
     step_noise(const noise_model& model, std::uint64_t step);
@@ -51,7 +52,7 @@ private:
 
     [[nodiscard]] random_numbers drawn_for(std::uint64_t what) const;
     static std::uint64_t key(purpose why, const operation& op);
-    /// Draws an event of this probability.
+    /// Draws whether an event of this probability happens.
     [[nodiscard]] bool chance(purpose why, std::uint64_t which, double probability) const;
     /// Approximately a standard normal number: the sum of twelve uniform numbers minus six. The sum is over integers,
     /// so that it is the same on all platforms.
@@ -67,7 +68,7 @@ private:
 
 /// An order, prepared to be run many times with different durations.
 ///
-/// Runs like `simulate`: every operation as early as its inputs, lane, copy engine, link and memory allow in this
+/// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in this
 /// order. For `span`, the warm-up is postponed as for a plan, although the best delay isn't known beforehand. Borrows
 /// the problem.
 class noisy_order {
@@ -109,7 +110,7 @@ private:
 /// The position of a percentile among `count` sorted values, counted from 1. Contract: `count` is above 0.
 [[nodiscard]] std::size_t percentile_rank(std::size_t count, double percent);
 
-/// The least value for which at least `percent` % of the values are no larger. Contract: there are values.
+/// The least of the values such that at least `percent` % of all values are no larger. Contract: there are values.
 [[nodiscard]] duration percentile_of(std::vector<duration> values, double percent);
 
 } // namespace optpipe

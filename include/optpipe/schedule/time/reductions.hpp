@@ -32,8 +32,8 @@ struct reduced_step {
 
 /// The reductions of a schedule as `lower` issues them with `lowering_options::reduce`: each after the last weight
 /// gradient of its stage, concurrently with the remaining operations, and one after the other on each rank. `times` are
-/// their durations by stage, in the problem's unit. All pipelines run the same schedule, so no reduction waits for
-/// another pipeline. O(n) for n operations, and O(S log S) for S stages.
+/// the durations of the reductions by stage, in the problem's unit. All pipelines run the same schedule, so no
+/// reduction waits for another pipeline. O(n) for n operations, and O(S log S) for S stages.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr reduced_step simulate_reductions(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                          const per_stage<duration>& times) {

@@ -83,7 +83,7 @@ public:
         return op;
     }
     /// The inputs of an operation. If both kinds of backward are possible as an input, the one that has been placed is
-    /// listed; B if neither has.
+    /// listed; B is listed if neither has been placed.
     [[nodiscard]] constexpr std::vector<operation> inputs_of(const operation& op) const {
         std::vector<operation> inputs;
         for_each_dependency(*problem_, op, way_of(op), [&](const operation& before, duration) {
@@ -169,8 +169,8 @@ private:
         return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
     }
 
-    /// The backward that has been placed for a stage and microbatch. If none has been placed: the full one, if there is
-    /// one.
+    /// The backward that has been placed for a stage and microbatch. If no backward has been placed, this is B, or I on
+    /// a stage without B.
     constexpr operation gradient_of(stage s, microbatch m) const {
         const bool is_input_alone = problem_->costs[s].gradients == gradient_kind::input;
         return is_input_alone || done(backward_input(s, m)) ? backward_input(s, m) : backward(s, m);
@@ -179,12 +179,12 @@ private:
         return is_gradient(op.kind) ? !gradient_end(op.stage, op.microbatch).is_unlimited() : done(op);
     }
 
-    /// The storage option of the stage and microbatch, as given by their forward, once that has been placed.
+    /// The storage option of the stage and microbatch, as given by their forward, once the forward has been placed.
     constexpr storage_index storage_used(const operation& op) const { return storage_[cell_(op)]; }
     constexpr stash_way way_of(const operation& op) const { return stash_way_of(*problem_, op); }
 
-    /// The time when the operation's inputs are ready; unlimited while an input hasn't been placed. Also unlimited for
-    /// an operation that isn't possible any more: a second gradient.
+    /// The time when the operation's inputs are ready; unlimited while an input hasn't been placed. The time is also
+    /// unlimited for an operation that isn't possible, such as a second gradient.
     constexpr duration ready_time(const operation& op) const {
         if (is_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
         if (op.kind == operation_kind::backward_input && !may_split(*problem_, op.stage)) return duration::unlimited();
@@ -204,7 +204,8 @@ private:
         result_.operations.push_back({op, start, end});
     }
 
-    /// Whether this forward may come next, so that all stages of a group run their forwards in one order.
+    /// Whether all stages of the group still run their forwards in one order if this forward comes next. True without a
+    /// group.
     constexpr bool follows_group(const operation& op) {
         if (!problem_->groups.has(op.stage)) return true;
         forwards_.resize(problem_->graph.stages());
