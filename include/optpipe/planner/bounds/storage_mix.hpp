@@ -139,7 +139,7 @@ private:
             }
         return branch;
     }
-    /// Raises the bound of the current node, and sets its shares. Found columns are kept for later nodes.
+    /// Raises the bound of the current node, and sets its shares. The program keeps its columns for later nodes.
     void solve_node(double most_work, stop_check stop) {
         const auto is_late = [&] { return done_ >= most_work || stop(); };
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
@@ -179,7 +179,8 @@ private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window: from `from` to `to` after its start, or before its end. The middle part is the rest.
+    /// A part of the window: from `from` to `to` after its start, or before its end. The middle part is what both sides
+    /// leave.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
@@ -302,7 +303,7 @@ private:
         }
         return columns;
     }
-    /// Adds columns that run everything in the middle of the window, one after the other. These columns make the
+    /// Adds columns that run everything in the middle of the window, one after the other. The added columns make the
     /// program feasible, whatever other columns are missing.
     void add_serial_columns(std::vector<column>& columns) const {
         const auto& middle = intervals_.back();

@@ -33,7 +33,8 @@ template <class Move>
 /// The moves of `local_search` and their probabilities. Chances are percentages. All values are the same for every
 /// problem, and not tuned.
 struct move_parameters {
-    /// Chance of a move that splits a backward or makes it whole. It is small, because the move changes little else.
+    /// Chance of a move that splits a backward or makes it whole. The chance is small, because the move changes little
+    /// else.
     std::size_t full_backward_chance = 8;
     /// Chance of a move that changes a storage option. Other moves change how the chosen options are used. Measured
     /// with 40,000 moves on each of 48 random problems with several options and three seeds: objectives were the same
