@@ -126,7 +126,7 @@ private:
     const robust_options& options_;
     stop_check stop_;
     std::size_t within_;
-    /// The random steps, those in which the best order is slowest first.
+    /// The random steps, sorted: those in which the best order is slowest come first.
     std::vector<std::size_t> sequence_;
     order best_{};
     duration best_percentile_ = duration::unlimited();

@@ -154,7 +154,7 @@ public:
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
-    /// The sum, over all improvements offered through this view, of the share of the relative gap that each closed.
+    /// The gap closed through this view: the sum of the shares of the relative gap that its improvements closed.
     [[nodiscard]] double gap_closed() const;
 
 private:

@@ -34,7 +34,8 @@ struct milp_parameters {
     /// Share of a model's time for the search without LP relaxations, which are slow and weak for pure ordering
     /// decisions.
     double share_without_relaxations = 0.75;
-    /// Share of the time for an inexact model, which is far easier than the exact one, and the longest time for it.
+    /// Share of the time for an inexact model, which is far easier than the exact one, and the longest time for such a
+    /// model.
     double share_of_inexact = 0.4;
     std::chrono::duration<double> longest_inexact{600.0};
     /// Time between two exchanges with the other strategies.

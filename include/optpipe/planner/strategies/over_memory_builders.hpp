@@ -169,8 +169,8 @@ private:
 
 } // namespace detail
 
-/// Over-memory builders as a strategy: published builders that don't offload plan for up to twice the memory, then
-/// stashes are offloaded until the schedule fits. The effort counts visited operations.
+/// Over-memory builders as a strategy: published builders, except those that offload, plan for up to twice the memory;
+/// then stashes are offloaded until the schedule fits. The effort counts visited operations.
 struct over_memory_strategy {
     static constexpr std::string_view name = "over-memory";
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -64,9 +64,9 @@ struct builder_parameters {
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
     /// builders. The planner's few trials tell which options are promising if memory is too small for all other
-    /// builders. On sixty random models with a second each, 19 plans were better with it and 16 worse, and steps 0.4 %
-    /// shorter on average; on thirty models with 3 s each, 10 plans were better and 4 worse, and steps 0.1 % shorter.
-    /// The share itself isn't tuned.
+    /// builders. On sixty random models with a second each, 19 plans were better with this share and 16 worse, and
+    /// steps 0.4 % shorter on average; on thirty models with 3 s each, 10 plans were better and 4 worse, and steps 0.1
+    /// % shorter. The share itself isn't tuned.
     double slice_of_quick = 0.5;
     /// Time that must remain, in passes through the problem: to offer the best schedule, or if there is none yet, to
     /// build and offer one.
