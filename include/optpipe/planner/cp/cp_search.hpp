@@ -400,8 +400,8 @@ private:
 
 } // namespace cp::detail
 
-/// Constraint programming. Finds the best schedule and proves it optimal by branching on the order of pairs of
-/// operations, on offloads and on storage options, with propagation and clause learning, without linear programs.
+/// Constraint programming. Finds the best schedule and proves it optimal, without linear programs: the search branches
+/// on the order of pairs of operations, on offloads and on storage options, with propagation and clause learning.
 ///
 /// Offers schedules and raises the bound during the search; if the state has no schedule, starts from the schedule of
 /// the best builder. Returns when the search is complete or a limit is reached. Returns at once, with the structural

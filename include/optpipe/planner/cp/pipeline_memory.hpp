@@ -31,8 +31,8 @@ namespace optpipe::cp {
 /// from the tasks that haven't ended (offload, and the gradient or weight gradient that releases the layer).
 ///
 /// Layers are nested: if one is in use, so are those below it. Under the option of the stash, a lower layer is on the
-/// device from the same start or an earlier one (a recomputation starts after the reload, which starts after the
-/// forward) to the same end or a later one (the weight gradient ends after its gradient). So the knapsack may count
+/// device from the same start or an earlier one, to the same end or a later one: a recomputation starts after the
+/// reload, which starts after the forward, and a weight gradient ends after its gradient. So the knapsack may count
 /// nested layers together before the option is known. Literals of tasks that start together may take either value.
 /// Nesting requires that starts and ends of tasks differ, so layers aren't nested if there are tasks without duration.
 /// The layers that a gradient adds to its stash are nested in any case.
