@@ -37,7 +37,7 @@ struct online_plan {
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
 /// plan is offered before these costs have been compared with measured ones. After `warm_up` and `window` measured
-/// steps it plans with the measured costs. From then on, each measured step, together with the steps before it, is
+/// steps it plans with the measured costs. From this plan on, each measured step, together with the steps before it, is
 /// compared with the costs of the plan (`drift`). If the difference may be worth a switch, a new window is measured,
 /// and a search starts from the plan in use with the new costs. Transfers that are too rare in the plan for a window
 /// are compared over more steps; the ranks probe transfers that the plan doesn't use (`probe_rounds`).
@@ -55,7 +55,7 @@ public:
     /// `offload`. Costs that have changed in two consecutive probes lead to a new plan at once.
     void add_probe(std::uint64_t step, const operation& offload, const transfer_times& took);
 
-    /// The plan to switch to, if one is worth the switch. Returns no further plan until that one is `settled`.
+    /// The plan to switch to, if one is worth the switch. Returns no further plan until the last one is `settled`.
     [[nodiscard]] std::optional<online_plan> next_plan();
     /// Reports whether the published plan was accepted, and the reasons if it was refused. `seconds` is the duration of
     /// the exchange.

@@ -101,7 +101,7 @@ private:
     bool can_probe_ = true;
     detail::online_state state_;
     handover<Executor, Model, Channel> handover_;
-    /// Created when a probe is first needed. Destroyed before the arenas, because it uses their memory.
+    /// Created when a probe is first needed. It is destroyed before the arenas, because a probe uses their memory.
     std::optional<execution::transfer_probe<Executor>> probe_{};
 };
 

@@ -14,7 +14,7 @@
 
 namespace optpipe {
 
-/// One of several problems, and what is known of its plans.
+/// One of several problems, with its bound and its plan.
 struct planned_alternative {
     /// A lower bound: no schedule of this problem is shorter.
     duration bound{};

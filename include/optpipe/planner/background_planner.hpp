@@ -35,7 +35,7 @@ struct background_options {
     plan_options how{};
     /// The largest number of threads that plan.
     std::size_t threads = 1;
-    /// The share of the processor time of these threads, in (0, 1], on average over time (`processor_share`).
+    /// The share of the processor time of the planner's threads, in (0, 1], on average over time (`processor_share`).
     double share = 1.0;
     /// Called with each better schedule before it is reported, to return the schedule to report in its place, or null
     /// to skip it. The planner's threads call it, one call at a time. If unset, schedules are reported as found.
@@ -66,7 +66,7 @@ struct background_plan {
 ///
 /// `submit` and `poll` copy a few values under a lock and never search. A submission replaces the previous one at once:
 /// from then on `poll` reports only the new submission, whose search begins as soon as the old search has stopped. The
-/// destructor stops the search and waits for it. All members may be called from any thread.
+/// destructor stops the search and waits until it has ended. All members may be called from any thread.
 class background_planner {
 public:
     explicit background_planner(background_options options);

@@ -15,9 +15,9 @@ namespace optpipe {
 
 /// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Edges between
 /// stages always lead to later stages; layers of different branches may share a stage. The search starts with
-/// partitions that are even by number of layers, and by work at the speeds of the ranks. Then it moves one layer at a
-/// time from one stage to another, in the order of the resulting bounds. If there are few partitions, it tries all that
-/// may be better, and proves the best one.
+/// partitions that are even by number of layers, and by work at the speeds of the ranks. Then the search moves one
+/// layer at a time from one stage to another, in the order of the resulting bounds. If there are few partitions, the
+/// search tries all that may be better, and proves the best one.
 ///
 /// The time limit holds for all plans together; the search ends earlier if nothing is left to try or to prove.
 /// `options.start` isn't used. `progress` is called only while a single best partition is planned for longer. If no

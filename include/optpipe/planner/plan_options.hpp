@@ -49,9 +49,9 @@ struct plan_options {
     /// (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its memory; call
     /// `carry_over` first to find out.
     std::optional<schedule> start{};
-    /// Optimizes a percentile of the step time under random durations instead of the planned step time. The percentile
-    /// of the plan is never worse than that of the start (without a start, of the plan without noise) in the random
-    /// steps that confirm the choice.
+    /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
+    /// steps that confirm the choice, the percentile of the plan is never worse than that of the start, or without a
+    /// start, of the plan without noise.
     std::optional<robust_options> robust{};
     /// Called at every better schedule or bound: one call at a time, from any thread. Strategies with new results wait
     /// for the call, so keep it short.

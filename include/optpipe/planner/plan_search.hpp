@@ -66,7 +66,7 @@ inline std::chrono::steady_clock::time_point end_of(const plan_options& options)
     return options.time_limit ? deadline_after(clock::now(), *options.time_limit) : clock::time_point::max();
 }
 
-/// The limits of the search. Its deadline precedes `end` by the time that is reserved for cheaper storage.
+/// The limits of the search. The deadline precedes `end` by the time that is reserved for cheaper storage.
 inline search_limits limits_of(const problem& p, const plan_options& options,
                                std::chrono::steady_clock::time_point end) {
     using clock = std::chrono::steady_clock;

@@ -13,7 +13,7 @@ struct robust_options {
     /// In (0, 100].
     double percentile = 95.0;
     /// Number of random steps in which schedules are compared. The choice is confirmed in ten times as many steps, or
-    /// in fewer if these would take more than a tenth of the time limit.
+    /// in fewer if ten times as many would take more than a tenth of the time limit.
     std::size_t samples = 100;
     /// Without a time limit, the search ends when it has timed this number of operations in the steps that compare
     /// moves. 10 million take one or two seconds.

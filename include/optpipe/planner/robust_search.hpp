@@ -43,9 +43,9 @@ struct robust_parameters {
     std::size_t farthest_move = 3;
     /// A refused move is assumed to need samples / `samples_per_look` samples on average.
     std::size_t samples_per_look = 10;
-    /// Number of random steps that confirm the result, as a multiple of `samples`. The search doesn't use these steps.
-    /// At most `confirmation_share` of the time limit is spent on these steps, but at least `least_confirmation` steps
-    /// are made, so that percentiles are meaningful.
+    /// Number of random steps that confirm the result, as a multiple of `samples`. The search doesn't use the
+    /// confirming steps. At most `confirmation_share` of the time limit is spent on them, but at least
+    /// `least_confirmation` steps are made, so that percentiles are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;
     std::size_t least_confirmation = 20;
@@ -126,7 +126,7 @@ private:
     const robust_options& options_;
     stop_check stop_;
     std::size_t within_;
-    /// The random steps, those in which the best order is slowest first.
+    /// The random steps, sorted: those in which the best order is slowest come first.
     std::vector<std::size_t> sequence_;
     order best_{};
     duration best_percentile_ = duration::unlimited();

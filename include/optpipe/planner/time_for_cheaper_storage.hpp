@@ -19,7 +19,8 @@ struct cheaper_storage_parameters {
     std::chrono::duration<double> moment{0.02};
     /// The largest share of the time limit that is reserved, in (0, 1). A larger share shortens the search. Not tuned.
     double part = 0.05;
-    /// Estimates: operations of a microbatch on a stage, and trials per cheaper option, including the trials of ranges.
+    /// Estimates: operations of a microbatch on a stage, and trials per cheaper option, including trials of several
+    /// changes at once.
     std::size_t operations_per_cell = 5;
     std::size_t trials_per_option = 2;
 };

@@ -540,8 +540,8 @@ private:
             (way == link_way::input ? ends.inputs : ends.outputs) += added;
         }
     }
-    /// Checks that an instruction has the buffer that `maker` makes for a slice. Returns the number of links to this
-    /// buffer: 1, or 0 if the slice leaves no keys and values.
+    /// Checks that an instruction has the buffer that `maker` makes for a slice. Returns the number of links to the
+    /// slice's buffer: 1, or 0 if the slice leaves no keys and values.
     std::size_t keeps(const operation_place& now, link_way way, value_kind value, microbatch slice,
                       const operation_place& maker) {
         const auto s = at(now).op.stage;

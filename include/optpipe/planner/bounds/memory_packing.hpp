@@ -33,7 +33,7 @@ public:
     }
 
 private:
-    /// The number of cells if no unit divides all sizes. A coarser grid weakens the bound, a finer one takes longer.
+    /// The number of cells if no unit divides all sizes. A coarser grid weakens the bound; a finer one takes longer.
     /// Not tuned.
     static constexpr std::size_t most_cells = 1500;
     /// Tolerance of sizes, in cells; its sum over all stashes that fit stays far below one cell.

@@ -34,9 +34,9 @@ struct activity_window {
 };
 
 /// The least that a microbatch needs with one storage option of a stage. Sizes are in cells of the rank's memory;
-/// `cells` are those that the stash takes during each activity. If the backward may be split, a B counts as a gradient
-/// followed at once by a weight gradient, unless W would hold more than B; then the option appears twice: with I and W,
-/// and with B as a gradient without W.
+/// `cells` has those of the stash during each activity. If the backward may be split, a B counts as a gradient followed
+/// at once by a weight gradient, unless W would hold more than B; then the option appears twice: with I and W, and with
+/// B as a gradient without W.
 struct option_needs {
     std::size_t stage = 0;
     /// The duration of each activity; 0 if there is none.

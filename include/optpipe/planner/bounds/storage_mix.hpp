@@ -52,12 +52,12 @@ namespace detail {
 /// numbers of microbatches), and the time that the rank spends in each state. A state has at most one running
 /// operation, at most one copy (or one in each direction), and a multiset of waiting stashes that fit into the memory
 /// together (as the patterns in Gilmore and Gomory's cutting stock are multisets that fit a roll). The window of length
-/// T is divided where something becomes possible or impossible (`time_windows`); the parts at both ends have fixed
-/// lengths.
+/// T is divided at the times at which an activity becomes possible or impossible (`time_windows`); the parts at both
+/// ends have fixed lengths.
 ///
 /// - Every operation runs for the time that its option's share of the microbatches takes.
-/// - From the end of F to the start of I, at least `wait` passes. Meanwhile the stash takes memory: all of it while it
-///   is copied or recomputed, or if it stays; the part left on the device while it is offloaded.
+/// - From the end of F to the start of I, at least `wait` passes. Until I starts, the stash takes memory: its whole
+///   size while it is copied or recomputed, or if it stays; the part left on the device while it is offloaded.
 /// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
 ///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
 ///   − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i have been recomputed, and at most
@@ -139,7 +139,7 @@ private:
             }
         return branch;
     }
-    /// Raises the bound of the current node, and sets its shares. Found columns are kept for later nodes.
+    /// Raises the bound of the current node, and sets its shares. The program keeps its columns for later nodes.
     void solve_node(double most_work, stop_check stop) {
         const auto is_late = [&] { return done_ >= most_work || stop(); };
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
@@ -179,7 +179,8 @@ private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window: from `from` to `to` after its start, or before its end. The middle part is the rest.
+    /// A part of the window: from `from` to `to` after its start, or before its end. The middle part lies between both
+    /// sides.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
@@ -302,7 +303,7 @@ private:
         }
         return columns;
     }
-    /// Adds columns that run everything in the middle of the window, one after the other. These columns make the
+    /// Adds columns that run everything in the middle of the window, one after the other. The added columns make the
     /// program feasible, whatever other columns are missing.
     void add_serial_columns(std::vector<column>& columns) const {
         const auto& middle = intervals_.back();

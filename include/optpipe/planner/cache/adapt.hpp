@@ -110,7 +110,8 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
 } // namespace detail
 
 /// The order `all` with more microbatches: repeats the section between the first stage's forwards of microbatches `at`
-/// and `at + period` as often as necessary. The result is executable if that section is one period of a steady state.
+/// and `at + period` as often as necessary. The result is executable if the repeated section is one period of a steady
+/// state.
 [[nodiscard]] inline operation_sequence repeat_microbatches(const operation_sequence& all, std::size_t from,
                                                             std::size_t to, std::size_t at, std::size_t period) {
     const auto begin = detail::first_forward_of(all, at);
@@ -160,7 +161,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 } // namespace detail
 
 /// Orders with `p`'s number of microbatches that are made from an order with `from` microbatches, the most promising
-/// first. Their storage options are those of `p`. Some orders may not be executable.
+/// first. The orders use storage options of `p`. Some may not be executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
                                                                     const problem& p) {
     auto result = detail::orders_of_length(all, from, p);

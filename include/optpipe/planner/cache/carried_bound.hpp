@@ -94,12 +94,12 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 ///
 /// For each storage option of `asked`, `known` must have an option that costs no more, to replace it wherever a
 /// schedule uses it. A stash holds `held` from the forward to the end of the offload, then the part left on the device
-/// until the reload starts, then `held` again, and the activation from the start of a recomputation. None of these
-/// sizes is larger with the option of `known`, and neither is the memory on the host. The operations of the option of
-/// `known` start when those of `asked` do, and end no later; operations that this option lacks are left out. So
-/// dependent operations don't start too early, lanes run one operation at a time, and memory is freed no later. Options
-/// that only `known` has don't matter: they could only make schedules of `known` shorter. If `asked` has an option that
-/// none of `known` can replace, no bound is implied.
+/// until the reload starts, then `held` again, and the activation from the start of a recomputation. No size of a stash
+/// is larger with the option of `known`, and neither is the memory on the host. The operations of the option of `known`
+/// start when those of `asked` do, and end no later; operations that this option lacks are left out. So dependent
+/// operations don't start too early, lanes run one operation at a time, and memory is freed no later. Options that only
+/// `known` has don't matter: they could only make schedules of `known` shorter. If `asked` has an option that none of
+/// `known` can replace, no bound is implied.
 ///
 /// If microbatches differ, both problems must have equally many. A microbatch of `asked` then stands for the one of
 /// `known` with the same number: its factors on memory must not be smaller, and the least ratio of the other factors

@@ -56,7 +56,7 @@ public:
     [[nodiscard]] const std::vector<clause_index>& learned() const { return learned_; }
 
     /// Erases the learned clauses for which `is_forgotten(clause)` is true. All indices change, so no reason may refer
-    /// to a clause at that time.
+    /// to a clause during the call.
     template <class Forget> void erase_learned_if(Forget is_forgotten) {
         std::vector<std::uint32_t> kept;
         std::vector<clause_index> learned;

@@ -56,10 +56,10 @@ private:
         return at < 0 ? 0 : trail[static_cast<std::size_t>(at)].level;
     }
 
-    /// Derives the clause of the conflict's highest level. False if the conflict involves no choice of that level;
-    /// `conflict_` is then replaced by the facts of lower levels from which it follows. A conflict without choices of
-    /// its level is possible because propagation isn't complete: a fact may be derived on a higher level than that of
-    /// its reasons.
+    /// Derives the clause of the conflict's highest level. False if the conflict involves no choice of its highest
+    /// level; `conflict_` is then replaced by the facts of lower levels from which it follows. A conflict without
+    /// choices of its level is possible because propagation isn't complete: a fact may be derived on a higher level
+    /// than that of its reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;

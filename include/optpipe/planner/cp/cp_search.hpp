@@ -101,8 +101,8 @@ inline constexpr std::size_t clauses_per_link = 3;
 }
 
 /// Searches of one state from both sides. Searches for the incumbent look for better schedules; searches for the bound
-/// look for objectives near the bound, and raise the bound if these are infeasible. All searches share learned clauses,
-/// also with other objects of this class on the same state. `run` resumes where the last call stopped.
+/// look for objectives near the bound, and raise the bound if such objectives are infeasible. All searches share
+/// learned clauses, also with other objects of this class on the same state. `run` resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -202,7 +202,7 @@ private:
         });
     }
 
-    /// The largest objective that would be an improvement, in ticks, plus the rounding error. If this objective is
+    /// The largest objective that would be an improvement, in ticks, plus the rounding error. If the target is
     /// infeasible, so is any improvement.
     [[nodiscard]] ticks target() const {
         const auto wanted = state_->target();
@@ -400,8 +400,8 @@ private:
 
 } // namespace cp::detail
 
-/// Constraint programming. Finds the best schedule and proves it optimal by branching on the order of pairs of
-/// operations, on offloads and on storage options, with propagation and clause learning, without linear programs.
+/// Constraint programming. Finds the best schedule and proves it optimal, without linear programs: the search branches
+/// on the order of pairs of operations, on offloads and on storage options, with propagation and clause learning.
 ///
 /// Offers schedules and raises the bound during the search; if the state has no schedule, starts from the schedule of
 /// the best builder. Returns when the search is complete or a limit is reached. Returns at once, with the structural

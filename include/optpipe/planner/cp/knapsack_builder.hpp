@@ -13,8 +13,8 @@
 
 namespace optpipe::cp {
 
-/// Builds the knapsack constraint of one start. The constraint limits the memory that other tasks have acquired by that
-/// start and not released.
+/// Builds the knapsack constraint of one start. The constraint limits the memory that other tasks have acquired, and
+/// not released, when a task starts.
 class knapsack_builder {
 public:
     knapsack_builder(model& m, order_literals& known, task_index at) : model_{&m}, known_{&known}, at_{at} {}

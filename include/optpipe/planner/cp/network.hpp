@@ -23,7 +23,7 @@ struct arc {
 
 /// All differences and choices of a model as arcs between bounds, indexed by their sources and by their guards.
 ///
-/// The bounds of an optional task are propagated only if the task is present, or to tasks whose presence implies its
+/// While an optional task isn't known to be present, its bounds are propagated only to tasks whose presence implies its
 /// own.
 class network {
 public:

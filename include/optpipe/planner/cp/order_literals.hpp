@@ -117,9 +117,9 @@ private:
     model* model_;
     longest_paths paths_;
     /// Whether any task takes no time. If every task takes time, at most two tasks that share a memory start together,
-    /// on two machines, and a solution may choose which of them is first. Such choices among three or more tasks could
-    /// form a cycle. So if tasks may take no time, one of those that start together has all others before it: the last
-    /// of the tasks that are always present, or if all are optional, the first.
+    /// on two machines, and a solution may choose which of them is first. Choices of the first among three or more
+    /// tasks could form a cycle. So if tasks may take no time, one of those that start together has all others before
+    /// it: the last of the tasks that are always present, or if all are optional, the first.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

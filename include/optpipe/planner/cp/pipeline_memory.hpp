@@ -23,22 +23,23 @@ namespace optpipe::cp {
 /// memory in use at that time, including the starting task's own.
 ///
 /// The memory that a stash holds on the device under every option is acquired and released by tasks: the forward, the
-/// transfers, and the gradient or weight gradient. It doesn't matter which of these tasks belong to one stash.
+/// transfers, and the gradient or weight gradient. It doesn't matter which forward, transfers and gradient belong to
+/// one stash.
 ///
 /// The rest of a stash is cut into layers at the sizes that it may have. A literal tells whether a layer is in use at a
 /// start. The literal follows from the option, from the tasks that have started (forward, reload, recomputation), and
 /// from the tasks that haven't ended (offload, and the gradient or weight gradient that releases the layer).
 ///
 /// Layers are nested: if one is in use, so are those below it. Under the option of the stash, a lower layer is on the
-/// device from the same start or an earlier one (a recomputation starts after the reload, which starts after the
-/// forward) to the same end or a later one (the weight gradient ends after its gradient). So the knapsack may count
+/// device from the same start or an earlier one, to the same end or a later one: a recomputation starts after the
+/// reload, which starts after the forward, and a weight gradient ends after its gradient. So the knapsack may count
 /// nested layers together before the option is known. Literals of tasks that start together may take either value.
-/// Nesting requires that all these starts and ends differ, so layers aren't nested if there are tasks without duration.
+/// Nesting requires that starts and ends of tasks differ, so layers aren't nested if there are tasks without duration.
 /// The layers that a gradient adds to its stash are nested in any case.
 ///
 /// Memory beside stashes (keys and values, and data that waits for far stages) is acquired and released by forwards and
-/// backwards; operations of other ranks may release it, too. A backward that starts with an extra task acquires this
-/// memory at the extra's start, and a full backward releases it when its weight gradient ends.
+/// backwards; operations of other ranks may release it, too. A backward that starts with an extra task acquires memory
+/// beside stashes at the extra's start, and a full backward releases it when its weight gradient ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,

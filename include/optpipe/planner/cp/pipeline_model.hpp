@@ -48,15 +48,15 @@ namespace optpipe::cp {
 /// In `pooled`, suppose α_j forwards have ended before transfer pair j ≥ i starts, and let n = j − i + 1. The stashes
 /// of the pairs i … j are from these forwards, and their gradients start after pair i has ended. Now let the first b
 /// gradients start before pair i has ended. At most α_j − n of them belong to the first α_j forwards, so at least b −
-/// α_j + n belong to later forwards. The last of these is at least the (b + n)-th forward. So if b + n > α_j, the full
-/// pass of a microbatch down and up the pipeline lies between that forward and the b-th gradient.
+/// α_j + n belong to later forwards. The last of the later forwards is at least the (b + n)-th. So if b + n > α_j, the
+/// full pass of a microbatch down and up the pipeline lies between that forward and the b-th gradient.
 ///
 /// If splitting is allowed, a full backward is better than I followed at once by W only if I adds to the memory.
 ///
 /// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
 /// in models without choices between storage options or in the form `forbidden`; all other tasks belong to the
-/// microbatch of their number. So for these problems, `allowed` needs no assignment between stages, and `pooled`
-/// doesn't exist.
+/// microbatch of their number. So for problems that aren't plain, `allowed` needs no assignment between stages, and
+/// `pooled` doesn't exist.
 class pipeline_model {
 public:
     /// Contract: `how` is `pooled` only if that is the problem's `bounding_form`.

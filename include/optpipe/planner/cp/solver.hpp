@@ -44,8 +44,8 @@ struct solver_parameters {
     /// conflict.
     double tie_breaker = 1e-9;
     /// Initial activities are below this number of units. A hint adds this number of units, so hinted variables come
-    /// first. In 1200 searches on parts of random problems with storage options, with targets 0.5 and 3 % lower, hints
-    /// improved 3 to 6 % more of these parts, with 0.5 to 0.7 times the conflicts. Without storage options there was no
+    /// first. In 1200 searches on parts of random problems with storage options, with targets 0.5 and 3 % lower, 3 to 6
+    /// % more parts were improved with hints, with 0.5 to 0.7 times the conflicts. Without storage options there was no
     /// difference.
     std::size_t most_tie_breakers = 1000;
     /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, none took more than 83.
@@ -237,8 +237,8 @@ private:
         }
     }
     /// Whether a propagation must be interrupted. Bounds may converge very slowly, in steps that are tiny compared with
-    /// their distance. Then the search stops, and the next propagation continues; at the root the search gives up,
-    /// because it wouldn't end sooner there.
+    /// their distance. A search whose bounds creep stops, and its next propagation continues; at the root it gives up,
+    /// because propagation would not end sooner there.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
         if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;

@@ -25,7 +25,7 @@ namespace optpipe::cp {
 
 /// The options that a stage may need in an optimal schedule, as positions in its list. If memory is ample, keeping a
 /// stash is at least as good as any other option. In any case, keeping is at least as good as an option that leaves as
-/// much on the device. Keeping comes first and replaces all such options.
+/// much on the device. Keeping comes first in the result, and replaces all options that aren't better.
 [[nodiscard]] inline std::vector<std::size_t> useful_options(const problem& p, stage s) {
     const auto option = [&](std::size_t o) { return p.storage_of(s, o); };
     const auto count = p.storage_options(s);

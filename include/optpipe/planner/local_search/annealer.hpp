@@ -120,9 +120,9 @@ private:
         accept(is_proposed, current_ - temperature * std::log(uniform()));
     }
     /// Keeps the proposed move if it changes something and costs at most `most`; otherwise undoes it and returns false.
-    /// If a move takes too much memory, another storage option of a stash that is held at that time may help. With such
-    /// an option, the result must cost less than the current state: otherwise stashes would drift to options that leave
-    /// ever less on the device.
+    /// If a move takes too much memory, another storage option of a stash that is held at that time may help. With
+    /// another option, the result must cost less than the current state: otherwise stashes would drift to options that
+    /// leave ever less on the device.
     bool accept(bool is_proposed, double most) {
         if (is_proposed && !lanes_.legal()) {
             is_proposed = p_.chooses_storage() && random_.chance(with_.relief_chance) && moves_.relieve(random_) &&
@@ -142,7 +142,7 @@ private:
         return true;
     }
     /// Descends from the best state: tries storage options that take less of the rank's time, one at a time, and keeps
-    /// those that don't raise the cost. In large problems, random moves miss many such options.
+    /// those that don't raise the cost. In large problems, random moves miss many options that cost no more.
     void descend() {
         if (!p_.trades_time()) return;
         go_to(best_);

@@ -34,7 +34,7 @@ public:
         std::int32_t rank = 0;
         operation_kind kind{};
         /// The operation's input on its own stage, its input on another stage, and the operation of another stage that
-        /// waits for it. Each is a difference of numbers; 0 if there is none.
+        /// waits for it. Operations are given as differences of numbers; 0 if there is none.
         id own_input = 0;
         id input = 0;
         id consumer = 0;
@@ -43,7 +43,7 @@ public:
         /// Copy engine, for transfers.
         std::int32_t engine = 0;
         /// For forwards and gradients: the operation of the same kind, on the nearest stage of the same rank, that must
-        /// run before it. It is a difference of numbers; 0 if there is none.
+        /// run before it. The operation is given as a difference of numbers; 0 if there is none.
         id same_rank_before = 0;
         friend bool operator==(const kind_facts&, const kind_facts&) = default;
     };

@@ -291,8 +291,8 @@ private:
             if constexpr (Offloads) find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
-        // Activated operations have stale times, which must not count as unchanged; other operations could wait for
-        // deactivated ones.
+        // Flipped operations end at NaN: stale times of activated ones must not count as unchanged, and other
+        // operations could wait for deactivated ones.
         for (const id i : lanes_->flipped()) {
             note(i);
             if (!lanes_->active(i)) first_change_ = std::min(first_change_, start(i));

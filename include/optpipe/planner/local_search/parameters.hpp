@@ -33,7 +33,8 @@ template <class Move>
 /// The moves of `local_search` and their probabilities. Chances are percentages. All values are the same for every
 /// problem, and not tuned.
 struct move_parameters {
-    /// Chance of a move that splits a backward or makes it whole. It is small, because the move changes little else.
+    /// Chance of a move that splits a backward or makes it whole. The chance is small, because the move changes little
+    /// else.
     std::size_t full_backward_chance = 8;
     /// Chance of a move that changes a storage option. Other moves change how the chosen options are used. Measured
     /// with 40,000 moves on each of 48 random problems with several options and three seeds: objectives were the same
@@ -106,17 +107,18 @@ struct annealing_parameters {
     std::size_t rounds_per_wandering = 3;
     /// Percentage of moves that begin at any operation instead of one of a critical path.
     std::size_t anywhere_chance = 40;
-    /// Percentage of moves that take an operation out of a block of a critical path, and the operation's largest
-    /// distance from the end by which it leaves the block, in operations. Measured with local search alone, 1 to 2 s,
-    /// on problem files, models and random problems: a chance of 8 was better than 0 in 9 runs of 16 and worse in 4; 20
-    /// was better than 8 in 23 runs of 50 and worse in 13. Chances from 20 to 60, and distances from 4 to 16
-    /// operations, made no difference beyond the spread of seeds.
+    /// Percentage of moves that take an operation out of a block of a critical path. The operation is at most
+    /// `farthest_from_end_of_block` operations away from the end by which it leaves. Measured with local search alone,
+    /// 1 to 2 s, on problem files, models and random problems: a chance of 8 was better than 0 in 9 runs of 16 and
+    /// worse in 4; 20 was better than 8 in 23 runs of 50 and worse in 13. Chances from 20 to 60, and distances from 4
+    /// to 16 operations, made no difference beyond the spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
-    /// Chance in percent that a move that takes too much memory of a rank is tried again with a smaller stash, which
-    /// takes longer than giving the move up. Measured with local search alone, 72 runs of 2 s on random models: 40 was
-    /// better than 0 in 31 runs and worse in 19, and objectives were 0.06 % lower on average. With 40,000 moves on each
-    /// of 24 random problems with offloading alone, objectives were 0.13 % lower (standard error 0.12).
+    /// Chance in percent of another try, with a smaller stash, after a move that takes too much memory of a rank. A
+    /// second try takes longer than giving the move up. Measured with local search alone, 72 runs of 2 s on random
+    /// models: 40 was better than 0 in 31 runs and worse in 19, and objectives were 0.06 % lower on average. With
+    /// 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower (standard error
+    /// 0.12).
     std::size_t relief_chance = 40;
     /// Number of uses of a critical path, and of tails, before they are computed again. Computing them takes longer
     /// than a move, but they become outdated.

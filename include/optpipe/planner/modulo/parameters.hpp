@@ -80,8 +80,8 @@ struct steady_state_parameters {
     /// Places at which the repeated segment is searched, as shares of the step: in the middle, where the state is
     /// steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
-    /// Two numbers of repetitions of a segment. The time of further repetitions follows from the objectives with these
-    /// numbers.
+    /// Two numbers of repetitions of a segment. The time of further repetitions follows from the objectives with few
+    /// and with more.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
     /// Numbers of microbatches of a segment: divisors of the last number, so that one reduced problem serves all.

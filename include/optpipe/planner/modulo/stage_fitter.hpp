@@ -23,7 +23,7 @@ namespace optpipe::detail {
 /// The reservations of a rank, its copy engines and its link before one more stage is placed.
 struct rank_occupation {
     modulo_timeline compute;
-    /// By direction, out and in. If both directions share an engine or link, the first entry is used.
+    /// The timelines by direction, out and in. If both directions share an engine or link, the first entry is used.
     std::array<modulo_timeline, 2> engine;
     std::array<modulo_timeline, 2> link;
     std::vector<memory_interval> device{};

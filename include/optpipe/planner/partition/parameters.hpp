@@ -21,21 +21,22 @@ struct partition_parameters {
     double nearness = 0.01;
     double most_plans_in_time = 40.0;
     /// Number of partitions that are planned for longer; each round keeps half of them and doubles their time
-    /// (successive halving). It is small because the search of every plan starts anew: on 12 random pipelines, 2 led to
-    /// 1.2 % shorter steps than 4, in 5 s.
+    /// (successive halving). The number is small because the search of every plan starts anew: on 12 random pipelines,
+    /// 2 led to 1.2 % shorter steps than 4, in 5 s.
     std::size_t finalists = 2;
     /// Without a time limit: work for each pipeline, counted in plans, each of which takes up to a few seconds. A plan
     /// that is proven, and the bounds of a partition's neighbours, count as `short_work`.
     double most_plans = 8.0;
     double short_work = 0.125;
-    /// If the pipelines have at most this number of partitions in all, all partitions are listed. Their bounds take a
-    /// second or two for 16 stages with 64 microbatches.
+    /// If the pipelines have at most this number of partitions in all, all partitions are listed. The bounds of all
+    /// partitions take a second or two for 16 stages with 64 microbatches.
     std::size_t most_listed = 256;
     /// Number of neighbours of a partition whose bounds are computed, the most even first. With 16 stages or more, a
     /// partition has hundreds of neighbours.
     std::size_t most_neighbours = 64;
     /// Largest number of partitions whose work is compared to find the initial partitions of a pipeline, and largest
-    /// number of partitions that are tested to fit. Without limits, this would take minutes with hundreds of stages.
+    /// number of partitions that are tested to fit. Without limits, comparing and testing would take minutes with
+    /// hundreds of stages.
     std::size_t most_looked_at = 1'000'000;
     std::size_t most_fitted = 10'000;
 };

@@ -26,8 +26,8 @@ struct deterministic_options {
 
 namespace detail {
 
-/// Number of batches at the start that leave out slow strategies. Without a time limit, there are only these batches,
-/// about a second of work.
+/// Number of batches at the start that leave out slow strategies. Without a time limit, there are only the short
+/// batches, about a second of work.
 inline constexpr std::size_t short_batches = 3;
 
 } // namespace detail

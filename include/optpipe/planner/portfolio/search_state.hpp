@@ -39,7 +39,7 @@ struct search_limits {
 
 /// How contract violations of strategies are handled.
 struct failure_handling {
-    /// Whether the search continues after the failed call. Otherwise the error is rethrown to the caller.
+    /// Whether the search continues after the failed call. If false, the error is rethrown to the caller.
     bool drop = contracts_throw();
     /// Called with one sentence for each dropped failure.
     std::function<void(std::string_view)> warn{};
@@ -122,7 +122,7 @@ public:
     /// The objective of the incumbent; unlimited before the first schedule.
     [[nodiscard]] duration objective() const { return duration{shared_->objective.load(std::memory_order_acquire)}; }
     [[nodiscard]] duration bound() const { return duration{shared_->bound.load(std::memory_order_acquire)}; }
-    /// The best schedule; null before the first. Its objective is `objective()`, up to rounding.
+    /// The best schedule; null before the first. The objective of the incumbent is `objective()`, up to rounding.
     [[nodiscard]] std::shared_ptr<const schedule> incumbent() const;
     /// Whether a schedule of this value would become the incumbent.
     [[nodiscard]] bool is_improvement(const schedule_value& value) const {
@@ -134,8 +134,8 @@ public:
     /// relative to the serial time, which a single unused storage option can make many times as long.
     [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
-    /// The time of one pass through a schedule, in seconds; 0 before the first schedule. It serves to estimate the time
-    /// of work that can't be interrupted.
+    /// The time of one pass through a schedule, in seconds; 0 before the first schedule. The time of work that can't be
+    /// interrupted is estimated in passes.
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
     /// Whether `passes` passes through the problem end before the deadline.
     [[nodiscard]] bool has_time_for(double passes) const;
@@ -154,7 +154,7 @@ public:
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
-    /// The sum, over all improvements offered through this view, of the share of the relative gap that each closed.
+    /// The gap closed through this view: the sum of the shares of the relative gap that its improvements closed.
     [[nodiscard]] double gap_closed() const;
 
 private:

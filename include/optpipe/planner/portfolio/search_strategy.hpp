@@ -38,13 +38,13 @@ struct strategy_traits {
     /// offloading them as a whole.
     bool knows_storage_options = false;
     /// Whether a strategy that knows storage options should also search the problems with one storage option for all
-    /// microbatches. Strategies that don't know storage options always search these problems, with one option for all
+    /// microbatches. Strategies that don't know storage options always search the problems with one option for all
     /// microbatches.
     bool searches_uniform_storage = false;
     /// Whether the result depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
     /// Whether the strategy's effort is measured by a clock, so that the same effort isn't always the same work. The
-    /// deterministic portfolio leaves such strategies out.
+    /// deterministic portfolio leaves timed strategies out.
     bool timed = false;
     /// Whether concurrent calls use each other's results (`search_state::shared`), so that several calls make sense
     /// although the result depends little on the seed. The deterministic portfolio makes one call, because its calls

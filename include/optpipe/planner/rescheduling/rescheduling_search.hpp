@@ -21,8 +21,8 @@ namespace optpipe {
 
 /// The random distributions of `rescheduling_search`. Measured alone, half a second each, on schedules of the
 /// constructive planner for random problems (2 to 16 ranks, all features): the search makes them 0.4 % shorter on
-/// average. With a third of these noises, it made 130 of them only 0.1 % shorter; with half of the length, it made 40
-/// of them 0.3 % shorter. Twice the length, or half or twice the waits, made no difference beyond 0.1 %.
+/// average. With a third of the noises, the search made 130 schedules only 0.1 % shorter; with half of the length, it
+/// made 40 schedules 0.3 % shorter. Twice the length, or half or twice the waits, made no difference beyond 0.1 %.
 struct rescheduling_parameters {
     /// Limit of the length of a rescheduled part: the time that the steady state takes for this number of microbatches
     /// per rank. Warm-up and cool-down take about the time of one each; longer parts turn out worse more often.
@@ -34,9 +34,9 @@ struct rescheduling_parameters {
     /// microbatch.
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
-    /// Usual average number of operations that are considered to choose the next one. A schedule with a multiple of it
-    /// counts as that number of schedules. Measured: 1 to 18 on problem files; 30 to 55 with 16 ranks of four stages,
-    /// 64 microbatches and transfers, where a plan of fixed effort would otherwise take twice as long.
+    /// Usual average number of operations that are considered to choose the next one. A schedule with n times this
+    /// number counts as n schedules. Measured: 1 to 18 on problem files; 30 to 55 with 16 ranks of four stages, 64
+    /// microbatches and transfers, where a plan of fixed effort would otherwise take twice as long.
     std::size_t usual_visits = 20;
 };
 

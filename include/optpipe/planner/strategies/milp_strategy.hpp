@@ -34,7 +34,8 @@ struct milp_parameters {
     /// Share of a model's time for the search without LP relaxations, which are slow and weak for pure ordering
     /// decisions.
     double share_without_relaxations = 0.75;
-    /// Share of the time for an inexact model, which is far easier than the exact one, and the longest time for it.
+    /// Share of the time for an inexact model, which is far easier than the exact one, and the longest time for such a
+    /// model.
     double share_of_inexact = 0.4;
     std::chrono::duration<double> longest_inexact{600.0};
     /// Time between two exchanges with the other strategies.
@@ -113,9 +114,9 @@ private:
 
 /// The problem as a mixed-integer linear model, solved by this library's solver. With offloading there are three
 /// models. The first has no overtaking, to find schedules; the second, the pooled model, raises the bound. Both are far
-/// easier than the exact model, which comes last, if schedule and bound don't meet. With other storage options only the
-/// exact model exists. The horizon of each model is the objective of the incumbent, so only better schedules are
-/// feasible.
+/// easier than the third, exact model, which is only solved if schedule and bound don't meet. With other storage
+/// options only the exact model exists. The horizon of each model is the objective of the incumbent, so only better
+/// schedules are feasible.
 ///
 /// An effort of a million is about one second.
 struct milp_strategy {

@@ -32,7 +32,8 @@ struct over_memory_parameters {
     std::array<double, 2> further_factors{1.25, 2.0};
     /// Tried if no plan with the factors above can be made to fit.
     double last_factor = 1.1;
-    /// At the end, factors around the best one are tried. Their distance is halved from `first_step` down to `finest`.
+    /// At the end, factors around the best one are tried. The distance from the best factor is halved from `first_step`
+    /// down to `finest`.
     double first_step = 0.125;
     double finest = 0.01;
     /// Operations that a builder visits per cell: F, I and W, and two passes that time them.
@@ -41,7 +42,7 @@ struct over_memory_parameters {
     std::size_t most_of_effort = 8;
     /// Effort of the first call per cell: some tens of milliseconds for a few hundred cells.
     std::size_t first_effort_per_cell = 200;
-    /// Time share relative to other strategies. It is small, because each call tries the same few factors.
+    /// Time share relative to other strategies. The share is small, because each call tries the same few factors.
     double share = 0.5;
     /// Time of a builder and of its offload search, in passes through the problem.
     double least_passes = 10.0;
@@ -168,8 +169,8 @@ private:
 
 } // namespace detail
 
-/// Over-memory builders as a strategy: published builders that don't offload plan for up to twice the memory, then
-/// stashes are offloaded until the schedule fits. The effort counts visited operations.
+/// Over-memory builders as a strategy: published builders, except those that offload, plan for up to twice the memory;
+/// then stashes are offloaded until the schedule fits. The effort counts visited operations.
 struct over_memory_strategy {
     static constexpr std::string_view name = "over-memory";
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -14,9 +14,9 @@
 
 namespace optpipe {
 
-/// `propagation_bound` as a strategy. It runs to its end only once in each search, because the result is always the
-/// same. If a time slice ends earlier, the strategy offers the largest objective refuted by then as a bound, and the
-/// next, longer slice continues from there.
+/// `propagation_bound` as a strategy. The strategy runs to its end only once in each search, because the result is
+/// always the same. If a time slice ends earlier, the strategy offers the largest objective refuted by then as a bound,
+/// and the next, longer slice continues from there.
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
@@ -52,7 +52,7 @@ public:
     }
 
 private:
-    /// Number of steps of one transitive closure of the orders on all ranks. Nothing interrupts these steps.
+    /// Number of steps of one transitive closure of the orders on all ranks. Nothing interrupts the closure.
     [[nodiscard]] static double closure_of(const problem& p) {
         std::size_t slices = 0;
         std::size_t most_equal = 0;

@@ -63,10 +63,10 @@ struct builder_parameters {
     /// that other searches have most of the time, whatever the number of options.
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
-    /// builders. Its few trials tell which options are promising if memory is too small for all other builders. On
-    /// sixty random models with a second each, 19 plans were better with it and 16 worse, and steps 0.4 % shorter on
-    /// average; on thirty models with 3 s each, 10 plans were better and 4 worse, and steps 0.1 % shorter. The share
-    /// itself isn't tuned.
+    /// builders. The planner's few trials tell which options are promising if memory is too small for all other
+    /// builders. On sixty random models with a second each, 19 plans were better with this share and 16 worse, and
+    /// steps 0.4 % shorter on average; on thirty models with 3 s each, 10 plans were better and 4 worse, and steps 0.1
+    /// % shorter. The share itself isn't tuned.
     double slice_of_quick = 0.5;
     /// Time that must remain, in passes through the problem: to offer the best schedule, or if there is none yet, to
     /// build and offer one.
@@ -84,11 +84,11 @@ struct builder_parameters {
     /// (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
     /// With a deadline, other storage options than `keep` and `offload`, and ranks of several stages, the constructive
-    /// planner runs again at the end. It runs with this number of options, those of the best schedules, with all its
-    /// effort and in its own slice. On fourteen random models in v placement with 4 to 6 s on one thread, 9 plans were
-    /// better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 % shorter on average. With one stage per
-    /// rank there was no gain: on seventeen models, steps were 0.1 % longer on average. The last run is skipped if
-    /// nothing may be recomputed: there it made steps 0.7 % longer on average (four models, five seeds).
+    /// planner runs again at the end. This last run is with this number of options, those of the best schedules, with
+    /// all the effort and in its own slice. On fourteen random models in v placement with 4 to 6 s on one thread, 9
+    /// plans were better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 % shorter on average. With one
+    /// stage per rank there was no gain: on seventeen models, steps were 0.1 % longer on average. The last run is
+    /// skipped if nothing may be recomputed: there it made steps 0.7 % longer on average (four models, five seeds).
     std::size_t options_built_further = 3;
     /// Without a deadline: limit of the cells (stages times microbatches), summed over the options with which the
     /// constructive planner runs. A cell takes about 7 µs.
@@ -99,8 +99,8 @@ struct builder_parameters {
     std::size_t starts = 8;
 };
 
-/// The deadline of a stoppable builder that has the share `slice` of the remaining time. It is unlimited if the search
-/// has no deadline.
+/// The deadline of a stoppable builder that has the share `slice` of the remaining time. Unlimited if the search has no
+/// deadline.
 inline std::chrono::steady_clock::time_point builder_deadline(const search_limits& limits, double slice) {
     using clock = std::chrono::steady_clock;
     if (limits.deadline == clock::time_point::max()) return limits.deadline;
@@ -376,10 +376,10 @@ private:
 } // namespace detail
 
 /// Runs the published builders concurrently and offers the best schedule. Builders that can't be stopped come first,
-/// because they only write a schedule down. If there is no schedule after them, `between.if_none_fits` is called.
-/// Builders that take longer come next, and those that search last; both kinds are stopped after a share of the
-/// remaining time. With a deadline, and if stashes are only kept or offloaded as a whole, `between.run_constructive`
-/// runs at the same time as the builders that search. Builders that would exceed the deadline are skipped.
+/// because they only write a schedule down. If they find no schedule, `between.if_none_fits` is called. Builders that
+/// take longer come next, and those that search last; both kinds are stopped after a share of the remaining time. With
+/// a deadline, and if stashes are only kept or offloaded as a whole, `between.run_constructive` runs at the same time
+/// as the builders that search. Builders that would exceed the deadline are skipped.
 ///
 /// With other storage options, each builder runs with each option that all stages have. If options differ only in a
 /// transfer on which the builder decides, only the first of them is tried. The constructive planner is the first

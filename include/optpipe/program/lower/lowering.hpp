@@ -146,8 +146,8 @@ public:
         return is_within;
     }
     /// Denser packings for the arenas that exceed their limit, or with `to_peak` the plan's peak, because their free
-    /// memory wasn't contiguous. Lifetimes don't depend on packings, so everything is written in the same order with
-    /// these.
+    /// memory wasn't contiguous. Lifetimes don't depend on packings, so denser ones leave the order of writing as it
+    /// is.
     [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {

@@ -47,10 +47,10 @@ struct lowering_options {
     std::size_t alignment = 256;
     /// Bytes of an activation between two stages, and of a gradient, for an edge of size 1 and a microbatch with a
     /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. An
-    /// edge that holds memory hands on a value of that size instead. With 0, the engine moves its own activations and
-    /// gradients, and the program only orders them: each message is a send and a receive without bytes, which name the
-    /// tensor by their label. Tasks then have no input and no output, no memory is reserved for messages, and nothing
-    /// waits for such memory. See examples 13 (a loop of your own) and 16 (a transport of your own).
+    /// edge that holds memory hands on a value of the size of that memory instead. With 0, the engine moves its own
+    /// activations and gradients, and the program only orders them: each message is a send and a receive without bytes,
+    /// which name the tensor by their label. Without bytes, tasks have no input and no output, no memory is reserved
+    /// for messages, and nothing waits for it. See examples 13 (a loop of your own) and 16 (a transport of your own).
     std::size_t message_bytes = 0;
     /// Message sizes of the stages, if they differ: entry s is the size of the value that stage s hands on to the
     /// stages after it, and of its gradient. Missing entries default to `message_bytes`.
@@ -68,17 +68,17 @@ struct lowering_options {
     /// Whether each stage has an optimizer step at the end.
     bool update = false;
     /// Whether the gradients of each stage are summed over the pipelines that train the same model. The reduction runs
-    /// on a lane of its own, after the stage's last weight gradient, and the stage's update waits for it. All these
-    /// pipelines must run the same programs: they then reduce in the same order, and never wait for each other in a
-    /// cycle.
+    /// on a lane of its own, after the stage's last weight gradient, and the stage's update waits for it. All pipelines
+    /// that reduce together must run the same programs: they then reduce in the same order, and never wait for each
+    /// other in a cycle.
     bool reduce = false;
     /// Whether the schedule has forwards alone (`forward_schedule`), for evaluation and inference. Excludes `update`
     /// and `reduce`.
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores a part of the memory that the weight gradient needs. Each
-    /// entry tells how much of that memory the forward already holds, so that each part is written where it stays.
-    /// Without an entry, the forward holds as much of that memory as its held memory allows; impossible values are
-    /// clamped.
+    /// entry is the part of the memory needed by W that the forward holds already, so that each part is written where
+    /// it stays. Without an entry, the forward holds as much of the memory that W needs as its held memory allows;
+    /// impossible values are clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.

@@ -114,8 +114,9 @@ private:
         first_message_ = nodes_.size();
     }
 
-    /// Whether two messages in opposite directions between the same two ranks form one exchange. They must share a lane
-    /// at both ends and overlap by the plan, and neither side may have to wait longer for the first message.
+    /// Whether two messages in opposite directions between the same two ranks form one exchange. The two messages must
+    /// share a lane at both ends and overlap by the plan, and neither side may have to wait longer for the first
+    /// message.
     [[nodiscard]] bool belong_together(const planned_message& a, const planned_message& b, message_lanes lanes) const {
         if (a.from != b.to || a.to != b.from) return false;
         const bool same_lane = lanes == message_lanes::single ||
