@@ -21,7 +21,7 @@ public:
     /// more than costs, limits and the number of microbatches.
     explicit costs_by_size(std::vector<problem> measured);
 
-    /// The problem with this number of microbatches. Contract: it is above 0.
+    /// The problem with this number of microbatches. Contract: the number is above 0.
     [[nodiscard]] problem at(std::size_t microbatches) const;
     /// The measured numbers of microbatches, in ascending order.
     [[nodiscard]] std::vector<std::size_t> measured_numbers() const;

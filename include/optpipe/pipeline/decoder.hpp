@@ -144,7 +144,7 @@ struct decoder {
     std::size_t first_layers = 0;
     decoder_layer first_layer{};
     /// Size of the vocabulary, for the output layer on the last stage and the embedding on the first. If 0, the model
-    /// has neither.
+    /// has no embedding and no output layer.
     std::size_t vocabulary = 0;
     /// Number of ranks among which embedding and output layer are split by their vocabulary (Vocabulary Parallelism,
     /// Yeung et al., 2024). If above 1, no stage of the chain includes these layers; `vocabulary_shard` gives the costs
@@ -152,8 +152,8 @@ struct decoder {
     std::size_t vocabulary_shards = 1;
 
     std::size_t sequence = 4096;
-    /// Whether sequences are cut into slices. If so, keys and values, which later slices use, count as `kv` and not as
-    /// a part of the stash. `slices` computes the factors of slices from `attention_share`.
+    /// Whether sequences are cut into slices. With slices, keys and values count as `kv`, not as a part of the stash,
+    /// because later slices use them. `slices` computes the factors of slices from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
     /// Number of ranks that share every layer. It divides all work, all memory, and the messages between ranks.

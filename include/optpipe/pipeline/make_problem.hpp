@@ -24,8 +24,8 @@ constexpr void for_each_candidate(const basic_problem<Graph>& p, const OptionsOf
             visit(storage_candidate{s, p.costs[s], option, paths.lifespan[s], places[s], stages[p.rank_of(s)].size()});
 }
 
-/// Gives every stage the storage options in `options_of(stage)` that the policy allows. If it allows none, the stage
-/// keeps its stashes.
+/// Gives every stage the storage options in `options_of(stage)` that the policy allows. A stage for which the policy
+/// allows no option keeps its stashes.
 template <pipeline_graph Graph, class Policy, class OptionsOf>
 constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, const Policy& policy,
                                                     const OptionsOf& options_of) {

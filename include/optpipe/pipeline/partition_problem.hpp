@@ -235,7 +235,7 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) 
 
 namespace detail {
 
-/// Whether `layer` is the number of a layer. If there is no such layer, adds a violation at the place `where`.
+/// Whether `layer` is the number of a layer. If not, adds a violation at the place `where`.
 inline bool is_layer(const partition_problem& p, const std::string& where, std::size_t layer,
                      std::vector<violation>& found) {
     if (layer < p.layers.size()) return true;

@@ -159,8 +159,8 @@ template <class Split = even_layers> struct transformer {
     }
 
     /// PipeOffload's k: the round trip of a layer's stash to the host and back, as a multiple of the layer's F + I + W.
-    /// Everything can be offloaded for free only if k is at most 1. With the defaults this is formula 1 of the paper, k
-    /// = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
+    /// Offloading of all stashes costs no time only if k is at most 1. With the defaults, the result is formula 1 of
+    /// the paper, k = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
     [[nodiscard]] constexpr double round_trip_ratio() const {
         const duration layer = compute_time(forward_work() + backward_input_work() + backward_weight_work());
         return 2.0 * time_over(device_memory(stash_bytes()), host_link_rate) / layer;

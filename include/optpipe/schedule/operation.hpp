@@ -243,9 +243,8 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. The gradients of
-/// keys and values take as much again, from the start of the last slice's gradient on; only the last slice has no such
-/// gradients.
+/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. From the start of
+/// the last slice's gradient on, the gradients of keys and values take the same memory for every slice except the last.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };

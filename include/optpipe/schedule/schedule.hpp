@@ -79,7 +79,7 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 
 /// For each rank, a list of its operations in the order in which they start, transfers included.
 ///
-/// A synchronous loop runs such a list one operation after the other, and posts sends asynchronously, because
+/// A synchronous loop runs its rank's list one operation after the other, and posts sends asynchronously, because
 /// neighbours may both send first. The loop is correct and stays within the plan's memory, but a rank computes nothing
 /// while it transfers, so the loop is slower than the plan. For an asynchronous loop, `lower` and `issue_order` give
 /// all waits: when each transfer may start, and which operations wait for its end.

@@ -189,8 +189,8 @@ private:
         }
     };
 
-    /// The least time that transfers take on a resource to save `needed`; unlimited if they can't. Solved as a
-    /// fractional knapsack, so it is a lower bound.
+    /// The least time that transfers take on a resource to save `needed`; unlimited if they can't. The result is that
+    /// of a fractional knapsack, and so a lower bound.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {

@@ -141,8 +141,8 @@ private:
                 best.offer(with_storage(p, choice.options, *made));
         }
     }
-    /// Whether `validate` can tell the start of every operation that holds memory from its end. If it can't, an order
-    /// that exceeds a rank's memory may count as valid.
+    /// Whether `validate` can tell the start of every operation that holds memory from its end. If a start and an end
+    /// coincide, an order that exceeds a rank's memory may count as valid.
     template <pipeline_graph Graph> static constexpr bool times_are_distinct(const basic_problem<Graph>& p) {
         const auto slack = tolerance{}.at(p.serial_time());
         return std::all_of(p.costs.begin(), p.costs.end(),

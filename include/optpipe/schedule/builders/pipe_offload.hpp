@@ -79,7 +79,7 @@ template <pipeline_graph Graph>
 }
 
 /// The best of several interleaved orders, one for each group size to try, in which the stashes of the longest-lived
-/// stages are offloaded. If the time is up, the best order found until then.
+/// stages are offloaded. If the time is up, returns the best order found until then.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {

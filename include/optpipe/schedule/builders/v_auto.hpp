@@ -136,9 +136,9 @@ private:
             return x.latency != y.latency ? x.latency < y.latency : x.number < y.number;
         });
     }
-    /// Collects all patterns whose passes don't collide, and that exceed each limit by at most one stash. Such an
-    /// excess may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. For longer
-    /// periods, which are for little memory, the way down has the least possible slope.
+    /// Collects all patterns whose passes don't collide, and that exceed each limit by at most one stash. An excess of
+    /// up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. For
+    /// longer periods, which are for little memory, the way down has the least possible slope.
     constexpr void collect(v_pattern pattern) {
         const auto ranks = p_.graph.ranks();
         const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;

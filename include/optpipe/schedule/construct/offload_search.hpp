@@ -41,8 +41,8 @@ struct offload_search_parameters {
     /// Stashes that are needed within this number of round trips stay on the device: 3 as published, then fewer if that
     /// takes too much memory.
     std::array<double, 2> round_trips{3.0, 1.0};
-    /// Share by which a plan is slowed down; it is doubled until all allowed transfers are in time. If transfers take
-    /// two thirds of the step, a plan twice as long does best; if they take all of it, a plan one tenth longer (54
+    /// Share by which a plan is slowed down; it is doubled until all allowed transfers are in time. The best plan is
+    /// twice as long if transfers take two thirds of the step, and one tenth longer if they take the whole step (54
     /// plans of problems drawn at random).
     double first_slowdown = 0.05;
     double most_slowdown = 2.0;
@@ -104,8 +104,8 @@ private:
         return result;
     }
 
-    /// As published, stashes that are needed within three round trips stay on the device. If keeping these takes too
-    /// much memory, all stashes that can be back in time are offloaded. If computations must wait in any case, only the
+    /// As published, stashes that are needed within three round trips stay on the device. If these stashes don't fit
+    /// the memory, all stashes that can be back in time are offloaded. If computations must wait in any case, only the
     /// order of a plan matters, not its times: a plan slowed down until the engines can do all transfers is then better
     /// than one that drops some.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {

@@ -98,9 +98,10 @@ template <pipeline_graph Graph>
 /// - `backward_extra` lengthens the gradient, and `held` is the activation: exact.
 /// - `recompute` also lengthens the gradient, because it runs right before. The limit of the rank is lowered by the
 ///   largest amount that recomputation restores. The lowered limit is negative if not even one microbatch fits.
-/// - A transfer of everything held becomes the classic one if the stage has the same option without it; the builder
-///   then decides for each microbatch. Any other transfer removes its size from the activation, and lowers the limit by
-///   the largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because of them.
+/// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer;
+///   the builder then decides for each microbatch. Any other transfer removes its size from the activation, and lowers
+///   the limit by the largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because
+///   of them.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> uniform_problem(const basic_problem<Graph>& p,
                                                              const storage_by_stage<Graph::stage_extent>& options) {
@@ -193,8 +194,8 @@ template <pipeline_graph Graph> struct uniform_schedule {
     outcome<basic_schedule<Graph>> result{};
 };
 
-/// The best schedule over the storage options that every stage has. If there is none, the refusal that lacks least
-/// memory. A stop request ends the search with the best schedule found.
+/// The best schedule over the storage options that every stage has. If there is no schedule, returns the refusal that
+/// lacks least memory. A stop request ends the search with the best schedule found.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr uniform_schedule<Graph>
 build_best_uniform_schedule(const basic_problem<Graph>& p, const Builder& build, stop_check stop = {}) {

@@ -79,7 +79,7 @@ public:
     }
 
 private:
-    /// A nominal time: a number of periods, and the rest.
+    /// A nominal time, divided into whole periods and a rest.
     struct slot {
         std::size_t periods = 0;
         duration phase{};
@@ -230,7 +230,7 @@ kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_
 
 /// A decent order, found in the time of a sort. Nothing is offloaded; microbatches run at equal distances, with the
 /// number in flight that the memory holds. Microbatches use the storage option with the least recomputation among those
-/// that all stages have and that fit. If there is no such option, the order is `one_at_a_time`. Valid if
+/// that all stages have and that fit. If no common option fits, the order is `one_at_a_time`. Valid if
 /// `fits_one_at_a_time(p)`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,

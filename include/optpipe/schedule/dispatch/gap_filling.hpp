@@ -34,7 +34,7 @@ public:
             kinds_[p.rank_of(at)] += 3;
     }
 
-    /// Returns whether anything moved. If stopped, only the first ranks were processed.
+    /// Returns whether any operation moved. After a stop, only the first ranks have been processed.
     constexpr bool run(stop_check stop) {
         bool moved = false;
         for (const rank r : p_.graph.all_ranks())

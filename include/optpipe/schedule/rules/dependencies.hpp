@@ -116,16 +116,16 @@ constexpr void for_each_consumer(const basic_problem<Graph>& p, const operation&
     }
 }
 
-/// The input from another stage, in a chain of `stages` stages. If it is a backward_input, a full backward of the same
-/// stage and microbatch may take its place.
+/// The input from another stage, in a chain of `stages` stages. If the input is a backward_input, a full backward of
+/// the same stage and microbatch may take its place.
 [[nodiscard]] constexpr std::optional<operation> input_from_other_stage(std::size_t stages, const operation& op) {
     if (op.kind == operation_kind::forward && op.stage.position() > 0)
         return forward(op.stage.previous(), op.microbatch);
     if (is_gradient(op.kind) && op.stage.position() + 1 < stages) return backward_input(op.stage.next(), op.microbatch);
     return std::nullopt;
 }
-/// The operation of another stage that waits for the output of an operation in a chain, if there is one: the
-/// reverse of `input_from_other_stage`. If it is a backward_input, a full backward of the same stage and microbatch may
+/// The operation of another stage that waits for the output of an operation in a chain, if there is one: the reverse of
+/// `input_from_other_stage`. If the result is a backward_input, a full backward of the same stage and microbatch may
 /// take its place.
 [[nodiscard]] constexpr std::optional<operation> consumer_of(std::size_t stages, const operation& op) {
     if (op.kind == operation_kind::forward && op.stage.position() + 1 < stages)

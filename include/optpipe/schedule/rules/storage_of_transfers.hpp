@@ -56,8 +56,8 @@ template <pipeline_graph Graph>
     return op;
 }
 
-/// The order or schedule with the storage options that its transfers imply. Orders from text, from files of other
-/// programs, and of builders need not name options: their operations all have the first one. If a stage and microbatch
+/// The order or schedule with the storage options that its transfers imply. An order from text, from a file of another
+/// program, or from a builder need not name options: all its operations have the first one. If a stage and microbatch
 /// has transfers, but the first option has none, its operations get the stage's first option that offloads the whole
 /// stash. Everything else stays.
 template <pipeline_graph Graph, class Sequence>

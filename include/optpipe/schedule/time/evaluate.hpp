@@ -95,7 +95,7 @@ template <pipeline_graph Graph, class Builder>
 }
 
 /// A schedule with its measures. `bound` is a lower bound on the problem's objective, 0 if unknown. A bound that
-/// exceeds the objective by rounding counts as equal. Contract: it doesn't exceed the objective by more than rounding.
+/// exceeds the objective by rounding counts as equal. Contract: `bound` exceeds the objective by no more than rounding.
 [[nodiscard]] schedule_report make_report(const problem& p, std::string method, schedule timed, duration bound = {});
 
 } // namespace optpipe

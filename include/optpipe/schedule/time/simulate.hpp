@@ -471,7 +471,7 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
                 latest_end = std::min(latest_end, start_of[number(sibling(after, operation_kind::backward))] - delay);
         });
         for_each_release_of_others(p, timed.op, [&](rank, memory_size) { latest_end = timed.end; });
-        // A reload may wait for the stash that such a forward frees.
+        // A reload may wait for the stash that a forward without gradients frees.
         if (transfers && p.costs[at].gradients == gradient_kind::none) latest_end = timed.end;
         const auto length = timed.end - timed.start;
         if (latest_end > timed.end) {

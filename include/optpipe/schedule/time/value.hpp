@@ -33,7 +33,7 @@ template <pipeline_graph Graph>
     return {objective_of(p, s), storage_time_of(p, s)};
 }
 
-/// Whether two sums of durations are equal except for rounding. Contract: they aren't negative.
+/// Whether two sums of durations are equal except for rounding. Contract: the sums aren't negative.
 [[nodiscard]] constexpr bool is_same_sum(duration a, duration b) {
     constexpr double nearly_one = 1.0 - 1e-9; // above the rounding of a million terms
     return a >= nearly_one * b && b >= nearly_one * a;
