@@ -24,9 +24,9 @@ struct drawn_order {
 
 /// The order of another draw as an order of `p`: sequences take the places of those of the same rank by number of
 /// slices and work, and keep their storage options; slices are matched by their place, the last ones stand for those
-/// that are missing. Where a rank then lacks memory, operations are postponed (`fit_memory`), and where it would wait,
-/// the next ones may come first (`order_dispatcher`), if that shortens the step. Empty if the two have different
-/// numbers of sequences, if the order isn't executable, or if not enough memory can be freed.
+/// that are missing. Where a rank then lacks memory or would wait, the next operations may come first
+/// (`order_dispatcher`), if that shortens the step. Empty if the two have different numbers of sequences, if the order
+/// isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
 /// Times a schedule for this problem that was made for other costs or for another draw of microbatches. Two orders are
@@ -40,7 +40,6 @@ struct drawn_order {
 #if OPTPIPE_DEFINES(schedule)
 #include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/schedule/construct/chain_problem.hpp"
-#include "optpipe/schedule/construct/fit_memory.hpp"
 #include "optpipe/schedule/construct/follow_storage.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/order_dispatcher.hpp"
@@ -114,56 +113,71 @@ inline std::vector<operation> with_microbatches(const std::vector<operation>& al
     return result;
 }
 
-inline bool is_known(const problem& p, const operation& op, std::size_t microbatches) {
-    return op.stage.position() < p.graph.stages() && op.microbatch.position() < microbatches && is_possible(p, op);
-}
-
 /// What the durations of the operations tell of the draw that the schedule was made for; its sequences are those of
-/// `p`. Contract: the graphs have equal numbers of stages and microbatches.
-inline drawn_order draw_of(const problem& p, const schedule& s) {
+/// `p`. Empty if the graphs differ in stages or microbatches.
+inline std::optional<drawn_order> draw_of(const problem& p, const schedule& s) {
+    if (s.graph.stages() != p.graph.stages() || s.graph.microbatches() != p.graph.microbatches()) return std::nullopt;
     drawn_order of{{}, std::vector<double>(p.graph.microbatches(), 0.0), slices_of(p)};
     const auto sorted = order_of(s);
     of.operations.assign(sorted.operations.begin(), sorted.operations.end());
     for (const auto& timed : s.operations)
-        if (!is_transfer(timed.op.kind) && timed.op.kind != operation_kind::recompute)
+        if (!is_transfer(timed.op.kind) && timed.op.kind != operation_kind::recompute &&
+            timed.op.microbatch.position() < of.work.size())
             of.work[timed.op.microbatch.position()] += (timed.end - timed.start).value();
     return of;
+}
+
+/// Whether the order is one of operations of `p`, and of as many sequences.
+inline bool is_like(const problem& p, const drawn_order& of) {
+    const auto is_known = [&](const operation& op) {
+        return op.stage.position() < p.graph.stages() && op.microbatch.position() < of.work.size() &&
+               is_possible(p, op);
+    };
+    return std::all_of(of.operations.begin(), of.operations.end(), is_known) &&
+           std::accumulate(of.slices.begin(), of.slices.end(), std::size_t{0}) == of.work.size() &&
+           of.slices.size() == slices_of(p).size();
+}
+
+/// The best order found with the microbatches matched, if there is one.
+inline best_order<any_graph> best_match(const problem& p, const drawn_order& of) {
+    best_order<any_graph> best{p};
+    if (!is_like(p, of)) return best;
+    auto matched = with_microbatches(of.operations, matched_microbatches(p, of));
+    matched = follow_storage(p, matched, storage_in_use(p, matched));
+    const auto dispatch = [&](const order_dispatch_options& options) {
+        best.offer({p.graph, order_dispatcher<any_graph>{p, matched, options}.run()});
+    };
+    best.offer({p.graph, {matched.begin(), matched.end()}});
+    if (!best.found()) {
+        const bool offloads =
+            std::any_of(matched.begin(), matched.end(), [](const auto& op) { return is_transfer(op.kind); });
+        for (const auto window : memory_windows) {
+            dispatch({window, 0.0});
+            if (!offloads) dispatch({window, 0.0, true});
+        }
+        if (best.found()) matched.assign((*best).operations.begin(), (*best).operations.end());
+    }
+    for (const auto& options : order_dispatch_choices)
+        dispatch(options);
+    return best;
 }
 
 } // namespace detail
 
 OPTPIPE_INLINE std::optional<order> carry_over(const problem& p, const drawn_order& of) {
-    const auto slices = std::accumulate(of.slices.begin(), of.slices.end(), std::size_t{0});
-    const bool are_known = std::all_of(of.operations.begin(), of.operations.end(),
-                                       [&](const operation& op) { return detail::is_known(p, op, of.work.size()); });
-    if (!are_known || slices != of.work.size() || of.slices.size() != detail::slices_of(p).size()) return std::nullopt;
-    auto matched = detail::with_microbatches(of.operations, detail::matched_microbatches(p, of));
-    matched = follow_storage(p, matched, storage_in_use(p, matched));
-    best_order<any_graph> best{p};
-    if (auto fitted = fit_memory(p, matched)) {
-        matched.assign(fitted->operations.begin(), fitted->operations.end());
-        best.offer(*std::move(fitted));
-    }
-    for (const auto& options : order_dispatch_choices)
-        best.offer({p.graph, order_dispatcher<any_graph>{p, matched, options}.run()});
+    auto best = detail::best_match(p, of);
     return best.found() ? std::optional{std::move(best).take()} : std::nullopt;
 }
 
 OPTPIPE_INLINE outcome<schedule> carry_over(const problem& p, const schedule& s) {
-    const bool is_alike = s.graph.stages() == p.graph.stages() && s.graph.microbatches() == p.graph.microbatches();
     auto as_is = retime(p, s);
-    if (!p.microbatches.has_factors() || !p.overlaps.empty() || !is_alike ||
-        (as_is && as_is->operations == s.operations))
+    if (!p.microbatches.has_factors() || !p.overlaps.empty() || (as_is && as_is->operations == s.operations))
         return as_is;
-    const bool are_known = std::all_of(s.operations.begin(), s.operations.end(), [&](const timed_operation& timed) {
-        return detail::is_known(p, timed.op, p.graph.microbatches());
-    });
-    if (!are_known) return as_is;
-    const auto matched = carry_over(p, detail::draw_of(p, s));
-    if (!matched) return as_is;
-    auto timed = time_order(p, *matched);
-    const bool is_better = timed && (!as_is || objective_of(p, *timed) < objective_of(p, *as_is));
-    return is_better ? std::move(timed) : std::move(as_is);
+    const auto of = detail::draw_of(p, s);
+    if (!of) return as_is;
+    auto best = detail::best_match(p, *of);
+    if (!best.found() || (as_is && best.value() >= objective_of(p, *as_is))) return as_is;
+    return time_order(p, std::move(best).take());
 }
 
 } // namespace optpipe

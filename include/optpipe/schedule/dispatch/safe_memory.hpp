@@ -34,11 +34,13 @@ public:
     safe_memory(const basic_problem<Graph>& p, const std::vector<std::vector<microbatch>>& sequences,
                 const Stored& stored)
         : p_{&p}, sequence_of_(p.graph.microbatches()),
+          unfinished_(p.graph.ranks(), std::vector<std::size_t>(sequences.size(), 0)), oldest_(p.graph.ranks(), 0),
           held_(p.graph.ranks(), std::vector<memory_size>(sequences.size())), peak_{held_} {
         for (std::size_t i = 0; i < sequences.size(); ++i) {
             for (const microbatch m : sequences[i])
                 sequence_of_[m.position()] = i;
-            unfinished_.push_back(sequences[i].size() * p.graph.stages());
+            for (const stage s : p.graph.all_stages())
+                unfinished_[p.rank_of(s)][i] += sequences[i].size();
         }
         find_peaks(sequences, stored);
     }
@@ -49,8 +51,8 @@ public:
         const rank r = p_->rank_of(op.stage);
         const auto own = sequence_of_[op.microbatch.position()];
         auto more = taken;
-        for (auto i = oldest_; i <= own; ++i) {
-            if (unfinished_[i] == 0) continue;
+        for (auto i = oldest_[r]; i <= own; ++i) {
+            if (unfinished_[r][i] == 0) continue;
             const auto has = held_[r][i] + (i == own ? taken : memory_size{});
             const auto lacks = std::max(memory_size{}, peak_[r][i] - has);
             if (!fits(more + lacks)) return false;
@@ -63,7 +65,7 @@ public:
         held_of(op) -= memory_effect_of(*p_, op).released_at_end;
         const auto own = sequence_of_[op.microbatch.position()];
         for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) { held_[of][own] -= amount; });
-        if (is_last_computation(*p_, op)) finish(own);
+        if (is_last_computation(*p_, op)) finish(p_->rank_of(op.stage), own);
     }
 
 private:
@@ -100,17 +102,17 @@ private:
         if (!is_full) run(sibling(back, operation_kind::backward_weight));
     }
     /// One cell of a sequence is done.
-    void finish(std::size_t sequence) {
-        --unfinished_[sequence];
-        while (oldest_ < unfinished_.size() && unfinished_[oldest_] == 0)
-            ++oldest_;
+    void finish(rank r, std::size_t sequence) {
+        --unfinished_[r][sequence];
+        while (oldest_[r] < unfinished_[r].size() && unfinished_[r][oldest_[r]] == 0)
+            ++oldest_[r];
     }
 
     const basic_problem<Graph>* p_;
     std::vector<std::size_t> sequence_of_;
-    /// The number of unfinished cells of each sequence, and the first sequence that has some.
-    std::vector<std::size_t> unfinished_{};
-    std::size_t oldest_ = 0;
+    /// The number of unfinished cells of each sequence on each rank, and each rank's first sequence that has some.
+    per_rank<std::vector<std::size_t>> unfinished_;
+    per_rank<std::size_t> oldest_;
     /// The memory of each sequence on each rank: now, and its peak if it runs alone.
     per_rank<std::vector<memory_size>> held_;
     per_rank<std::vector<memory_size>> peak_;
