@@ -273,7 +273,7 @@ bool is_right(const per_rank<rank_program>& programs, const std::deque<device>& 
     });
 }
 
-/// Trains steps by a plan, and measures them. False if one of them isn't right.
+/// Trains steps by a plan, and measures them. False if a step isn't right.
 bool train(const problem& p, const schedule& plan, cost_profile& profile) {
     // Messages have no bytes, the default, because `network` moves the tensors. Sizes aren't rounded, so that they can
     // be compared.

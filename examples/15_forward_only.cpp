@@ -1,8 +1,8 @@
 // Example 15: evaluation and inference.
 //
-// The stages of a model in training are also used to evaluate it: forwards alone, one microbatch after the other. Such
-// a schedule is lowered like any other, to programs without stashes, and runs on every executor. Here the ranks are
-// threads, and two stages on each rank add to the numbers that pass through.
+// The stages that train a model can also evaluate it, with forwards alone, one microbatch after the other. A schedule
+// without backwards is lowered like any other, to programs without stashes, and runs on every executor. Here the ranks
+// are threads, and two stages on each rank add to the numbers that pass through.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>

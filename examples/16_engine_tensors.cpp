@@ -1,11 +1,11 @@
 // Example 16: an engine that allocates its tensors itself, and moves them between ranks itself.
 //
-// ggml, libtorch and most engines can't write activations into memory of another library. They don't have to: a program
-// tells when the life of a stash begins and ends, and the engine allocates and frees its own tensors at these times.
-// The engine finds tensors by stage and microbatch, which are in every task and label; the library allocates no memory
-// for them and passes no addresses. The order and the waits of the program keep the engine within the planned memory.
-// Messages have no bytes: the program orders sends and receives, and the engine's transport moves the tensors that the
-// labels name.
+// ggml, libtorch and most engines can't write activations into memory of another library. Here the engine keeps its own
+// tensors: a program tells when the life of a stash begins and ends, and the engine allocates and frees tensors at
+// these times. The engine finds tensors by stage and microbatch, which are in every task and label; the library
+// allocates no memory for them and passes no addresses. The order and the waits of the program keep the engine within
+// the planned memory. Messages have no bytes: the program orders sends and receives, and the engine's transport moves
+// the tensors that the labels name.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>

@@ -3,9 +3,9 @@
 // Example 17 with NCCL: half of the GPUs of this machine are one pipeline, and the other half are a second pipeline,
 // with the same stages and other microbatches. The gradients of each stage are added to those of its replica on a
 // separate communicator, independent of the pipeline's messages, while the other stages go on. There are no kernels
-// here: the "gradient" of a microbatch is the input of its forward, in an entry of its own. So the sum has an entry
-// from every microbatch of both pipelines. Each GPU has its own thread. With fewer than two GPUs the program says so
-// and ends.
+// here: the "gradient" of a microbatch is the input of its forward, in an entry of its own. So the gradient of a stage
+// has an entry from every microbatch of both pipelines. Each GPU has its own thread. With fewer than two GPUs the
+// program says so and ends.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/execution/cuda/device.hpp>

@@ -2,7 +2,8 @@
 //
 // A plan is made with guessed costs. Training measures its steps; here the measurements are made up, from costs that
 // the planner doesn't know. The profile says what has drifted, and the problem with the measured costs is planned
-// again: at once, or on a thread of its own while training goes on. Finally, it plans steps whose microbatches differ.
+// again: at once, or on a thread of its own while training goes on. Finally, the example plans steps whose microbatches
+// differ.
 
 #include <optpipe/pipeline.hpp>
 #include <optpipe/planner.hpp>

@@ -1,8 +1,8 @@
 // Example 24: one device alone.
 //
-// The layers of a model are stages of a single rank, and `plan` decides which of them recompute. This is often decided
-// by hand, with flags for the whole model. Without offloading, the choice is a knapsack, which `plan` solves and
-// proves.
+// The layers of a model are stages of a single rank, and `plan` decides which of them recompute. Often, recomputation
+// is chosen by hand, with flags for the whole model. Without offloading, the choice is a knapsack, which `plan` solves
+// and proves.
 
 #include <optpipe/io/text_storage.hpp>
 #include <optpipe/optpipe.hpp>

@@ -30,8 +30,8 @@ struct named_file {
     std::string path;
 };
 
-/// The output files of a command. They are checked before the command starts, so that no work is lost: each must be
-/// writable, no two may be the same file, and none may be an input. Throws `optpipe::error` otherwise.
+/// The output files of a command. The files are checked before the command starts, so that no work is lost: each must
+/// be writable, no two may be the same file, and none may be an input. Throws `optpipe::error` otherwise.
 class outputs {
 public:
     /// `json` tells whether the command itself prints JSON on standard output.

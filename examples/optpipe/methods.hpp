@@ -53,7 +53,8 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
 /// The names of all methods.
 std::vector<std::string> all_methods();
 
-/// Whether `method` is the constructive planner, which gives up only if nothing fits. It isn't a published method.
+/// Whether `method` is the constructive planner, which gives up only if nothing fits. The constructive planner isn't a
+/// published method.
 bool is_constructive(std::string_view method);
 
 optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a);

@@ -88,7 +88,7 @@ int plan_forward_only(const plan_options& options, outputs& files, const optpipe
     return status;
 }
 
-/// Runs the requested method, or all methods. The result is empty only if a signal stopped them.
+/// Runs the requested method, or all methods. The result is empty only if a signal stopped the methods.
 std::vector<attempt> attempts_of(const plan_options& options, const optpipe::problem& p,
                                  const interruption& interrupted) {
     const auto method = method_of(options.method);

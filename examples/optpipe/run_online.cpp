@@ -52,8 +52,8 @@ online_record run_steps(const run_options& options, const optpipe::problem& p, c
     online.steps = options.steps;
     interruption interrupted{!options.quiet};
     online_record seen;
-    // A rank begins a step only after all ranks have ended the step before the previous one. So a change takes effect
-    // in the step after next.
+    // A rank begins a step only after all ranks have ended the step before the previous one. So a change of `end` takes
+    // effect in the step after next.
     std::atomic<std::size_t> end{options.steps};
     optpipe::threads::on_all_ranks(cluster, [&](optpipe::threads::executor& here) {
         model_type model{tracing_model{p.graph.stages()}, p, setting.time_unit};

@@ -22,8 +22,8 @@ struct schedule_file {
     optpipe::schedule schedule;
 };
 
-/// Throws `input_error` if the file has operations or storage options that the problem lacks. It may break other rules
-/// of the problem.
+/// Throws `input_error` if the file has operations or storage options that the problem lacks. The schedule may break
+/// other rules of the problem.
 inline schedule_file check_schedule_for(const optpipe::problem& p, optpipe::schedule_document document,
                                         const std::string& path) {
     schedule_file file{std::move(document), {}};

@@ -175,8 +175,8 @@ template <pipeline_graph Graph>
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: the stage has a
-/// storage option with such an operation.
+/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: a transfer or
+/// recomputation belongs to a storage option with transfers or recomputation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];

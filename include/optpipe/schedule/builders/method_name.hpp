@@ -18,7 +18,7 @@ struct method_settings {
 };
 
 /// The name of a builder with one storage option for all microbatches, such as "1f1b:storage=full".
-/// `parse_method_settings` reads the option back.
+/// `parse_method_settings` reads the option from the name.
 [[nodiscard]] inline std::string method_with_storage(std::string_view method, std::string_view option) {
     auto text = std::string{method} + ":storage=";
     for (const char c : option) {
