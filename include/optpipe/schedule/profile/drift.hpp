@@ -82,6 +82,7 @@ OPTPIPE_INLINE std::string describe(const drifted_cost& d) {
 namespace detail {
 
 OPTPIPE_INLINE duration planned_time(const problem& p, const cost_key& key) {
+    if (const auto* pair = overlap_of(p, key)) return pair->duration;
     const operation op{key.stage, key.kind, {}, key.storage.value_or(storage_index{})};
     const bool without_extra = is_gradient(key.kind) && !key.storage;
     return duration_of(p, op) - (without_extra ? storage_of(p, op).backward_extra : duration{});
