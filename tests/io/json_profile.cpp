@@ -181,3 +181,16 @@ TEST_CASE("the table has a row for each operation and message, and the drift a l
     write_drift(drifted, {{"0F", duration{1.0}, estimate_of({duration{2.0}})}});
     CHECK(drifted.str() == "drifted: 0F: planned 1, measured 2 (2 to 2), +100 %\n");
 }
+
+TEST_CASE("a pair is read back with the stages of both parts") {
+    auto p = example();
+    p.overlaps.add({stage{0}, stage{0}, overlap_kind::backward_input, duration{1.5}, {}});
+    cost_profile profile;
+    const cost_key pair{stage{0}, operation_kind::backward_input, {}, false, stage{0}};
+    for (std::uint64_t step = 0; step < 3; ++step)
+        profile.add(step, {{{{stage{0}}, duration{1.0}}, {pair, duration{1.25}}}, {}});
+    const auto again = parse_profile(profile_to_json(p, profile), "it");
+    CHECK(again.measured_steps() == profile.measured_steps());
+    CHECK(profile_violations(p, again).empty());
+    CHECK(with_measured_costs(p, again).overlaps.begin()->duration == duration{1.25});
+}

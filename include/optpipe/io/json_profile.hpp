@@ -53,7 +53,8 @@ struct profile_series {
 inline std::string json_name(const cost_key& key) {
     return "\"stage\": " + std::to_string(key.stage.value()) + ", \"kind\": " + json_quoted(spelling(key.kind)) +
            (key.storage ? ", \"storage\": " + std::to_string(unsigned{*key.storage}) : "") +
-           (key.shared ? ", \"shared\": true" : "");
+           (key.shared ? ", \"shared\": true" : "") +
+           (key.forward ? ", \"forward\": " + std::to_string(key.forward->value()) : "");
 }
 inline std::string json_name(const rank_pair& pair) {
     return "\"from\": " + std::to_string(pair.from.value()) + ", \"to\": " + std::to_string(pair.to.value());
@@ -103,7 +104,10 @@ inline std::optional<cost_key> read_name(const fields& at, violation_list& found
         if (const auto option = at.count("storage", most_storage_options - 1))
             storage = static_cast<storage_index>(*option);
     if (!s || kind == all_operation_kinds.end()) return std::nullopt;
-    return cost_key{stage{*s}, *kind, storage, at.bool_or("shared", false)};
+    cost_key key{stage{*s}, *kind, storage, at.bool_or("shared", false)};
+    if (at.find("forward"))
+        if (const auto f = at.count("forward", most_profile_index)) key.forward = stage{*f};
+    return key;
 }
 inline std::optional<rank_pair> read_name(const fields& at, violation_list&, const rank_pair*) {
     const auto from = at.count("from", most_profile_index);
@@ -113,7 +117,7 @@ inline std::optional<rank_pair> read_name(const fields& at, violation_list&, con
 }
 
 inline void refuse_unknown_names(const fields& at, const cost_key*) {
-    at.refuse_unknown({"stage", "kind", "storage", "shared", "estimate", "step", "took"});
+    at.refuse_unknown({"stage", "kind", "storage", "shared", "forward", "estimate", "step", "took"});
 }
 inline void refuse_unknown_names(const fields& at, const rank_pair*) {
     at.refuse_unknown({"from", "to", "estimate", "step", "took"});

@@ -204,6 +204,24 @@ template <pipeline_graph Graph>
     return {};
 }
 
+/// The duration of an operation that isn't in a pair, for a microbatch whose factors are all 1. Contract: as for
+/// `duration_of`.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration usual_duration(const basic_problem<Graph>& p, const operation& op) {
+    const auto& c = p.costs[op.stage];
+    const auto& stored = storage_of(p, op);
+    switch (op.kind) {
+    case operation_kind::forward: return c.forward;
+    case operation_kind::backward_weight: return c.backward_weight;
+    case operation_kind::backward_input: return c.backward_input + stored.backward_extra;
+    case operation_kind::backward: return c.backward() + stored.backward_extra;
+    case operation_kind::offload: return stored.transfer->offload;
+    case operation_kind::reload: return stored.transfer->reload;
+    case operation_kind::recompute: return stored.recompute;
+    }
+    return {};
+}
+
 /// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. Memory
 /// that other operations took and this one frees isn't included: see `for_each_release_of_others`.
 struct memory_effect {

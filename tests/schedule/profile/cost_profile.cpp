@@ -6,6 +6,7 @@
 #include <optpipe/schedule/profile/drift.hpp>
 #include <optpipe/schedule/profile/measured_costs.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
+#include <optpipe/schedule/time/measure.hpp>
 #include <optpipe/schedule/time/simulate.hpp>
 
 #include <doctest/doctest.h>
@@ -430,6 +431,17 @@ TEST_CASE("drift names what has drifted, and nothing where there is only noise")
     CHECK(drift(p, once).empty());
 }
 
+TEST_CASE("a step that ran as planned has no drift, whatever the factors of its first microbatch") {
+    auto p = with_options(example(2, 4));
+    p.microbatches.set_factors(std::vector<cost_factors>{{2.0, 2.5, 1.5, 3.0, 1.0}, {}, {}, {0.5, 0.5, 0.5, 0.5, 0.5}});
+    const auto ran = simulate(p, mixed_order(p, true));
+    REQUIRE(ran);
+    cost_profile profile;
+    for (int step = 0; step < 8; ++step)
+        profile.add(p, *ran);
+    CHECK(drift(p, profile).empty());
+}
+
 TEST_CASE("measured messages replace those that times of operations suggest") {
     const auto p = example(2, 2);
     cost_profile profile;
@@ -437,4 +449,51 @@ TEST_CASE("measured messages replace those that times of operations suggest") {
     const auto now = with_measured_costs(p, profile);
     CHECK(now.p2p(rank{0}, rank{1}) == duration{0.75});
     CHECK(now.p2p(rank{1}, rank{0}) == duration{0.25});
+}
+
+TEST_CASE("a measured pair becomes the duration of the pair, and what wasn't measured changes like its parts") {
+    auto p = example(1, 4);
+    p.microbatches.set_factors(
+        std::vector<cost_factors>{{}, {.forward = 2.0, .backward_input = 2.0, .backward_weight = 2.0}, {}, {}});
+    p.overlaps.add({stage{0}, stage{0}, overlap_kind::backward, duration{2.5}, {}});
+    p.overlaps.add({stage{0}, stage{0}, overlap_kind::backward_input, duration{2.0}, {}});
+    const auto pair = pair_of(forward(stage{0}, microbatch{1}), backward(stage{0}, microbatch{0}));
+    order o{p.graph,
+            {forward(stage{0}, microbatch{0}), pair.forward, pair.backward, forward(stage{0}, microbatch{2}),
+             backward(stage{0}, microbatch{1}), forward(stage{0}, microbatch{3}), backward(stage{0}, microbatch{2}),
+             backward(stage{0}, microbatch{3})}};
+    auto slow = p;
+    slow.overlaps = {};
+    slow.overlaps.add({stage{0}, stage{0}, overlap_kind::backward, duration{2.75}, {}});
+    slow.costs[stage{0}].forward = duration{1.5};
+    const auto measured = simulate(slow, o);
+    REQUIRE(measured);
+    cost_profile profile;
+    for (int step = 0; step < 8; ++step)
+        profile.add(p, *measured);
+    const cost_key key{stage{0}, operation_kind::backward, {}, false, stage{0}};
+    const auto all = profile.operations();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& e) { return e.of == key; });
+    REQUIRE(found != all.end());
+    CHECK(to_string(p, key) == "(0F;0B)");
+    // The forward has twice the work; both parts together were planned to have 4 of the usual 3.
+    CHECK(found->estimate.median.value() == doctest::Approx(2.75 * (5.0 / 3.5) / (4.0 / 3.0)));
+    CHECK(profile_violations(p, profile).empty());
+    const auto known = with_measured_costs(p, profile);
+    CHECK(known.costs[stage{0}].forward.value() == doctest::Approx(1.5));
+    const auto* whole = known.overlaps.find(stage{0}, stage{0}, overlap_kind::backward);
+    const auto* half = known.overlaps.find(stage{0}, stage{0}, overlap_kind::backward_input);
+    CHECK(whole->duration == found->estimate.median);
+    CHECK(half->duration.value() == doctest::Approx(2.0 * (1.5 + 1.2) / (1.0 + 1.2)));
+    CHECK(drift(p, profile).size() == 2); // F and the pair
+    auto without = p;
+    without.overlaps = {};
+    CHECK(profile_violations(without, profile).size() == 1);
+    // No pair is shorter than a part.
+    cost_profile long_backward;
+    for (int step = 0; step < 8; ++step)
+        long_backward.add(static_cast<std::uint64_t>(step),
+                          {{{{stage{0}, operation_kind::backward}, duration{9.0}}, {key, duration{2.5}}}, {}});
+    CHECK(with_measured_costs(p, long_backward).overlaps.find(stage{0}, stage{0}, overlap_kind::backward)->duration ==
+          duration{9.0});
 }

@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 using namespace optpipe;
 
 namespace {
@@ -54,4 +56,8 @@ TEST_CASE("the time of transfers and recomputation, inside the backward, too") {
     CHECK(all_of(1, true, false) == 5.0);
     CHECK(all_of(2, false, true) == 1.5);
     CHECK(all_of(3, false, false) == 0.5);
+    p.microbatches.set_factors(std::vector<cost_factors>{{.forward = 3.0, .memory = 2.0}, {}, {}});
+    CHECK(all_of(1, true, false) == 10.0);
+    CHECK(all_of(2, false, true) == 4.5);
+    CHECK(all_of(3, false, false) == 1.5);
 }

@@ -6,6 +6,7 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/profile/estimate.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
@@ -29,6 +30,8 @@ struct cost_key {
     std::optional<storage_index> storage{};
     /// For a transfer: whether another one was running on the same link.
     bool shared = false;
+    /// For a pair: the stage of its forward; `stage` and `kind` are those of its backward.
+    std::optional<optpipe::stage> forward{};
     friend auto operator<=>(const cost_key&, const cost_key&) = default;
     friend bool operator==(const cost_key&, const cost_key&) = default; // needed by nvcc, although <=> declares it
 };
@@ -65,7 +68,7 @@ struct memory_peaks {
     friend bool operator==(const memory_peaks&, const memory_peaks&) = default;
 };
 
-/// For example "2F", "0OFFLOAD (full)", "1RELOAD, link shared".
+/// For example "2F", "0OFFLOAD (full)", "1RELOAD, link shared", "(2F;3B)".
 [[nodiscard]] std::string to_string(const problem& p, const cost_key& key);
 /// For example "message 0 to 1".
 [[nodiscard]] std::string to_string(const problem&, const rank_pair& pair);
@@ -156,6 +159,8 @@ namespace detail {
 [[nodiscard]] cost_key key_of(const problem& p, const operation& op);
 /// Whether the problem has an operation of this class. Contract: the problem has the stage.
 [[nodiscard]] bool is_key_of_some(const problem& p, const cost_key& key);
+/// The pair of the problem whose durations have this key; null if there is none.
+[[nodiscard]] const overlap* overlap_of(const problem& p, const cost_key& key);
 
 } // namespace detail
 
@@ -179,6 +184,7 @@ namespace optpipe {
 
 OPTPIPE_INLINE std::string to_string(const problem& p, const cost_key& key) {
     std::string text = std::to_string(key.stage.value()).append(spelling(key.kind));
+    if (key.forward) return "(" + std::to_string(key.forward->value()) + "F;" + text + ")";
     if (key.storage && p.storage_options(key.stage) > 1)
         text += " (" + std::string{p.storage_of(key.stage, *key.storage).name.view()} + ")";
     return text + (key.shared ? ", link shared" : "");
@@ -196,7 +202,13 @@ OPTPIPE_INLINE cost_key key_of(const problem& p, const operation& op) {
     return {op.stage, op.kind, depends ? std::optional{op.storage} : std::nullopt, false};
 }
 
+OPTPIPE_INLINE const overlap* overlap_of(const problem& p, const cost_key& key) {
+    if (!key.forward) return nullptr;
+    return optpipe::overlap_of(p, forward(*key.forward, {}), {key.stage, key.kind, {}});
+}
+
 OPTPIPE_INLINE bool is_key_of_some(const problem& p, const cost_key& key) {
+    if (key.forward) return overlap_of(p, key) != nullptr && !key.storage && !key.shared;
     for (std::size_t o = 0; o < p.storage_options(key.stage); ++o) {
         const operation op{key.stage, key.kind, {}, static_cast<storage_index>(o)};
         if (is_possible(p, op) && key_of(p, op).storage == key.storage) return true;
@@ -359,20 +371,20 @@ namespace detail {
 /// The planned duration of an operation, divided by its duration for a microbatch whose factors are all 1.
 inline double planned_factor(const problem& p, const operation& op) {
     if (!p.microbatches.has_factors()) return 1.0;
-    const auto& f = p.microbatches.factors(op.stage, op.microbatch);
-    switch (op.kind) {
-    case operation_kind::forward:
-    case operation_kind::recompute: return f.forward;
-    case operation_kind::backward_weight: return f.backward_weight;
-    case operation_kind::offload:
-    case operation_kind::reload: return f.memory;
-    case operation_kind::backward_input:
-    case operation_kind::backward: break;
-    }
-    const auto& c = p.costs[op.stage];
-    const auto extra = storage_of(p, op).backward_extra;
-    const auto usual = op.kind == operation_kind::backward ? c.backward() : c.backward_input;
-    return duration_of(p, op) / (usual + extra);
+    const auto usual = usual_duration(p, op);
+    return usual > duration{} ? duration_of(p, op) / usual : 1.0;
+}
+
+/// The measured duration of a pair, as that of microbatches whose factors are all 1, without what the problem plans for
+/// recomputation inside its backward.
+inline duration pair_sample(const problem& p, const operation& f, const operation& b, duration took) {
+    const auto extra = p.microbatches.factors(b.stage, b.microbatch).forward * storage_of(p, b).backward_extra;
+    const auto back = sibling(b, b.kind);
+    const auto parts = duration_of(p, sibling(f, f.kind)) + duration_of(p, back) - extra;
+    const auto& c = p.costs[b.stage];
+    const auto usual =
+        p.costs[f.stage].forward + (b.kind == operation_kind::backward ? c.backward() : c.backward_input);
+    return std::max(duration{}, took - extra) / (parts / usual);
 }
 
 } // namespace detail
@@ -381,12 +393,16 @@ OPTPIPE_INLINE std::vector<cost_sample<cost_key>> cost_profile::costs_in(const p
     const auto shared = detail::shared_transfers(p, s);
     std::vector<cost_sample<cost_key>> found;
     for (std::size_t i = 0; i < s.operations.size(); ++i) {
-        if (s.operations[i].op.is_paired) continue; // its duration is that of the pair
+        if (s.operations[i].op.is_paired) continue; // below
         auto key = detail::key_of(p, s.operations[i].op);
         key.shared = shared[i];
         const auto took = s.operations[i].end - s.operations[i].start;
         found.push_back({key, took / detail::planned_factor(p, s.operations[i].op)});
     }
+    for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
+        const cost_key key{b.op.stage, b.op.kind, {}, false, f.op.stage};
+        if (detail::overlap_of(p, key)) found.push_back({key, detail::pair_sample(p, f.op, b.op, f.end - f.start)});
+    });
     return found;
 }
 

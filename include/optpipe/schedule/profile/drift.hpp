@@ -83,9 +83,10 @@ OPTPIPE_INLINE std::string describe(const drifted_cost& d) {
 namespace detail {
 
 OPTPIPE_INLINE duration planned_time(const problem& p, const cost_key& key) {
+    if (const auto* pair = overlap_of(p, key)) return pair->duration;
     const operation op{key.stage, key.kind, {}, key.storage.value_or(storage_index{})};
     const bool without_extra = is_gradient(key.kind) && !key.storage;
-    return duration_of(p, op) - (without_extra ? storage_of(p, op).backward_extra : duration{});
+    return usual_duration(p, op) - (without_extra ? storage_of(p, op).backward_extra : duration{});
 }
 OPTPIPE_INLINE duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
 

@@ -9,7 +9,8 @@ namespace optpipe {
 /// The problem with the medians of the measurements. Costs that weren't measured stay as planned, and so does memory. A
 /// full backward that was only measured as a whole is divided in the planned proportion. A recomputation that wasn't
 /// measured changes like the forward; a transfer that wasn't measured changes like the stage's largest measured
-/// transfer. Factors of microbatches and sizes of edges stay as planned: samples were divided by them.
+/// transfer; a pair that wasn't measured changes like the sum of its parts. No pair becomes shorter than a part. Factors
+/// of microbatches and sizes of edges stay as planned: samples were divided by them.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -45,9 +46,32 @@ public:
         return std::nullopt;
     }
 
+    [[nodiscard]] std::optional<duration> operator()(const overlap& pair) const {
+        const bool is_full = pair.kind == overlap_kind::backward;
+        const auto kind = is_full ? operation_kind::backward : operation_kind::backward_input;
+        const auto at = of_.find({pair.backward, kind, {}, false, pair.forward});
+        return at != of_.end() && at->second > duration{} ? std::optional{at->second} : std::nullopt;
+    }
+
 private:
     std::map<cost_key, duration> of_{};
 };
+
+/// Sets the durations of pairs. `planned` are the costs of their parts before these were measured.
+inline void measure_pairs(problem& p, const per_stage<stage_costs>& planned, const measured_medians& measured) {
+    decltype(p.overlaps) pairs;
+    for (auto each : p.overlaps) {
+        const auto length = [&](const per_stage<stage_costs>& costs) {
+            return costs[each.forward].forward + length_of(costs[each.backward], each.kind);
+        };
+        const auto before = length(planned);
+        const double factor = before > duration{} ? length(p.costs) / before : 1.0;
+        each.duration = std::max({measured(each).value_or(factor * each.duration), p.costs[each.forward].forward,
+                                  length_of(p.costs[each.backward], each.kind)});
+        pairs.add(each);
+    }
+    p.overlaps = std::move(pairs);
+}
 
 /// Sets the costs of backwards that don't recompute, from measured full and split backwards.
 inline void measure_backwards(stage_costs& costs, const measured_medians& measured, stage s) {
@@ -116,6 +140,7 @@ void measure_transfers(Options& options, const measured_medians& measured, stage
 
 OPTPIPE_INLINE problem with_measured_costs(problem p, const cost_profile& profile) {
     const detail::measured_medians measured{profile};
+    const auto planned = p.costs;
     for (const stage s : p.graph.all_stages()) {
         auto& costs = p.costs[s];
         const auto planned_forward = costs.forward;
@@ -132,6 +157,7 @@ OPTPIPE_INLINE problem with_measured_costs(problem p, const cost_profile& profil
             option.recompute = measured(s, operation_kind::recompute, at).value_or(forward_factor * option.recompute);
         }
     }
+    detail::measure_pairs(p, planned, measured);
     const auto messages = profile.messages();
     if (messages.empty()) return p;
     bounded_vector<duration, dynamic> times;

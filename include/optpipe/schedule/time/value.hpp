@@ -24,7 +24,8 @@ template <pipeline_graph Graph>
     for (const auto& [op, start, end] : s.operations) {
         if (!is_possible(p, op)) continue;
         if (is_transfer(op.kind) || op.kind == operation_kind::recompute) all += duration_of(p, op);
-        if (is_gradient(op.kind)) all += storage_of(p, op).backward_extra;
+        if (is_gradient(op.kind))
+            all += p.microbatches.factors(op.stage, op.microbatch).forward * storage_of(p, op).backward_extra;
     }
     return all;
 }
