@@ -5,6 +5,7 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/execution/libtorch/measure.hpp"
 #include "optpipe/execution/libtorch/pipeline.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/interleaved.hpp"
@@ -17,6 +18,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -166,6 +170,52 @@ TEST_CASE("weights that a stage uses twice have the gradients of the model in on
     for (std::size_t s = 0; s < expected.size(); ++s)
         for (std::size_t i = 0; i < expected[s].size(); ++i)
             CHECK(at::allclose(model.stages[s].parameters[i].grad(), expected[s][i], 1e-12, 1e-15));
+}
+
+TEST_CASE("a model without split backwards is planned and run with full backwards alone") {
+    at::set_num_threads(1);
+    auto model = small_model::training_of(2);
+    model.splits_backward = false;
+    const auto p = libtorch::measured_problem(model, to_any_graph(graph<2, 4>{}), {.repeats = 1});
+    CHECK(validate(p).empty());
+    CHECK(!p.split_backward);
+    run_plan(p, *build_schedule(p, one_forward_one_backward), model, false);
+
+    auto splitting = p;
+    splitting.split_backward = true;
+    const auto programs = *lower(splitting, *build_schedule(splitting, zero_bubble_h1), libtorch::lowering_defaults());
+    CHECK_THROWS_WITH((libtorch::pipeline{splitting, programs, model}),
+                      "a plan with split backwards for a model without: plan with problem::split_backward = false");
+}
+
+/// Names of the ranges that PyTorch's profiler would see.
+struct seen_ranges {
+    std::mutex mutex;
+    std::multiset<std::string> names;
+};
+seen_ranges* ranges = nullptr; // a callback of LibTorch has no state
+
+TEST_CASE("each operation is a range of PyTorch's profiler") {
+    const auto model = small_model::training_of(2);
+    const auto p = problem_of(model, to_any_graph(graph<2, 3>{}), false);
+    random_numbers random{7100};
+    const auto [tight, plan] =
+        mixed_storage::make(p, *build_schedule(mixed_storage::without_options(p), gpipe), random);
+    libtorch::pipeline pipeline{tight, *lower(tight, plan, libtorch::lowering_defaults()), model};
+    seen_ranges seen;
+    ranges = &seen;
+    const auto handle = at::addGlobalCallback(
+        at::RecordFunctionCallback{[](const at::RecordFunction& range) -> std::unique_ptr<at::ObserverContext> {
+            const std::scoped_lock lock{ranges->mutex};
+            ranges->names.insert(range.name());
+            return nullptr;
+        }}.scopes({at::RecordScope::USER_SCOPE}));
+    static_cast<void>(pipeline.step());
+    at::removeCallback(handle);
+    std::multiset<std::string> expected;
+    for (const auto& each : plan.operations)
+        expected.insert("PP:" + to_string(each.op));
+    CHECK(seen.names == expected);
 }
 
 TEST_CASE("models and programs that don't fit each other are refused, and errors of a stage end the step") {

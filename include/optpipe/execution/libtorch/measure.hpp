@@ -105,6 +105,7 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
     problem p{shape, per_stage<stage_costs>(shape.stages())};
     p.time_unit = "ms";
     p.memory_unit = "B";
+    p.split_backward = model.splits_backward;
     auto values = model.input(0, microbatch{});
     for (const stage s : shape.all_stages()) {
         auto measured = measure_stage(model, s, values, how);

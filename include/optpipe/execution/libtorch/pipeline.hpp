@@ -60,8 +60,8 @@ struct step_result {
 class pipeline {
 public:
     /// Rehearses each stage once with each storage option of the plan. `p` and `model` outlive the pipeline. Throws
-    /// `error` for problems that aren't plain, or if the model has another number of stages, and `input_error` if the
-    /// programs have errors.
+    /// `error` for problems that aren't plain, or if the model has another number of stages or no split backwards while
+    /// the plan has, and `input_error` if the programs have errors.
     pipeline(const problem& p, per_rank<rank_program> programs, const training& model, pipeline_options how = {})
         : problem_{p}, model_{model}, programs_{checked(p, std::move(programs), model)}, how_{how},
           ranks_{p.graph.ranks(), {.patience = how.patience, .record_times = true}} {
@@ -119,7 +119,16 @@ private:
             throw error{std::to_string(programs.size()) + " programs for " + std::to_string(p.graph.ranks()) +
                         " ranks"};
         if (auto found = check_programs(programs); !found.empty()) throw input_error{"programs", std::move(found)};
+        if (!model.splits_backward && has_split_backwards(programs))
+            throw error{"a plan with split backwards for a model without: plan with problem::split_backward = false"};
         return programs;
+    }
+    static bool has_split_backwards(const per_rank<rank_program>& programs) {
+        for (const auto& program : programs)
+            for (const auto& each : program.instructions)
+                if (each.kind == instruction_kind::compute && each.op.kind == operation_kind::backward_input)
+                    return true;
+        return false;
     }
     void rehearse() {
         per_stage<std::set<storage_index>> used(problem_.graph.stages());

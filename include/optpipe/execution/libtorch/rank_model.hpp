@@ -12,6 +12,7 @@
 #include "optpipe/schedule/operation.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -73,6 +74,7 @@ public:
     rank_model& operator=(const rank_model&) = delete;
 
     template <class Lane> void forward(Lane&, const execution::forward_task& t) {
+        RECORD_USER_SCOPE(label_of(operation_kind::forward, t));
         auto& runner = *runners_.at(t.stage);
         const auto inputs = runner.is_first() ? model_.input(step_, t.microbatch)
                                               : values_.take(optpipe::forward(t.stage.previous(), t.microbatch));
@@ -83,29 +85,37 @@ public:
         values_.put(optpipe::forward(t.stage, t.microbatch), std::move(outputs));
     }
     template <class Lane> void recompute(Lane&, const execution::recompute_task& t) {
+        RECORD_USER_SCOPE(label_of(operation_kind::recompute, t));
         auto& now = cell_of(t.stage, t.microbatch);
         now.saved->recompute();
         sizes_of(t.stage, t.storage, &stash_bytes::after_recompute, now);
     }
     template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
+        RECORD_USER_SCOPE(label_of(operation_kind::backward_input, t));
         auto& now = cell_of(t.stage, t.microbatch);
         hand_back(t, runners_.at(t.stage)->backward_input(now, gradients_for(t)));
         sizes_of(t.stage, t.storage, &stash_bytes::after_input_gradient, now);
     }
     template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
+        RECORD_USER_SCOPE(label_of(operation_kind::backward_weight, t));
         runners_.at(t.stage)->backward_weight(cell_of(t.stage, t.microbatch));
         static_cast<void>(released(t.stage, t.microbatch));
     }
     template <class Lane> void backward(Lane&, const execution::backward_task& t) {
+        RECORD_USER_SCOPE(label_of(operation_kind::backward, t));
         hand_back(t, runners_.at(t.stage)->backward(cell_of(t.stage, t.microbatch), gradients_for(t)));
         static_cast<void>(released(t.stage, t.microbatch));
     }
     /// The copies of the program.
     void offload(const operation& of) {
+        RECORD_USER_SCOPE("PP:" + to_string(of));
         const auto share = runners_.at(of.stage)->option(of.storage).share;
         cell_of(of.stage, of.microbatch).saved->move_to_host(share);
     }
-    void reload(const operation& of) { cell_of(of.stage, of.microbatch).saved->move_to_device(); }
+    void reload(const operation& of) {
+        RECORD_USER_SCOPE("PP:" + to_string(of));
+        cell_of(of.stage, of.microbatch).saved->move_to_device();
+    }
 
     /// See `stage_runner::rehearse`. To be called before the first step, for the storage options that will be used.
     rehearsal rehearse(stage s, const tensors& inputs, storage_index how) {
@@ -128,6 +138,9 @@ public:
     }
 
 private:
+    template <class Task> static std::string label_of(operation_kind kind, const Task& t) {
+        return "PP:" + to_string(operation{t.stage, kind, t.microbatch});
+    }
     // The compute lane makes and destroys cells while copies look for others.
     [[nodiscard]] cell& cell_of(stage s, microbatch m) {
         const std::scoped_lock lock{mutex_};

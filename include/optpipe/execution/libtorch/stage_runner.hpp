@@ -115,7 +115,7 @@ public:
     }
 
     /// Runs one microbatch and forgets its gradients. Learns which saved tensors W needs, and whether the stage draws
-    /// random numbers.
+    /// random numbers. Without split backwards, the full backward counts as `backward_input`.
     rehearsal rehearse(const tensors& inputs, storage_index how);
 
 private:
@@ -324,9 +324,13 @@ inline void stage_runner::rehearse_operations(rehearsal& result, const tensors& 
     tensors gradients;
     for (const auto& each : done.outputs)
         if (each.is_floating_point()) gradients.push_back(at::ones_like(each));
-    timed(result.backward_input, [&] { static_cast<void>(backward_input(now, gradients)); });
-    timed(result.backward_weight, [&] { backward_weight(now); });
-    needed_by_weight_[how] = now.saved->used_by_weight();
+    if (model_.splits_backward) {
+        timed(result.backward_input, [&] { static_cast<void>(backward_input(now, gradients)); });
+        timed(result.backward_weight, [&] { backward_weight(now); });
+        needed_by_weight_[how] = now.saved->used_by_weight();
+    } else {
+        timed(result.backward_input, [&] { static_cast<void>(backward(now, gradients)); });
+    }
     result.outputs = std::move(done.outputs);
 }
 

@@ -15,7 +15,8 @@
 
 namespace optpipe::libtorch {
 
-/// A stage of a model: its forward, and the tensors that it owns.
+/// A stage of a model: its forward, and the tensors that it owns. A forward doesn't change its inputs in place, as the
+/// stage before may have saved them. Each microbatch has the same graph of operations.
 struct stage_module {
     stage_function forward;
     tensors parameters{}, buffers{};
@@ -54,6 +55,9 @@ struct training {
     /// The parts (`part`) that a storage option recomputes, by the option's name. An option that isn't named here, but
     /// recomputes, recomputes the whole stage.
     std::map<std::string, std::vector<std::string>> recomputed{};
+    /// If false, plans may have full backwards only (`problem::split_backward`): for stages with an operation whose
+    /// backward can't run once for the input and once for the weights.
+    bool splits_backward = true;
 };
 
 /// The seed of a stage's random numbers for a microbatch. It doesn't depend on the plan.
