@@ -191,7 +191,7 @@ TEST_CASE("by span forwards start as late as those behind them allow") {
     p.objective = objective_kind::span;
     p.costs[stage{0}].forward = p.costs[stage{2}].forward = duration{2};
     p.costs[stage{3}].forward = duration{4};
-    const auto as_soon_as_possible = forward_schedule(p, forward_priority::earliest_stage);
+    const auto as_soon_as_possible = forward_schedule(p, forward_preference::shallowest_stage);
     CHECK(objective_of(forward_problem(p), as_soon_as_possible) == duration{18});
     const auto report = *plan_forwards(p);
     CHECK(report.measures.objective == duration{15});

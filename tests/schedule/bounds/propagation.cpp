@@ -3,7 +3,7 @@
 #include "optpipe/schedule/bounds/propagation.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
-#include "optpipe/schedule/bounds/chains.hpp"
+#include "optpipe/schedule/bounds/chain_maker.hpp"
 #include "optpipe/schedule/bounds/completion_tree.hpp"
 #include "optpipe/schedule/bounds/order_counts.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
@@ -275,7 +275,7 @@ TEST_CASE("propagation knows the memory of graphs, and never refutes the optimum
 
 TEST_CASE("orders on one device") {
     const auto p = uniform(2, 3, unit, 9.0);
-    const auto c = optpipe::detail::chain_system::of(p);
+    const auto c = optpipe::detail::chains_of(p);
     optpipe::detail::order_counts order{c, c.devices[0]};
     REQUIRE(order.mirror());
     // W1 after I1 after F1; the number of gradients before the last forward is open.

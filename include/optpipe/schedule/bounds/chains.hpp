@@ -13,7 +13,7 @@ namespace optpipe::detail {
 
 /// A relaxation of a problem. A chain is a list of operations of one kind, in the order in which they run. A plain
 /// problem has one chain per stage and kind: F, I and W (or F and B if the backward may not be split), each with one
-/// operation per microbatch. `chains_of_graph` makes the chains of other problems.
+/// operation per microbatch. `chains_of` makes the chains of any problem.
 ///
 /// Every valid schedule satisfies the following constraints. The k-th forward of a stage can't start before k forwards
 /// of the previous stage have ended; the k-th gradient can't start before k forwards of its stage and k gradients of
@@ -77,8 +77,6 @@ struct chain_system {
     std::array<std::vector<std::vector<link>>, 2> links{};
     std::vector<device> devices{};
 
-    template <pipeline_graph Graph> static chain_system of(const basic_problem<Graph>& p);
-
     /// A problem without chains: its objective, tolerances and limits.
     template <pipeline_graph Graph> static chain_system without_chains(const basic_problem<Graph>& p);
     void connect(std::size_t from, std::size_t to, double lag) {
@@ -98,9 +96,6 @@ struct chain_system {
         devices[r.position()].chains.push_back(chain);
         return chain;
     }
-
-private:
-    static void order_stages(device& on);
 };
 
 template <pipeline_graph Graph> chain_system chain_system::without_chains(const basic_problem<Graph>& p) {
@@ -116,53 +111,6 @@ template <pipeline_graph Graph> chain_system chain_system::without_chains(const 
         on.limit = p.memory_limit[r].value() + c.memory_slack;
         on.host_limit = p.host_memory_limit[r].value() + c.memory_slack;
     }
-    return c;
-}
-
-inline void chain_system::order_stages(device& on) {
-    const auto after = [&](std::size_t later, std::size_t earlier) { on.orders.emplace_back(later, earlier); };
-    for (std::size_t i = 0; i < on.stages.size(); ++i)
-        for (std::size_t j = 0; j < on.stages.size(); ++j) {
-            if (j < i) after(on.stages[i].forward, on.stages[j].forward);
-            if (j > i) after(on.stages[i].gradient, on.stages[j].gradient);
-            after(on.stages[i].gradient, on.stages[j].forward);
-        }
-    for (const auto& held : on.stages)
-        if (held.weight != none) after(held.weight, held.gradient);
-}
-
-template <pipeline_graph Graph> chain_system chain_system::of(const basic_problem<Graph>& p) {
-    auto c = without_chains(p);
-    const std::size_t kinds = p.split_backward ? 3 : 2;
-    for (const stage s : p.graph.all_stages()) {
-        const rank r = p.rank_of(s);
-        const auto& costs = p.costs[s];
-        const auto each = p.graph.microbatches();
-        const std::size_t forward = c.add(r, costs.forward, each);
-        const std::size_t gradient = c.add(r, p.gradient_time(s), each);
-        if (p.split_backward) c.connect(gradient, c.add(r, costs.backward_weight, each), 0.0);
-        if (p.is_last(s)) c.connect(forward, gradient, 0.0);
-        if (!p.is_first(s)) {
-            c.connect(forward - kinds, forward, p.hop(s.previous(), s).value());
-            c.connect(gradient, gradient - kinds, p.hop(s, s.previous()).value());
-        }
-        held_stage held{c.place[forward], c.place[gradient]};
-        held.activation = costs.activation.value();
-        if (p.split_backward) {
-            held.weight = held.gradient + 1;
-            held.kept = std::min(costs.activation, costs.weight_stash).value();
-        }
-        if (const auto transfer = stash_transfer(p, s)) {
-            held.offloads = true;
-            held.offload = transfer->offload.value();
-            held.reload = transfer->reload.value();
-        }
-        auto& on = c.devices[r.position()];
-        on.offloads = on.offloads || (held.offloads && held.activation > 0.0);
-        on.stages.push_back(held);
-    }
-    for (auto& on : c.devices)
-        order_stages(on);
     return c;
 }
 

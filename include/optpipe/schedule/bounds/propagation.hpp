@@ -56,7 +56,7 @@ struct propagated_order {
 #include "optpipe/schedule/bounds/chains.hpp"
 #include "optpipe/schedule/bounds/completion_tree.hpp"
 #include "optpipe/schedule/bounds/deductions.hpp"
-#include "optpipe/schedule/bounds/graph_chains.hpp"
+#include "optpipe/schedule/bounds/chain_maker.hpp"
 #include "optpipe/schedule/bounds/holding_rules.hpp"
 #include "optpipe/schedule/bounds/memory_rules.hpp"
 #include "optpipe/schedule/bounds/order_counts.hpp"
@@ -301,7 +301,7 @@ OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, doub
     if (known.is_unlimited() || !p.overlaps.empty()) return known; // the rules have no pairs
     if (is_plain(p) && !is_described_by_costs(p))
         return propagation_bound(without_storage(p, storage_relaxation::fastest_transfer), known, precision, stop);
-    const auto c = is_plain(p) ? detail::chain_system::of(p) : detail::chains_of_graph(p);
+    const auto c = detail::chains_of(p);
     detail::root_propagation propagation{c, detail::affordable_passes(c), stop};
     double refuted = std::max(known.value(), c.length.front());
     for (const std::size_t reference : detail::references(c)) {
@@ -334,7 +334,7 @@ OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, doub
 
 OPTPIPE_INLINE std::optional<propagated_order> propagate_order(const problem& p, duration horizon, stop_check stop) {
     if (!is_described_by_costs(p)) return propagated_order{};
-    const auto c = detail::chain_system::of(p);
+    const auto c = detail::chains_of(p);
     detail::root_propagation propagation{c, detail::affordable_passes(c), stop};
     detail::deductions known{c, p.rank_of(stage{0}).position()};
     if (!propagation.refine(known, horizon.value())) return std::nullopt;

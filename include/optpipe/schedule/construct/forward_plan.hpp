@@ -40,8 +40,8 @@ OPTPIPE_INLINE outcome<schedule_report> plan_forwards(const problem& p) {
         if (!best || objective_of(alone, s) < objective_of(alone, *best)) best = std::move(s);
     };
     const bool plain = is_plain(p);
-    for (const auto priority : {forward_priority::latest_stage, forward_priority::earliest_stage})
-        if (auto listed = forward_schedule(p, priority); plain || is_valid(alone, listed)) offer(std::move(listed));
+    for (const auto preferred : {forward_preference::deepest_stage, forward_preference::shallowest_stage})
+        if (auto listed = forward_schedule(p, preferred); plain || is_valid(alone, listed)) offer(std::move(listed));
     const auto bound = forward_bound(p);
     const bool is_proven = best && objective_of(alone, *best) <= bound;
     if (!plain && !is_proven) {

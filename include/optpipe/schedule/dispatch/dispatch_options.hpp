@@ -13,6 +13,8 @@ enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbat
 /// The parameters of a dispatcher. Any values give valid schedules, of different quality. Defaults are only starting
 /// points of `dispatch_search`; not tuned.
 struct dispatch_options {
+    static constexpr double no_limit = 1e9; ///< of the depth: more than there are microbatches
+
     /// Number of microbatches in flight on a stage at once, in units of its lifespan over the cycle time. Must be above
     /// 0. A depth of 1 is just enough to keep the busiest rank busy; more fills the time before the first gradient.
     double depth = 1.0;

@@ -45,13 +45,12 @@ private:
 /// The values that `dispatch_search` tries. The values of each parameter span its range, and are denser where schedules
 /// change most. Set by hand, the same for every problem; not tuned.
 struct dispatch_search_parameters {
-    static constexpr double no_limit = 1e9; ///< a depth above any number of microbatches
     /// Depths, offload shares and stagings are tried together at first, because they interact most.
-    std::array<double, 3> first_depths{2.0, 1.0, no_limit};
+    std::array<double, 3> first_depths{2.0, 1.0, dispatch_options::no_limit};
     std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};
     std::array<double, 3> first_stagings{1.0, 3.0, -1.0};
     /// Then the values of each parameter are tried separately, as long as that helps.
-    std::array<double, 9> depths{1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, no_limit};
+    std::array<double, 9> depths{1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, dispatch_options::no_limit};
     std::array<double, 7> stagings{-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0};
     std::array<double, 5> offload_shares{0.0, 0.25, 0.5, 0.75, 1.0};
     std::array<double, 6> leads{0.0, 0.5, 1.0, 2.0, 4.0, 8.0};

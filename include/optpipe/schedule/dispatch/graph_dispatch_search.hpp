@@ -24,7 +24,7 @@ namespace optpipe {
 
 /// The values that `graph_dispatch_search` tries. Set by hand, the same for every problem; not tuned.
 struct graph_dispatch_search_parameters {
-    std::array<double, 7> depths{1.0, 2.0, 0.7, 1.4, 3.0, 0.5, dispatch_search_parameters::no_limit};
+    std::array<double, 7> depths{1.0, 2.0, 0.7, 1.4, 3.0, 0.5, dispatch_options::no_limit};
     std::array<int, 3> further{0, 1, -1};
     std::array<forward_preference, 3> preferences{
         forward_preference::deepest_stage, forward_preference::oldest_microbatch, forward_preference::shallowest_stage};
@@ -71,7 +71,7 @@ public:
     void run() {
         best_->offer(detail::one_sequence_at_a_time(*p_));
         if (!can_run_) return;
-        auto best = first_options();
+        auto best = first_without_offloads();
         auto value = search_grid(best);
         if (value.is_unlimited()) value = p_->serial_time();
         while (left_ > 0 && !stop_())
@@ -100,13 +100,11 @@ private:
             best = now;
         }
     }
-    graph_dispatch_options first_options() const {
-        graph_dispatch_options first;
-        for (const auto& kept : options_)
-            first.storage.push_back(kept.front());
-        first.further.assign(p_->graph.stages(), 0);
-        for (const microbatch m : p_->graph.all_microbatches())
-            first.sequence.push_back(m);
+    /// With each stage's first storage option that doesn't offload.
+    graph_dispatch_options first_without_offloads() const {
+        auto first = first_options(*p_);
+        for (std::size_t s = 0; s < options_.size(); ++s)
+            first.storage[s] = options_[s].front();
         return first;
     }
     /// Tries all combinations of parameters, with the sequences in the given order, shortest first and longest first,
@@ -118,7 +116,7 @@ private:
         for (const auto& kept : options_)
             most_options = std::max(most_options, kept.size());
         const auto orders = first_sequences();
-        auto base = first_options();
+        auto base = first_without_offloads();
         for (std::size_t option = 0; option < most_options; ++option)
             for (const auto& sequence : orders)
                 for (const bool careful : {false, true}) {

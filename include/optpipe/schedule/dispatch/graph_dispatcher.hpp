@@ -37,6 +37,16 @@ struct graph_dispatch_options {
     std::vector<microbatch> sequence{};
 };
 
+/// Every stage's first storage option, and the microbatches in their order.
+template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_options(const basic_problem<Graph>& p) {
+    graph_dispatch_options first;
+    first.further.assign(p.graph.stages(), 0);
+    first.storage.assign(p.graph.stages(), 0);
+    for (const microbatch m : p.graph.all_microbatches())
+        first.sequence.push_back(m);
+    return first;
+}
+
 /// Simulates a step of any graph, with any microbatches, and lets every rank start the best operation that is ready:
 /// gradients, then forwards that the memory and the number of microbatches in flight allow, then weight gradients.
 /// Every stage runs the microbatches in one order, and gradients of a sequence's slices in reverse.

@@ -22,9 +22,9 @@ namespace optpipe::detail {
 /// before k + 1 operations of each chain before it have ended, whichever they are. Likewise, if k + 1 operations have
 /// taken memory and j others have released it, the memory of at least k + 1 − j of them is held. A stash counts as the
 /// least memory that any storage option leaves on the device. RECOMPUTE doesn't count.
-template <pipeline_graph Graph> class graph_chain_maker {
+template <pipeline_graph Graph> class chain_maker {
 public:
-    explicit graph_chain_maker(const basic_problem<Graph>& p)
+    explicit chain_maker(const basic_problem<Graph>& p)
         : p_{&p}, made_{chain_system::without_chains(p)}, cell_{p.graph}, forward_(cell_.size(), chain_system::none),
           gradient_(forward_), weight_(forward_) {
         for (const auto& of : sequences_by_cost(p)) {
@@ -35,6 +35,10 @@ public:
             for (const microbatch m : of.slices)
                 for (const stage s : p.graph.all_stages()) {
                     connect(s, m);
+                    if (is_plain(p)) {
+                        hold_plain(s, m);
+                        continue;
+                    }
                     hold_stash(s, m);
                     hold_slice(s, m, of.slices.back());
                     hold_edges(s, m);
@@ -66,17 +70,39 @@ private:
         gradient_[i] = made_.add(r, back + p_->microbatches.factors(s, m).forward * extra, count);
         if (has_weight(s)) weight_[i] = made_.add(r, c.backward_weight, count);
     }
+    /// A gradient that waits for other gradients needn't wait for its forward: those wait for operations after it.
     void connect(stage s, microbatch m) {
         const auto after_inputs = [&](const operation& op) {
-            for_each_dependency(*p_, op, {}, [&](const operation& before, duration delay) {
+            bool waits_for_gradient = false;
+            for_each_input_of_others(*p_, op, [&](const operation& before, duration delay) {
                 made_.connect(chain_of(before), chain_of(op), delay.value());
+                waits_for_gradient = waits_for_gradient || is_gradient(before.kind);
             });
+            if (is_gradient(op.kind) && !waits_for_gradient) made_.connect(forward_[cell_(op)], chain_of(op), 0.0);
         };
         after_inputs(forward(s, m));
         if (has_gradient(s)) after_inputs(backward_input(s, m));
         if (has_weight(s)) made_.connect(gradient_[cell_(s, m)], weight_[cell_(s, m)], 0.0);
     }
 
+    void hold_plain(stage s, microbatch m) {
+        const auto i = cell_(s, m);
+        auto& on = made_.devices[p_->rank_of(s).position()];
+        const auto& costs = p_->costs[s];
+        chain_system::held_stage held{made_.place[forward_[i]], made_.place[gradient_[i]]};
+        held.activation = costs.activation.value();
+        if (has_weight(s)) {
+            held.weight = made_.place[weight_[i]];
+            held.kept = std::min(costs.activation, costs.weight_stash).value();
+        }
+        if (const auto transfer = stash_transfer(*p_, s)) {
+            held.offloads = true;
+            held.offload = transfer->offload.value();
+            held.reload = transfer->reload.value();
+        }
+        on.offloads = on.offloads || (held.offloads && held.activation > 0.0);
+        on.stages.push_back(held);
+    }
     void hold(rank r, std::size_t from, std::size_t to, memory_size size) {
         if (size > memory_size{}) made_.devices[r.position()].holdings.push_back({from, to, size.value()});
     }
@@ -140,8 +166,8 @@ private:
     std::vector<std::size_t> weight_;
 };
 
-template <pipeline_graph Graph> chain_system chains_of_graph(const basic_problem<Graph>& p) {
-    return graph_chain_maker<Graph>{p}.take();
+template <pipeline_graph Graph> chain_system chains_of(const basic_problem<Graph>& p) {
+    return chain_maker<Graph>{p}.take();
 }
 
 } // namespace optpipe::detail
