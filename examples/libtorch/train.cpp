@@ -29,9 +29,6 @@ constexpr std::int64_t width = 32, heads = 4, vocabulary = 29, length = 48, sequ
 constexpr std::size_t ranks = 4, microbatches = 8;
 
 struct attention_impl : torch::nn::Module {
-    attention_impl()
-        : projections{register_module("projections", torch::nn::Linear{width, 3 * width})},
-          output{register_module("output", torch::nn::Linear{width, width})} {}
     at::Tensor forward(const at::Tensor& x) {
         const auto parts = projections->forward(x).view({sequences, length, 3, heads, width / heads}).unbind(2);
         const auto q = parts[0].transpose(1, 2);
@@ -41,17 +38,12 @@ struct attention_impl : torch::nn::Module {
         const auto weights = at::softmax(at::matmul(q, k.transpose(2, 3)) / std::sqrt(width / heads) + mask, -1);
         return output->forward(at::matmul(weights, v).transpose(1, 2).reshape({sequences, length, width}));
     }
-    torch::nn::Linear projections, output;
+    torch::nn::Linear projections = register_module("projections", torch::nn::Linear{width, 3 * width});
+    torch::nn::Linear output = register_module("output", torch::nn::Linear{width, width});
 };
 TORCH_MODULE_IMPL(attention, attention_impl);
 
 struct layer_impl : torch::nn::Module {
-    layer_impl() {
-        register_module("attend", attend);
-        register_module("feed_forward", feed_forward);
-        register_module("before_attention", before_attention);
-        register_module("before_feed_forward", before_feed_forward);
-    }
     at::Tensor forward(const at::Tensor& x) {
         // The storage option "selective" recomputes this part.
         const auto y = x + libtorch::part(
@@ -59,11 +51,15 @@ struct layer_impl : torch::nn::Module {
                                before_attention->forward(x));
         return y + feed_forward->forward(before_feed_forward->forward(y));
     }
-    attention attend{};
-    torch::nn::Sequential feed_forward{torch::nn::Linear{width, 4 * width}, torch::nn::GELU{},
-                                       torch::nn::Linear{4 * width, width}, torch::nn::Dropout{0.1}};
-    torch::nn::LayerNorm before_attention{torch::nn::LayerNormOptions{{width}}};
-    torch::nn::LayerNorm before_feed_forward{torch::nn::LayerNormOptions{{width}}};
+    torch::nn::LayerNorm normalize(const std::string& name) {
+        return register_module(name, torch::nn::LayerNorm{torch::nn::LayerNormOptions{{width}}});
+    }
+    attention attend = register_module("attend", attention{});
+    torch::nn::LayerNorm before_attention = normalize("before_attention");
+    torch::nn::LayerNorm before_feed_forward = normalize("before_feed_forward");
+    torch::nn::Sequential feed_forward = register_module(
+        "feed_forward", torch::nn::Sequential{torch::nn::Linear{width, 4 * width}, torch::nn::GELU{},
+                                              torch::nn::Linear{4 * width, width}, torch::nn::Dropout{0.1}});
 };
 TORCH_MODULE_IMPL(layer, layer_impl);
 
@@ -171,13 +167,11 @@ int main() {
     if (!programs) return std::cerr << describe(programs.why()) << '\n', 1;
     std::map<std::string, std::size_t> used;
     for (const auto& each : planned->schedule.operations)
-        if (each.op.kind == operation_kind::forward)
-            ++used[std::string{storage_of(p, each.op).name.view()}];
-        else if (each.op.kind == operation_kind::backward_weight)
-            ++used["split backwards"];
-    for (const auto& [what, count] : used)
-        std::cout << what << ": " << count << '\n';
-
+        ++used[each.op.kind == operation_kind::forward           ? std::string{storage_of(p, each.op).name.view()}
+               : each.op.kind == operation_kind::backward_weight ? "split backwards"
+                                                                 : "others"];
+    const bool recomputes = used.contains("recompute") || used.contains("selective");
+    bool is_right = recomputes && used.contains("keep") && used.contains("offload") && used.contains("split backwards");
     const auto expected = gradients_in_one_piece(model, accumulation_order_of(planned->schedule));
     libtorch::pipeline pipeline{p, *programs, model};
     tensors parameters;
@@ -185,7 +179,6 @@ int main() {
         parameters.insert(parameters.end(), each.parameters.begin(), each.parameters.end());
     torch::optim::Adam optimizer{parameters, torch::optim::AdamOptions{3e-3}};
     const auto first = pipeline.step();
-    bool is_right = true;
     for (std::size_t s = 0; s < model.stages.size(); ++s)
         for (std::size_t i = 0; i < expected[s].size(); ++i)
             is_right = is_right && at::equal(model.stages[s].parameters[i].grad(), expected[s][i]);
@@ -196,7 +189,10 @@ int main() {
         loss = pipeline.step().loss;
     }
     const auto report = pipeline.report();
-    std::cout << describe(report) << "loss " << first.loss << ", then " << loss << "; gradients are "
+    for (const auto& [what, count] : used)
+        std::cout << what << ": " << count << ", ";
+    std::cout << "\n"
+              << describe(report) << "loss " << first.loss << ", then " << loss << "; gradients are "
               << (is_right ? "" : "NOT ") << "those of the model in one piece\n";
     for (const auto& each : report.ranks)
         is_right = is_right && each.device.measured <= each.device.planned + each.device.planned / 50;

@@ -147,7 +147,9 @@ TEST_CASE("a stage is measured with every storage option, and left as it was") {
     CHECK(options[2].held.value() == input);
     CHECK(options[3].held > options[2].held);
     CHECK(costs.activation > options[3].held);
-    CHECK(costs.weight_stash > memory_size{});
+    // Three gradients come to it, and some of the activation goes.
+    CHECK(costs.weight_stash.value() > 3 * input);
+    CHECK(costs.weight_stash.value() < costs.activation.value() + 3 * input);
     CHECK(costs.forward > duration{});
 }
 
