@@ -12,7 +12,7 @@
 #include "optpipe/pipeline.hpp"
 #include "optpipe/program.hpp"
 #include "optpipe/schedule.hpp"
-// The compiled library has what it was built with.
+// With OPTPIPE_COMPILED, the build of the library decides whether the solver is there.
 #if !defined(OPTPIPE_HAS_MILP) && !defined(OPTPIPE_COMPILED) && __has_include(<Eigen/SparseCore>) && \
     __has_include(<oneapi/tbb/task_arena.h>)
 #define OPTPIPE_HAS_MILP 1

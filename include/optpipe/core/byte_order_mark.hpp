@@ -6,13 +6,14 @@
 
 namespace optpipe {
 
-/// The text without its UTF-8 byte order mark, if it has one. Editors on Windows begin files with it.
+/// The text without its UTF-8 byte order mark, if it has one. Editors on Windows begin files with this mark.
 [[nodiscard]] constexpr std::string_view without_byte_order_mark(std::string_view text) {
     constexpr std::string_view mark = "\xef\xbb\xbf";
     return text.starts_with(mark) ? text.substr(mark.size()) : text;
 }
 
-/// Whether the text begins with a byte order mark of UTF-16. PowerShell writes one when it redirects output to a file.
+/// Whether the text begins with a byte order mark of UTF-16. PowerShell writes this mark when it redirects output to a
+/// file.
 [[nodiscard]] constexpr bool is_utf16(std::string_view text) {
     return text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
 }

@@ -6,8 +6,8 @@
 
 namespace optpipe {
 
-/// A broken contract: a mistake in the program, which callers don't have to handle. A search catches it around each
-/// strategy, so a mistake in one strategy doesn't lose the results of the others.
+/// A broken contract: a mistake in the program, which callers don't have to handle. A search catches contract errors
+/// around each strategy, so a mistake in one strategy doesn't lose the results of the others.
 class contract_error : public std::logic_error {
 public:
     using std::logic_error::logic_error;

@@ -24,7 +24,7 @@ inline std::string format_number(double value, int digits = 6) {
     std::from_chars(text.data() + e + 2, text.data() + text.size(), exponent);
     text.resize(e);
     std::erase(text, '.');
-    // `to_chars` writes an exponent only if it leaves out digits before the point; these are zeros.
+    // `to_chars` writes an exponent only if it leaves out digits before the point. The digits left out are zeros.
     text.resize(exponent + (value < 0.0 ? 2 : 1), '0');
     return text;
 }

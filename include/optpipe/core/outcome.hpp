@@ -30,7 +30,7 @@ struct refusal {
     /// For the two memory reasons: the least memory that the rank would need, and its limit.
     memory_size needed{};
     memory_size limit{};
-    /// For an order: the position, on that rank, of the operation that can't be executed.
+    /// For an order: the position, on `rank`, of the operation that can't be executed.
     std::size_t position = 0;
 };
 
@@ -60,8 +60,8 @@ private:
     refusal why_;
 };
 
-/// A value, or the reason why there is none. `std::variant` can't replace it: clang 14 doesn't allow that in constant
-/// expressions.
+/// A value, or the reason why there is none. `std::variant` can't replace it, because clang 14 doesn't allow variants
+/// in constant expressions.
 template <class T> class outcome {
 public:
     constexpr outcome() = default;
@@ -80,7 +80,7 @@ public:
         return static_cast<T&&>(value_);
     }
     constexpr const T* operator->() const { return &**this; }
-    /// The value. Throws `refusal_error` if there is none.
+    /// The value. Throws `refusal_error` if there is no value.
     [[nodiscard]] constexpr const T& value() const& {
         if (!has_value_) throw refusal_error{why_};
         return value_;

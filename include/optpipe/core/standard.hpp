@@ -8,7 +8,7 @@
 #endif
 
 // Infinity stands for "unlimited", and inputs that aren't numbers are refused. A compiler that assumes finite numbers
-// breaks both.
+// removes checks for infinity and for NaN.
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
 #error "OptPipe needs infinity: add -fno-finite-math-only behind -ffast-math or -Ofast (icpx: -fp-model=precise)"
 #include "optpipe/core/infinity"
@@ -19,7 +19,8 @@
 #include "optpipe/core/exceptions"
 #endif
 
-// Unless told otherwise, <windows.h> defines both macros, and calls of the standard functions no longer compile.
+// Unless told otherwise, <windows.h> defines the macros `min` and `max`, and calls of `std::min` and `std::max` no
+// longer compile.
 #if defined(min) || defined(max)
 #error "OptPipe needs the names min and max: define NOMINMAX before <windows.h>, or #undef both"
 #include "optpipe/core/min_and_max"

@@ -79,8 +79,8 @@ private:
         d_.add_row(family::memory_area, s, level * outside, milp::infinity);
     }
     /// A stash occupies its rank from F to the end of I, for at least the time that its microbatch needs on an empty
-    /// pipeline. Its offloaded part occupies the rank until the end of the offload, and again from the start of the
-    /// reload.
+    /// pipeline. The offloaded part of a stash occupies the rank until the end of the offload, and again from the start
+    /// of the reload.
     [[nodiscard]] double area_until_gradient(stage s, storage_index o, const microbatch_paths<>& paths) const {
         const auto stored = t_.stored(s, o);
         const auto backward = stored.recompute + t_.problem().gradient_time(s) + stored.backward_extra;

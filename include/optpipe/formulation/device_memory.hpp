@@ -12,18 +12,19 @@
 
 namespace optpipe::formulation {
 
-/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). It rises at the
-/// starts of F, of reloads and recomputations, and of each I whose weight gradient needs more memory than is held.
-/// Between two of these events memory only falls.
+/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). Device memory rises
+/// at the starts of F, of reloads and recomputations, and of each I whose weight gradient needs more memory than is
+/// held. Between two such events memory only falls.
 ///
-/// The memory that F holds counts from its start, and restored memory from the start of the recomputation. Memory that
-/// I releases counts until the end of I, and the rest counts until the end of W. Offloaded memory doesn't count from
-/// the end of the offload to the start of the reload. If `weight_stash` is larger than the restored stash, everything
-/// counts until the end of W. The additional memory (`extra`) then counts from the start of an I that isn't part of a
-/// full backward.
+/// The memory that F holds counts from the start of F, and restored memory counts from the start of the recomputation.
+/// Memory that I releases counts until the end of I, and the rest counts until the end of W. Offloaded memory doesn't
+/// count from the end of the offload to the start of the reload. If `weight_stash` is larger than the restored stash,
+/// everything counts until the end of W. The additional memory of such a `weight_stash` (`extra`) counts from the start
+/// of an I that isn't part of a full backward.
 ///
 /// Keys and values, and the memory that edges hold, count from the start of the operation that takes them to the end of
-/// the operation that frees them, which may run on another rank. This memory rises with F and gradients.
+/// the operation that frees them, which may run on another rank. Memory of keys, values and edges rises at the starts
+/// of F and gradients.
 ///
 /// If memory rises twice at one instant, the event that is ordered second counts both.
 class device_memory {
@@ -97,7 +98,7 @@ private:
         const rank r = t_.rank_of(at.op);
         const cell own = t_.cell_of(at.op);
         memory_level level{d_, family::device_memory, at};
-        // A pooled transfer may take place before the F of the same number, or after its gradient.
+        // A pooled transfer may take place before the F of the same number, or after the gradient of the same number.
         const bool is_pooled_transfer = t_.is_transfer(at.op) && d_.is_pooled();
         if (!is_pooled_transfer) level.hold(held(own));
         const bool is_gradient = t_.role_of(at.op) == role::gradient;
@@ -135,7 +136,8 @@ private:
             level.total().add(-amount, has_freed(by, at));
     }
 
-    /// Adds the memory of a cell. Returns false if its stash can't be present.
+    /// Adds the memory of a cell. Returns false, and adds nothing, if the F of the cell can't have started before the
+    /// event `at`.
     bool add_cell(memory_level& level, cell y, event at) {
         const auto f = t_.id(role::forward, y), g = t_.id(role::gradient, y), w = t_.id(role::weight, y);
         const auto begun = has_begun(f, at);
@@ -189,7 +191,7 @@ private:
         return d_.before(family::device_memory, end_of(b), at, false);
     }
     /// Whether the memory that b frees, apart from stashes, is certainly free. A gradient that is part of a full
-    /// backward frees it when the W ends.
+    /// backward frees its memory when the W ends.
     literal has_freed(operation_id b, event at) {
         const auto ended = has_ended_anywhere(b, at);
         const cell c = t_.cell_of(b);

@@ -25,9 +25,10 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
 }
 
 /// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For a
-/// span, the latest ends hold for this reason: the predecessor of a rank's first F is on another rank, and that rank
-/// can't finish before the microbatch returns to it. If the problem isn't plain, no such ends are known. But once the
-/// idle time is removed that all ranks share and no message needs, a step takes no longer than the sum of its parts.
+/// span, each rank runs for at most `horizon`, and starts before another rank has ended: the rank that runs the
+/// predecessor of its first F, because the microbatch returns to that rank. If the problem isn't plain, the latest end
+/// for a span is `serial_time`: a step without needless idle time takes no longer than all operations and messages one
+/// after the other.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);
@@ -44,7 +45,7 @@ inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
 }
 
 /// Adds the known order and windows of the k-th operation of each kind and stage, which belongs to the k-th microbatch.
-/// The W are in order only if their backwards are split.
+/// The W are in order only if the backwards are split.
 inline void add_propagated_order(const operation_table& t, double horizon, precedence& known) {
     const stop_when late{[&] { return known.must_stop(); }};
     const auto found = propagate_order(t.problem(), duration{horizon}, late);

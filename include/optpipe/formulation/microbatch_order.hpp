@@ -9,30 +9,31 @@
 
 namespace optpipe::formulation {
 
-/// Whether the operations of each kind and stage run in the order of microbatches. When does that exclude no optimum?
+/// Whether the operations of each kind and stage run in the order of microbatches. When does this order exclude no
+/// optimum?
 ///
-/// *Without transfers it excludes none.* Microbatches cost the same. Give the k-th F of every stage to microbatch k,
-/// and likewise its k-th gradient and its k-th W. The first k forwards of a stage had k different predecessors on the
-/// stage before. All of these ended in time, so the k-th forward of the stage before did, too. The same holds for
-/// gradients (whose predecessors are the gradients of the next stage, and their own forwards) and for W. Memory depends
-/// only on the number of operations of each kind that have begun or ended. So all times stay, and the schedule is
-/// valid.
+/// *Without transfers, the order excludes no optimum.* Microbatches cost the same, so in any schedule the k-th F of
+/// every stage can be given to microbatch k, and likewise the k-th gradient and the k-th W. The first k forwards of a
+/// stage have k different predecessors on the previous stage, which all end in time; so the k-th forward of the
+/// previous stage ends in time, too. The same holds for gradients (whose predecessors are the gradients of the next
+/// stage, and their own forwards) and for W. Memory depends only on the number of operations of each kind that have
+/// begun or ended. So the renumbered schedule is valid with the same times.
 ///
-/// *With transfers it may exclude all optima.* A transfer belongs to one stash. Let microbatch A be the first to run
-/// forward and the last to run backward on every stage. It fills the bubbles at both ends of the step. One transfer
-/// pair per stage keeps its stash offloaded nearly all of the time. Renumbered as above, the stash offloaded first
-/// would have to be reloaded first. The following holds with transfers as well:
+/// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
+/// microbatch A be the first to run forward and the last to run backward on every stage: A fills the bubbles at both
+/// ends of the step, and one transfer pair per stage keeps A's stash offloaded nearly all of the time. In the order of
+/// microbatches, the stash offloaded first would be reloaded first. Two statements hold with transfers as well:
 /// - microbatches may be numbered in the order of stage 0's forwards;
 /// - the W of a stage follow the order of its gradients, because all weight stashes that wait for W are alike. (If a
-///   backward may be full, this holds for the split ones.)
+///   backward may be full, this holds for the W of split backwards.)
 ///
-/// *With a choice of storage options it may, too*: F and I of one microbatch have the same option. The two statements
-/// about transfers hold here, too.
+/// *With a choice of storage options, the order may exclude all optima, too*, because F and I of one microbatch have
+/// the same option. The two statements about transfers hold here as well.
 ///
-/// *Graphs, slices and microbatches that differ*: all of this holds for each list of interchangeable microbatches.
+/// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
 /// The inputs of a list's operations belong to one list again, in another stage or slice, and have one delay. Memory
 /// depends only on the number of operations of each list and kind. The first slices of sequences may be numbered in the
-/// order of their forwards on stage 0. W follow their gradients if they cost the same.
+/// order of their forwards on stage 0. W follow their gradients if the W cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);

@@ -40,8 +40,8 @@ struct sum {
     }
 };
 
-/// An amount that depends on the storage option of a cell. It is linear in the choices, because exactly one of them is
-/// 1.
+/// An amount that depends on the storage option of a cell. The amount is linear in the choices of options (`choices`),
+/// because exactly one choice is 1.
 struct amount {
     double least = 0.0;
     double most = 0.0;
@@ -175,8 +175,8 @@ public:
         const bool may_recompute = t_->may_recompute(t_->stage_of(a));
         return t_->id(may_recompute ? role::recompute : role::gradient, is_pooled() ? last : t_->cell_of(a));
     }
-    /// The earliest and the latest time of an event. An absent transfer has length 0, and lies between the computations
-    /// around it.
+    /// The earliest and the latest time of an event. An absent transfer has length 0, and lies between its F and the
+    /// computation that needs the stash.
     [[nodiscard]] double earliest(event e) const {
         if (t_->is_transfer(e.op)) return precedences_.earliest_end(forward_of(e.op));
         return e.is_end ? precedences_.earliest_end(e.op) : precedences_.earliest_start(e.op);
@@ -189,8 +189,8 @@ public:
         s.add(factor, ends_[e.op]);
         if (!e.is_end) add_length(s, -factor, e.op);
     }
-    /// Adds the duration of an operation. It depends on how the stash is stored, and is 0 if the operation doesn't take
-    /// place.
+    /// Adds the duration of an operation. The duration depends on how the stash is stored, and is 0 if the operation
+    /// doesn't take place.
     void add_length(sum& s, double factor, operation_id a) const { lengths_[a].add_to(s, factor); }
     /// Adds the implication: if all of `given` hold, `first` comes no later than `then`.
     void imply_order(family f, const std::vector<literal>& given, event first, event then) {
@@ -206,7 +206,8 @@ public:
     }
 
     /// A literal that may be true only if `first` comes no later than `then`; with `exact`, it is false only if `then`
-    /// comes no later than `first`. It is constant if the time windows or the order of computations decide it.
+    /// comes no later than `first`. The literal is constant if the time windows or the known order of computations
+    /// decide it.
     literal before(family f, event first, event then, bool exact) {
         auto& known = before_literals_[{first, then}];
         if (!known.is_set) {
@@ -307,7 +308,7 @@ private:
                 result.above.push_back({of(o) - result.least, choices_[c][i]});
         return result;
     }
-    /// An event of a computation that never comes before the given one (`no_earlier`), or never after it (`no_later`).
+    /// The event of a computation that never comes before `e` (`no_earlier`), or never after `e` (`no_later`).
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {

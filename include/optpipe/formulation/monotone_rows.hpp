@@ -8,8 +8,8 @@
 namespace optpipe::formulation {
 
 /// Triangle inequalities with one known side: an operation after b comes after all predecessors of b. For example, "W
-/// of b before F of a" implies "I of b before F of a". If microbatches keep their order, the first also implies the
-/// same for a + 1 and for b − 1. Transfers have such rows, too.
+/// of b before F of a" implies "I of b before F of a". If microbatches keep their order, it also implies "W of b before
+/// F of a + 1" and "W of b − 1 before F of a". Transfers have such rows, too.
 class monotone_rows {
 public:
     explicit monotone_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -44,7 +44,7 @@ private:
     [[nodiscard]] std::optional<operation_id> next_of(operation_id a) const {
         return d_.keeps_order() ? t_.next_interchangeable(a) : std::nullopt;
     }
-    /// Events that never come before the given one, and are of its kind or end the same backward.
+    /// Events that never come before `e`: the same event of the next microbatch, and after an I, the end of its W.
     [[nodiscard]] std::vector<event> followers(event e) const {
         std::vector<event> found;
         const bool always_in_order = t_.role_of(e.op) != role::weight || !t_.may_be_full(t_.stage_of(e.op));

@@ -27,10 +27,10 @@ inline constexpr std::size_t roles = 6;
 
 /// The operations of a problem as the model represents them.
 ///
-/// A full backward is I and, at once, W. If the split is allowed and `weight_stash` is at most `activation`, the pair
-/// is never worse: the rank needs the same time and never more memory than with B, and the gradient is passed on
-/// earlier. If `weight_stash` is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`). In
-/// a problem without full backwards a constraint rules that B out.
+/// A full backward is an I and, directly after it, its W. If the split is allowed and `weight_stash` is at most
+/// `activation`, I and W are never worse than a B: the rank needs the same time and never more memory, and the gradient
+/// is passed on earlier. If `weight_stash` is larger, I and W may need too much memory, so they can be one B
+/// (`may_be_full`). In a problem without full backwards, a constraint rules this B out.
 ///
 /// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
 /// example, if a rank's memory holds all stashes at once, they are just kept: a schedule without the rank's transfers
@@ -83,7 +83,7 @@ public:
     [[nodiscard]] bool is_transfer(operation_id a) const { return role_of(a) >= role::offload; }
     /// Whether the rank's memory is smaller than all its stashes together.
     [[nodiscard]] bool is_limited(rank r) const { return all_memory_[r] > problem_.memory_limit[r] + memory_slack_; }
-    /// All that the rank would hold if nothing were freed.
+    /// The memory that the rank would hold if nothing were freed.
     [[nodiscard]] memory_size all_memory(rank r) const { return all_memory_[r]; }
     [[nodiscard]] bool may_offload(stage s) const { return stored(s, options(s).back()).offloads(); }
     [[nodiscard]] bool may_be_full(stage s) const {
@@ -119,7 +119,7 @@ public:
     [[nodiscard]] storage_option stored_in(cell c, storage_index o) const;
     /// The least duration over all storage options; for a transfer, over the options that have it.
     [[nodiscard]] double length(operation_id a) const { return least_[a]; }
-    /// The duration with that option; 0 if the option has no such operation.
+    /// The duration with option `o`; 0 if the option has no such operation.
     [[nodiscard]] double length(operation_id a, storage_index o) const;
     [[nodiscard]] operation operation_of(operation_id a) const;
     [[nodiscard]] operation_id id_of(const operation& op) const;

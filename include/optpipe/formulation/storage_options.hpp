@@ -14,8 +14,8 @@ namespace optpipe::formulation {
 /// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and amounts of memory
 /// are linear in x (`amount`), so the other families hold for any list of options.
 ///
-/// Every cell that may have a recomputation has one among the computations. If it doesn't take place, it has no
-/// duration and comes just before its gradient. So the orders of a rank's computations remain total, and rows about
+/// Every cell that may have a recomputation has one among the computations. A recomputation that doesn't take place has
+/// no duration and comes just before its gradient. So the orders of a rank's computations remain total, and rows about
 /// these orders remain valid.
 ///
 /// Adds the variables for a cell's choice: none for a single option, one for two options.

@@ -10,11 +10,10 @@ namespace optpipe::formulation {
 /// be a recomputation, it takes the place of I in the last row. A stash that isn't offloaded has two transfers of
 /// length 0 in this window.
 ///
-/// Without overtaking, the transfers of a stage keep the order of microbatches, too. The reason: let a come before b,
-/// but let b be offloaded first. Then the offloads can be swapped: a can be offloaded when b was, because a's F ended
-/// even earlier, and b can be offloaded when a was. If b is also reloaded first, the reloads are swapped as well: both
-/// stashes are back before I of a, which comes before I of b. The zero-length transfers fit in between: see
-/// `place_unused_transfers`.
+/// Without overtaking, the transfers of a stage keep the order of microbatches, too. The reason: if microbatch a comes
+/// before b, but b is offloaded first, the two offloads can be swapped, because a's F ended even before b's. If b is
+/// also reloaded first, the two reloads are swapped as well: both stashes are back before I of a, which comes before I
+/// of b. For the places of zero-length transfers, see `place_unused_transfers`.
 inline void add_transfer_windows(model_builder& d) {
     const auto& t = d.operations();
     const auto follow = [&](operation_id a, operation_id b) {

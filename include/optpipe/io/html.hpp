@@ -153,7 +153,7 @@ private:
     static std::string causes() {
         return list_of(all_idle_causes, [](idle_cause cause) { return json_quoted(name_of(cause)); });
     }
-    /// For each rank: how long it computes, and how long it is idle for each cause. Empty if that isn't shown.
+    /// For each rank: how long it computes, and how long it is idle for each cause. Empty if idle times aren't shown.
     [[nodiscard]] std::string idle() const {
         if (!options_->shows_idle) return "[]";
         const auto sums = sum_by_cause(p_->graph.ranks(), idle_times(*p_, report_->schedule));

@@ -49,8 +49,8 @@ function legend() {
   if (data.slices.length) make("span", "2.1: slice 1 of sequence 2", element("legend"));
 }
 
-// A grid of the storage options that stages and microbatches use. Options beyond the colours have bars, first across,
-// then upright.
+// A grid of the storage options that stages and microbatches use. If there are more options than colours, colours recur
+// with bars, first across, then upright.
 const mostAcross = 3;
 function paintOption(c, i, x, y, w, h) {
   c.fillStyle = data.optionColours[i % data.optionColours.length];

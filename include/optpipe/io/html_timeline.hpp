@@ -75,7 +75,7 @@ function microbatchText(m) {
   return `microbatch ${m}` + (data.slices[m] ? `, slice ${number} of sequence ${of}` : "");
 }
 
-// Why an operation waits for one of another stage or microbatch: an edge leads from there if this is empty.
+// Why an operation waits for one of another stage or microbatch; empty if an edge between the two stages is the reason.
 function reason(op, other) {
   if (isGradient(op.k) && other.k === F) return "of the group";
   if (op.m !== other.m) return op.m > other.m ? "the slice before" : "the slice after";
@@ -139,7 +139,7 @@ function tipText(schedule, op) {
 
 // The state, and the positions of elements.
 const pad = 5, peakFont = "10.5px system-ui, sans-serif", peakLeft = 22;
-// As wide as the widest peak, within limits.
+// The gutter is as wide as the text of the highest peak, within limits.
 const gutter = (() => {
   const c = document.createElement("canvas").getContext("2d");
   c.font = peakFont;

@@ -118,8 +118,8 @@ inline std::optional<overlap> read_overlap(const fields& at, std::size_t stages,
     return each;
 }
 
-/// Reads the pairs. If some can't be read, none are kept, so that the places of those that `validate` reports are
-/// right.
+/// Reads the pairs. If a pair can't be read, none are kept, because `validate` would report the other pairs at wrong
+/// places in the list.
 inline void read_overlaps(const fields& top, problem& p, violation_list& found) {
     const auto* value = top.find("overlaps");
     const auto* list = value && !value->is_null() ? top.list("overlaps") : nullptr;
@@ -171,8 +171,8 @@ inline read_factor read_factor_of(const fields& at, const char* name, std::size_
     return given;
 }
 
-/// The factor `scale`, which stands for the factors that a microbatch doesn't give. It is checked here, because
-/// `validate` only sees the factors for which it stands.
+/// The factor `scale`, which stands for the factors that a microbatch doesn't give. `scale` is checked here, because
+/// `validate` only sees the factors for which `scale` stands.
 inline read_factor read_scale(const fields& at, std::size_t stages, violation_list& found) {
     const auto scale = read_factor_of(at, "scale", stages, {}, found);
     for (std::size_t s = 0; s < std::max<std::size_t>(scale.by_stage.size(), 1); ++s) {
@@ -205,7 +205,7 @@ inline read_factors read_factors_of(const fields& at, std::size_t stages, violat
     return factors;
 }
 
-/// The number of each microbatch's sequence. A microbatch that gives none gets a number of its own.
+/// The number of each microbatch's sequence. A microbatch without a sequence gets a number of its own.
 inline std::vector<std::uint32_t> read_sequences(const json& list, violation_list& found) {
     std::vector<std::uint32_t> numbers;
     std::set<std::int64_t> seen;

@@ -176,7 +176,7 @@ inline std::size_t read_index(const fields& at, const char* name) {
     return at.count(name, std::numeric_limits<std::uint32_t>::max()).value_or(0);
 }
 
-/// Calls `read(fields)` for every object of the list `name`; nothing without that field.
+/// Calls `read(fields)` for every object of the list `name`; does nothing if there is no such field.
 template <class Read> void read_objects(const fields& top, const char* name, violation_list& found, const Read& read) {
     const auto* value = top.find(name);
     const auto* list = value && !value->is_null() ? top.list(name) : nullptr;
@@ -237,7 +237,7 @@ inline std::vector<std::vector<std::size_t>> read_together(const fields& top, vi
     return together;
 }
 
-/// One number for each rank; empty without the field.
+/// One number for each rank; empty if there is no such field.
 inline std::vector<double> read_speeds(const fields& top, std::size_t ranks, violation_list& found) {
     std::vector<double> speeds;
     const auto* value = top.find("rank_speed");

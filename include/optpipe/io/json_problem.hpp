@@ -323,7 +323,7 @@ inline const json* listed_microbatches(const fields& top) {
     return value && value->is_array() ? value : nullptr;
 }
 
-/// The number of microbatches, of which `listed` are described, if they are.
+/// The number of microbatches. `listed` is the list that describes them; null if there is only a number.
 inline std::optional<std::size_t> count_microbatches(const fields& top, const json* listed, std::size_t version,
                                                      violation_list& found) {
     if (!listed) return top.count("microbatches", most_stage_microbatches);
@@ -332,7 +332,7 @@ inline std::optional<std::size_t> count_microbatches(const fields& top, const js
     return listed->size();
 }
 
-/// Reads the problem. It may be used only if no violation was found.
+/// Reads the problem. The problem may be used only if no violation was found.
 inline problem read_problem_tree(const json& root, const std::string& default_name, violation_list& found) {
     if (!root.is_object()) return refuse_type(found, "", "an object", root), problem{};
     const fields top{root, "", found};

@@ -24,7 +24,7 @@ struct trace_range {
     named_operation of{};
     double start = 0.0;
     double took = 0.0;
-    /// Whether the times are those of its work on a GPU.
+    /// Whether the times are those of the operation's work on a GPU.
     bool is_on_gpu = false;
     std::string process{};
 };
@@ -78,7 +78,7 @@ public:
         return is_good;
     }
     bool parse_error(std::size_t position, const std::string&, const json::exception& why) override {
-        // Chrome's format has an optional bracket at the end of a list.
+        // In Chrome's format, the bracket at the end of the list of events is optional.
         is_cut_ = list_depth_ == 1 && depth_ == 1 &&
                   std::string_view{why.what()}.find("unexpected end of input") != std::string_view::npos;
         place_ = place_in(why.what()).value_or("byte " + std::to_string(position));
@@ -160,7 +160,7 @@ private:
             if (auto found = each.match(name)) return found;
         return std::nullopt;
     }
-    /// For example "line 3, column 7".
+    /// The place in a message of the parser, such as "line 3, column 7".
     [[nodiscard]] static std::optional<std::string> place_in(std::string_view what) {
         constexpr std::string_view before = "parse error at ";
         const auto begin = what.find(before);

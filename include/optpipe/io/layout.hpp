@@ -21,8 +21,8 @@ struct stage_layout {
 };
 
 /// Reads a layout of `layers` layers: the number of layers of each stage, as "3,8,8,9", or Megatron-Core's
-/// `pipeline_model_parallel_layout`, as "Et*3|(tt|)*29,m|L". In the latter, `t` and `m` (multi-token prediction) are
-/// layers. The embedding E and the output layer L are layers as well if there are two more layers than `t` and `m`;
+/// `pipeline_model_parallel_layout`, as "Et*3|(tt|)*29,m|L". In Megatron's text, `t` and `m` (multi-token prediction)
+/// are layers. The embedding E and the output layer L are layers as well if there are two more layers than `t` and `m`;
 /// otherwise they belong to the first and the last layer. Throws `input_error`, with the place in the text, for what
 /// doesn't parse or doesn't fit; a stage must hold at least one layer.
 [[nodiscard]] stage_layout parse_layout(std::string_view text, const std::string& source_name, std::size_t layers);
@@ -68,7 +68,7 @@ public:
         }
         return each;
     }
-    /// Megatron's text without repetitions.
+    /// Megatron's text with all repetitions written out.
     [[nodiscard]] std::string symbols() { return sequence(false); }
 
 private:
@@ -155,7 +155,7 @@ inline void check_megatron_order(const std::string& symbols, const std::string& 
         refuse_layout(source, "m", "must come after every t");
 }
 
-/// Number of layers of each stage in Megatron's text without repetitions.
+/// Number of layers of each stage in Megatron's text, in which repetitions are written out.
 inline std::vector<std::size_t> megatron_counts(const std::string& symbols, const std::string& source,
                                                 std::size_t layers) {
     check_megatron_order(symbols, source);

@@ -73,7 +73,7 @@ OPTPIPE_INLINE outcome<order> megatron_order(const any_graph& g, std::size_t gro
     OPTPIPE_EXPECT(is_loop_placed(g), "Megatron: needs stage s on rank s mod R");
     OPTPIPE_EXPECT(group > 0, "Megatron: a group has at least one microbatch");
     const auto chunks = g.stages() / g.ranks();
-    // Ordered by chunk within a group; the last group may be smaller.
+    // `turns` is ordered by chunk within a group; the last group may be smaller.
     std::vector<std::pair<std::size_t, std::size_t>> turns;
     for (std::size_t first = 0; first < g.microbatches(); first += group)
         for (std::size_t chunk = 0; chunk < chunks; ++chunk)
@@ -168,8 +168,8 @@ private:
         return most;
     }
 
-    /// The group that gives the plan's order, or else the fastest within the memory, or else the group that exceeds the
-    /// memory least. Megatron accepts groups of at least R microbatches; the last group also needs R.
+    /// The group size that gives the plan's order, or else the fastest one within the memory, or else the one that
+    /// exceeds the memory least. Megatron accepts groups of at least R microbatches, the last group included.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();
         const auto microbatches = p_.graph.microbatches();

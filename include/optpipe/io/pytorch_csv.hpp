@@ -19,8 +19,8 @@ enum class pytorch_format {
 
 struct pytorch_options {
     pytorch_format format = pytorch_format::compute_only;
-    /// Leaves out offloads, reloads and recomputation, which PyTorch's schedules can't express. Otherwise a schedule
-    /// with them is refused.
+    /// Leaves out offloads, reloads and recomputation, which PyTorch's schedules can't express. If this is false, a
+    /// schedule with any of them is refused.
     bool without_storage = false;
     /// For stages under FSDP, in `compute_comms`: the number of a rank's stages whose parameters are gathered at once,
     /// at least 1 (PyTorch itself uses 3). Each further stage costs the memory of a stage's parameters, and gives the
@@ -219,9 +219,9 @@ private:
 
     /// Adds the waits for sends, and for each stage the reduction of its gradients after the last of its backwards.
     ///
-    /// A send is waited for once its rank has received a message that the receiver sent after posting the receive. Then
-    /// the wait is short, and the sent data isn't held longer than necessary. The remaining sends are waited for at the
-    /// end.
+    /// A send is waited for once its rank has received a message that the receiver sent after posting the receive. A
+    /// wait in that place is short, and the sent data isn't held longer than necessary. The remaining sends are waited
+    /// for at the end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;
@@ -264,7 +264,8 @@ private:
     std::vector<std::vector<pytorch_action>> rows_{};
 };
 
-/// Makes pairs of the overlaps in a file that are pairs of the problem. Contract: the lanes have its computations.
+/// Makes pairs of the overlaps in a file that are pairs of the problem. Contract: `lanes` has the computations of
+/// `file`.
 inline void mark_pairs(const problem& p, const pytorch_schedule& file, compute_lanes& lanes) {
     for (const rank r : lanes.indices()) {
         std::size_t at = 0;

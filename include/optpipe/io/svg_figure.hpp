@@ -173,7 +173,8 @@ private:
         const double bottom = layout_.bottom();
         constexpr double least_pixels = 70.0;
         const double step = round_step(least_pixels / layout_.pixels_per_time);
-        // A schedule from a file may have such extreme times that no step leads from one end to the other.
+        // The times in a schedule file may be so large that adding 1 to `first` doesn't change it, so `i` has a limit,
+        // too.
         const double first = std::ceil(timeline_.begin.value() / step);
         const double last = timeline_.end.value() / step * (1.0 + tolerance{}.relative);
         for (double i = 0.0; first + i <= last && i <= layout_.plot_width; ++i) {
@@ -302,7 +303,7 @@ private:
     }
     void plan_end_line() { moment(plan_report_->measures.objective, "planned"); }
 
-    /// Marks a time, but only for the makespan: a span doesn't correspond to a time of the step.
+    /// Draws a line at the time `at` if the objective is the makespan; the value of a span isn't a time of the step.
     void moment(duration at, const std::string& name) {
         if (p_->objective != objective_kind::makespan) return;
         if (at <= timeline_.begin || at > timeline_.end * (1.0 + tolerance{}.relative)) return;

@@ -24,10 +24,10 @@ struct grid_options {
 
 /// Writes the schedule over time, with a line per rank, and below it one for its transfers to the host and back. The
 /// width of a cell shows the length of its operation. Labels are `2F0`, or in narrow cells `F0` or `F`; dots are
-/// bubbles. A schedule that is longer than a line continues below. A schedule that would take too many lines is shown
-/// like this only at its start and its end. The time between them is on one line. If no label fits, the whole schedule
-/// is on one line. There, a letter stands for the kind of the running operation, and a sign for several kinds in one
-/// column. A pair is one operation: `2F5;3B1`, or `F5;B1`, or the letter P.
+/// bubbles. A schedule that is longer than a line continues below. If a schedule would take too many lines, only its
+/// start and its end are shown with labels, and the time between them is on one line. If no label fits, the whole
+/// schedule is on one line. On such a line, a letter stands for the kind of the running operation, and a sign for
+/// several kinds in one column. A pair is one operation: `2F5;3B1`, or `F5;B1`, or the letter P.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
 /// Writes the grid of a measurement and its plan: each line appears twice, as planned and as measured.
@@ -303,7 +303,7 @@ private:
         }
     }
 
-    /// Writes a band. Returns whether some of its columns have operations of several kinds.
+    /// Writes a band. Returns whether some columns of the band have operations of several kinds.
     bool write_band(std::ostream& out, const grid_section& section, std::size_t from, std::size_t to) const {
         write_line(out, axis_name_, axis(section, from, to));
         bool has_mixed = false;

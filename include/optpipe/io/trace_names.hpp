@@ -61,8 +61,8 @@ struct trace_options {
     std::vector<range_pattern> patterns{};
     /// The rank whose only stage it is, if a pattern has no `{stage}`.
     std::optional<optpipe::rank> rank{};
-    /// The plan that ran, which tells the storage options. Without it they follow from the operations in the trace,
-    /// where these are enough.
+    /// The plan that ran, which tells the storage options. Without a plan, storage options follow from the operations
+    /// in the trace, where these are enough.
     const schedule* plan = nullptr;
 };
 

@@ -80,7 +80,8 @@ private:
         return *only_stage_;
     }
 
-    /// The ranges by stage and kind, each list by start. Of operations with ranges on a GPU, only these.
+    /// The ranges by stage and kind, each list by start. If an operation has ranges on a GPU, its other ranges are left
+    /// out.
     [[nodiscard]] ranges_of_class ranges_by_class(const trace_reader& reader) const {
         ranges_of_class found;
         for (const auto& each : reader.ranges())
@@ -96,8 +97,7 @@ private:
         }
         return found;
     }
-    /// Whether two ranges, the first of which starts first, are in progress at once for more than rounding makes of two
-    /// that touch.
+    /// Whether two ranges overlap by more than rounding errors. Contract: `a` starts no later than `b`.
     static bool overlap(const trace_range& a, const trace_range& b) {
         constexpr double rounding = 1e-3; // of the shorter one
         return a.start + a.took - b.start > rounding * std::min(a.took, b.took);

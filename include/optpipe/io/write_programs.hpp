@@ -10,8 +10,8 @@
 namespace optpipe {
 
 /// The programs of all ranks as `optpipe.programs/1` (io/README.md), one instruction and one buffer per line. Markers
-/// are written as the positions of the instructions that record them. `bytes_per_unit` is the one they were lowered
-/// with. Contract: at least one program.
+/// are written as the positions of the instructions that record them. `bytes_per_unit` must be the value with which the
+/// programs were lowered. Contract: at least one program.
 [[nodiscard]] std::string programs_to_json(std::string_view problem_name, const per_rank<rank_program>& programs,
                                            double bytes_per_unit);
 

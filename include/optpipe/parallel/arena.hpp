@@ -11,7 +11,8 @@
 
 namespace optpipe::parallel {
 
-/// The number of cores that this process may use. TBB warns on standard error if an arena is made for more.
+/// The number of cores that this process may use. TBB warns on standard error if an arena is made for more threads than
+/// cores.
 [[nodiscard]] inline std::size_t available_cores() {
     return static_cast<std::size_t>(std::max(1, oneapi::tbb::info::default_concurrency()));
 }

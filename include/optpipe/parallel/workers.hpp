@@ -21,7 +21,7 @@ namespace optpipe::parallel {
 namespace detail {
 
 /// `release` and `acquire` tell a thread sanitizer that everything before `release` happens before `acquire` of the
-/// same object on another thread. TBB ensures that, but the sanitizer can't see inside it.
+/// same object on another thread. TBB ensures this order, but the sanitizer can't see inside TBB.
 inline void release([[maybe_unused]] void* thing) {
 #if defined(__SANITIZE_THREAD__)
     __tsan_release(thing);
@@ -44,7 +44,7 @@ public:
     workers(const workers&) = delete;
     workers& operator=(const workers&) = delete;
 
-    /// Returns when all jobs are done. At most `threads` run at once.
+    /// Returns when all jobs are done. At most `threads` jobs run at once.
     void run(std::size_t threads) {
         if (threads <= 1 || jobs_ <= 1) return work();
         oneapi::tbb::task_group group;

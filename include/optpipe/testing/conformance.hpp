@@ -114,7 +114,7 @@ private:
         auto left = on_.make_marker();
         auto inward = lane(lane_kind::copy_in);
         auto outward = lane(lane_kind::copy_out);
-        // Not recorded yet, so there is nothing to wait for.
+        // `left` isn't recorded yet, so this wait does nothing.
         inward.wait(left);
         for (std::size_t round = 1; round <= how_.rounds; ++round) {
             fill(first(from), round);
@@ -182,7 +182,8 @@ private:
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
         for (std::size_t k = 0; k < messages; ++k) {
-            // The second direction is issued first, and sends later. The direction that is received first alternates.
+            // The message of the backward direction is issued first, but sent later: a copy precedes it in its lane.
+            // The direction that is received first alternates from round to round.
             on_.copies().copy(backward_sends, execution::copy_direction::in, copy_label(operation_kind::reload),
                               pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
@@ -203,8 +204,9 @@ private:
             }
     }
 
-    /// Every rank sends to both neighbours and receives from both in one exchange. The exchange begins with a message
-    /// that can't be the first to meet its partner. An empty exchange on the same lane must come after it.
+    /// Every rank sends to both neighbours and receives from both in one exchange. On every rank the exchange lists a
+    /// receive first, so an executor that ran the messages one after the other would be stuck. An empty exchange that
+    /// follows on the same lane must not overtake the first.
     void check_both_ways() {
         using execution::receive_of;
         using execution::send_of;
@@ -238,8 +240,8 @@ private:
         }
     }
 
-    /// Work of rank 0 throws, or rank 0 cancels. Then no later command runs, and `finish` reports the failure on every
-    /// rank, with the label.
+    /// Work of rank 0 throws, or rank 0 cancels. After such a failure, no later command may run, and `finish` must
+    /// report the failure on every rank, with the label.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);

@@ -34,7 +34,8 @@ public:
         spend(operation_of(t));
         write(t);
     }
-    /// Reads the inputs of both parts before and after either writes, and fills the memory of the pair.
+    /// Reads the inputs of both tasks before any output is written, and those of each task again after the other task
+    /// has written: neither may use a buffer that the other writes. Also fills and checks the memory of the pair.
     template <class Lane> void overlap(Lane& on, const execution::forward_task& f, const execution::backward_task& b) {
         const auto memory = mixed(activation(f.stage, f.microbatch), 14);
         write(b.pair_memory, memory);
@@ -126,7 +127,8 @@ private:
             at += piece.size();
         }
     }
-    /// Checks the keys and values of all slices that have left some; those of a forward's own slice come after it.
+    /// Checks the keys and values of the slices in `all`, except those that a forward has yet to write: its own
+    /// slice's.
     static void expect_keys_values(std::span<const execution::slice_memory> all, const operation& op) {
         for (const auto& each : all)
             if (op.kind != operation_kind::forward || each.slice != op.microbatch)
@@ -154,7 +156,7 @@ private:
         if (!t.keys_values.empty() && t.keys_values.back().slice == t.microbatch)
             write(t.keys_values.back().data, mixed(value, 11));
     }
-    /// The gradients of keys and values name the slice that added to them last.
+    /// The content expected in the gradients of keys and values depends on the slice that added to them last.
     static void read(const execution::backward_task& t) {
         const auto op = operation_of(t);
         const auto value = activation(t.stage, t.microbatch);

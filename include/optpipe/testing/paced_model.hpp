@@ -16,9 +16,9 @@ namespace optpipe::testing {
 /// Makes another stage model as slow as the problem says: each operation ends when its planned time is over, or later
 /// if the model itself takes longer. With `tracing_model` it plays a plan through before there is a real model.
 ///
-/// It serves lanes that run work when its turn comes, as threads do; on a CUDA stream it would hold up the issuing
-/// thread. The system takes up to a tenth of a millisecond to wake up a thread. That adds to each operation, unless it
-/// is covered by spinning.
+/// For lanes that run work when its turn comes, as threads do; on a CUDA stream, a paced model would hold up the
+/// issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. This delay lengthens each
+/// operation, unless `spin` covers it.
 template <class Model> class paced_model {
 public:
     /// `unit` is the length of the problem's unit of time. `spin` is the time before its end at which an operation

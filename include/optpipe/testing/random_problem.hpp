@@ -151,8 +151,8 @@ private:
 
     void set_transfers(optpipe::problem& p) {
         const bool host_limited = random_->chance(30);
-        // With host limits, no transfer has length 0. Otherwise two ranks could exchange memory at one instant, and no
-        // order of the two transfers could express that.
+        // With host limits, no transfer has length 0: otherwise two ranks could exchange host memory at one instant,
+        // and no order of the two transfers could express that.
         const std::size_t shortest = host_limited || random_->chance(85) ? 1 : 0;
         const bool all = random_->chance(60);
         for (const optpipe::stage s : p.graph.all_stages()) {
@@ -170,8 +170,8 @@ private:
             if (random_->chance(70)) limit = quarters(random_->between(0, 24));
     }
 
-    /// Draws `held` in quarters: all of the activation, or less with recomputation. A part of it, or all, may be
-    /// transferred.
+    /// Draws an option that holds all of the activation, or less with recomputation, in multiples of 0.25. Part or all
+    /// of the held memory may be transferred.
     optpipe::storage_option some_option(const optpipe::stage_costs& c, bool transfers) {
         const auto whole = static_cast<std::size_t>(c.activation.value() / 0.25);
         optpipe::storage_option o{};
@@ -184,8 +184,8 @@ private:
         o.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
         return o;
     }
-    /// Draws from the options that a stage has, and up to four more, in random order; stages often have the same
-    /// options.
+    /// Gives stages more options: those that a stage has, sometimes without the first, and up to four new ones, in
+    /// random order. Stages often get the same options.
     void set_storage(optpipe::problem& p) {
         const bool transfers = random_->chance(70);
         for (const optpipe::stage s : p.graph.all_stages()) {

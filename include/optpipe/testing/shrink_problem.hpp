@@ -152,8 +152,8 @@ private:
         }
     }
 
-    /// Simplifies the storage of a stage: only keep, or one option less. Its costs stay, because they must match the
-    /// memory that the options hold.
+    /// Simplifies the storage of a stage: only keep, or one option less. The costs of the stage stay, because they must
+    /// match the memory that the options hold.
     void simplify_storage(stage s) {
         changed([&](problem& p) { p.set_stage(s, p.costs[s]); });
         for (std::size_t gone = 0; p_.storage[s].size() > 1 && gone < p_.storage[s].size(); ++gone)

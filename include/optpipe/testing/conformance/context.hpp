@@ -31,15 +31,16 @@ struct conformance_options {
     std::size_t chances = 50;
     /// Whether to end with an error in a lane, after which the executor is unusable.
     bool with_error = true;
-    /// Whether that error is a `cancel` of rank 0 instead of an exception of its work. One executor can show only one
-    /// of these errors, so the suite needs two runs to see both.
+    /// Whether the error at the end is a `cancel` of rank 0 instead of an exception of its work. An executor can be
+    /// checked with only one of the two, because it is unusable afterwards.
     bool by_cancel = false;
     /// Whether all ranks get the error of the rank where it started. In some executors, each rank detects by itself
-    /// that another rank is gone. The error of such a rank names the rank itself, and the operation that it waited for.
+    /// that another rank is gone. In such executors, a rank's error names that rank itself, and the operation that it
+    /// waited for.
     bool same_error = true;
     /// Whether work that is called when its turn comes may block: work then holds lanes until the checks release them,
-    /// up to two lanes of a rank at a time. Set to false for virtual time, or for fewer threads than that. Work that is
-    /// called immediately, such as that of streams, never blocks.
+    /// up to two lanes of a rank at a time. Set to false for virtual time, or if fewer than two lanes of a rank can be
+    /// blocked at a time. Work that is called immediately, such as that of streams, never blocks.
     bool work_may_block = true;
     /// Number of moments (`detail::a_moment`) that a check waits before it gives up the run as stuck: half a minute on
     /// an idle machine, and longer where threads have to wait for a processor.

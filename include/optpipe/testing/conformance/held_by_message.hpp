@@ -17,7 +17,7 @@ namespace optpipe::testing::detail {
 /// sends late: after many other messages, and after the neighbour knows that the rank has reached the wait. The ranks
 /// are examined one after the other; the next rank helps.
 ///
-/// Also works for transports that run all messages of a direction in the order of issue.
+/// These checks also suit transports that run all messages of a direction in the order of issue.
 template <class Context> class held_by_message {
     using lane_type = typename Context::lane_type;
     using enum operation_kind;
@@ -78,8 +78,8 @@ private:
             in_.receive(in, backward, in_.previous(), i, data);
     }
 
-    /// Copies data that arrives by message: behind the message in its lane, and on another lane behind a marker. The
-    /// marker is also recorded before; the waiting lane must not confuse the two records.
+    /// Copies data that arrives by message: in the lane of the message behind it, and in another lane behind a marker.
+    /// The marker is recorded before the message, too; the other lane must not take the first record for the second.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};

@@ -17,8 +17,9 @@ namespace optpipe::testing::detail {
 /// Holds a lane: work that doesn't end before the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` tells whether the check itself is waiting. The check's wait has a limit of its own, so its time
-    /// doesn't count. At other times, a call or the scheduler of a busy machine may hold up the host.
+    /// `host_waits` tells whether the check itself is waiting. The time of that wait doesn't count for the gate's
+    /// limit, because the wait has a limit of its own. All other time counts: the host may be stuck in a call, or held
+    /// up on a busy machine.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
