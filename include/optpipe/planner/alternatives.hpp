@@ -128,7 +128,7 @@ private:
                 })->refused;
     }
 
-    /// Computes the bounds of all problems. Then plans all that may be the best, by rising bound.
+    /// Computes the bounds of all problems. Then plans all problems that may have the best plan, by rising bound.
     void plan_first() {
         std::vector<std::size_t> rising(problems_.size());
         std::iota(rising.begin(), rising.end(), std::size_t{0});

@@ -35,10 +35,10 @@ struct background_options {
     plan_options how{};
     /// The largest number of threads that plan.
     std::size_t threads = 1;
-    /// The share of the processor time of the planner's threads, in (0, 1], on average over time (`processor_share`).
+    /// The share of its processors' time that the planner may use, in (0, 1], on average over time (`processor_share`).
     double share = 1.0;
     /// Called with each better schedule before it is reported, to return the schedule to report in its place, or null
-    /// to skip it. The planner's threads call it, one call at a time. If unset, schedules are reported as found.
+    /// to skip it. The planner's threads call `adapt`, one call at a time. If unset, schedules are reported as found.
     /// Contract: the returned schedule is valid for the problem; an invalid one is never published.
     std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();

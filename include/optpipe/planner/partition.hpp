@@ -17,7 +17,7 @@ namespace optpipe {
 /// stages always lead to later stages; layers of different branches may share a stage. The search starts with
 /// partitions that are even by number of layers, and by work at the speeds of the ranks. Then the search moves one
 /// layer at a time from one stage to another, in the order of the resulting bounds. If there are few partitions, the
-/// search tries all that may be better, and proves the best one.
+/// search tries all that may be better, and proves that none is better than the result.
 ///
 /// The time limit holds for all plans together; the search ends earlier if nothing is left to try or to prove.
 /// `options.start` isn't used. `progress` is called only while a single best partition is planned for longer. If no

@@ -121,7 +121,8 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
     if (!found.empty()) throw input_error{"plan options", std::move(found)};
 }
 
-/// `options.start`, timed as a schedule of `p`; empty without a start. Throws `input_error` if `p` can't execute it.
+/// `options.start`, timed as a schedule of `p`; empty without a start. Throws `input_error` if `p` can't execute the
+/// start.
 inline std::optional<schedule> start_of(const problem& p, const plan_options& options) {
     if (!options.start) return std::nullopt;
     const auto& of = options.start->graph;
@@ -276,7 +277,7 @@ private:
     }
     /// Improves `options.start` for a moment by `order_search` on all threads, before the strategies share the time. A
     /// short time limit is thus spent on `order_search` alone. A plan of another draw of the microbatches is close to a
-    /// good one.
+    /// good plan of this draw.
     void search_orders_of_start() {
         if (!strategy_named(order_strategy::name) || state_.done() || options_.deterministic || !options_.time_limit)
             return;
@@ -349,7 +350,7 @@ private:
         plan_cache{options_.cache, options_.warn}.store(
             make_cache_entry(state_.problem(), found.schedule, found.objective, found.bound, spent, found.method));
     }
-    /// Whether all usual builders and strategies run. A search without some of them may find less.
+    /// Whether all usual builders and strategies run. A search that leaves some out may find less.
     [[nodiscard]] bool searches_in_all_ways() const {
         const auto usual = standard_strategies();
         return options_.without.empty() &&

@@ -44,7 +44,7 @@ struct robust_parameters {
     /// A refused move is assumed to need samples / `samples_per_look` samples on average.
     std::size_t samples_per_look = 10;
     /// Number of random steps that confirm the result, as a multiple of `samples`. The search doesn't use the
-    /// confirming steps. At most `confirmation_share` of the time limit is spent on them, but at least
+    /// confirming steps. At most `confirmation_share` of the time limit is spent on these steps, but at least
     /// `least_confirmation` steps are made, so that percentiles are meaningful.
     std::size_t confirmation = 10;
     double confirmation_share = 0.1;

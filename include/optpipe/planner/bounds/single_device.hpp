@@ -21,15 +21,15 @@ struct single_device_result {
 };
 
 /// Decides the storage options of a single rank as a knapsack. When a microbatch's gradient starts on the last stage,
-/// all stashes of the microbatch are in memory, or on the host; when its gradient starts on another stage, the stashes
-/// of the stages before it are. So the options of each microbatch fit the memory together whenever one of its gradients
-/// starts, and their extra work is at least the optimum of a multiple-choice knapsack. In a step with one microbatch,
-/// the bound also counts the transfers: all offloads end before the gradient of the last stage starts, and all reloads
-/// start later.
+/// all stashes of the microbatch are in memory, or on the host; when the gradient starts on another stage, the
+/// microbatch's stashes of all stages before that one are. So whenever a gradient of a microbatch starts, the sum of
+/// that microbatch's stashes fits the memory, and the extra work of the options is at least the optimum of a
+/// multiple-choice knapsack. In a step with one microbatch, the bound also counts the transfers: all offloads end
+/// before the gradient of the last stage starts, and all reloads start later.
 ///
 /// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann). A list has at most `most_choices`
-/// choices; longer lists are thinned, which lowers the bound (not tuned). Contract: the problem is plain and has one
-/// rank.
+/// choices, a number that isn't tuned; longer lists are thinned, which lowers the bound. Contract: the problem is plain
+/// and has one rank.
 [[nodiscard]] single_device_result single_device(const problem& p, stop_check stop = {},
                                                  std::size_t most_choices = 1U << 12U);
 
@@ -52,15 +52,15 @@ struct single_device_result {
 namespace optpipe {
 namespace detail {
 
-/// Storage options of the first stages of one microbatch together.
+/// One storage option for each of the first stages, for one microbatch, with the sums of memory and time.
 struct knapsack_choice {
-    /// Memory while the gradient of the last stage starts.
+    /// Memory that these stashes hold when the gradient of the last stage starts.
     memory_size held{};
-    /// Recomputation, ahead of the backward or inside it.
+    /// Time of recomputations, whether ahead of backwards or inside them.
     duration extra{};
     duration offload{};
     duration reload{};
-    /// Position of the choice that this one extends by a stage, and the option of that stage.
+    /// Position of the choice to which this one adds a stage, and the option of the added stage.
     std::uint32_t before = 0;
     storage_index option = 0;
 
@@ -87,12 +87,12 @@ public:
             for (std::size_t i = 0; i < before.size(); ++i)
                 for (auto each : own) {
                     const auto restored = p_.storage[s][each.option].restored(p_.costs[s]);
-                    // Doesn't hold with transfers: stashes may be offloaded during the backwards.
+                    // This limit doesn't hold with transfers, because stashes may be offloaded during the backwards.
                     if (!with_transfers_ && before[i].held + restored > limit) continue;
                     each.held += before[i].held;
                     if (each.held > limit) continue;
                     each.extra += before[i].extra;
-                    // With several microbatches, transfers may run during the work of others.
+                    // With several microbatches, transfers may run during the work of other microbatches.
                     each.offload = p_.graph.microbatches() > 1 ? duration{} : each.offload + before[i].offload;
                     each.reload = p_.graph.microbatches() > 1 ? duration{} : each.reload + before[i].reload;
                     each.before = static_cast<std::uint32_t>(i);
@@ -135,8 +135,8 @@ private:
         }
         return choices;
     }
-    /// Drops choices to which another is as good. Choices are sorted by memory, so without transfer times, only the
-    /// last kept choice can be as good as the next one.
+    /// Drops each choice if another one is at least as good. Choices are sorted by memory, so without transfer times,
+    /// only the last kept choice can be as good as the next one.
     void keep_best(std::vector<knapsack_choice>& choices) const {
         std::stable_sort(choices.begin(), choices.end(), [](const knapsack_choice& a, const knapsack_choice& b) {
             return a.held != b.held ? a.held < b.held : a.extra < b.extra;

@@ -34,9 +34,9 @@ struct activity_window {
 };
 
 /// The least that a microbatch needs with one storage option of a stage. Sizes are in cells of the rank's memory;
-/// `cells` has those of the stash during each activity. If the backward may be split, a B counts as a gradient followed
-/// at once by a weight gradient, unless W would hold more than B; then the option appears twice: with I and W, and with
-/// B as a gradient without W.
+/// `cells` has those of the stash during each activity. If backwards may be split, a B counts as an I followed at once
+/// by a W. If W would hold more than B, the option appears twice instead: once with I and W, once with B as a gradient
+/// without W.
 struct option_needs {
     std::size_t stage = 0;
     /// The duration of each activity; 0 if there is none.
@@ -92,7 +92,8 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         const auto& f = windows.forward(s);
         const auto& g = windows.gradient(s);
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
-        // The least time after the end of a B, which leaves no W: that of operations that use its gradient.
+        // The least time from the end of a B, after which no W runs, to the end of the window: the operations that use
+        // the gradient of the B still run.
         const bool hands_on = !p.is_first(s) && result.stages.size() > (p.objective == objective_kind::span ? 1U : 0U);
         const double after_whole = hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +
                                                windows.gradient(s.previous()).tail[last])

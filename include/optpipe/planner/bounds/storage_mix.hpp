@@ -179,8 +179,8 @@ private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window: from `from` to `to` after its start, or before its end. The middle part lies between both
-    /// sides.
+    /// A part of the window: from `from` to `to` after its start, or before its end. The middle part lies between head
+    /// and tail.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
@@ -362,7 +362,8 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The Lagrangian bound at the given multipliers, in units of `known`. Finds columns that would raise it.
+    /// The Lagrangian bound at the given multipliers, in units of `known`. Also finds columns that would raise this
+    /// bound.
     double evaluate(std::vector<double> multipliers) {
         found_.clear();
         done_ += static_cast<double>(needs_.options.size() * (intervals_.size() + instants_.size()) *
@@ -442,7 +443,8 @@ private:
         if (best > -multipliers[j.row] + optimality) add_state(j, running, free);
         return best * rounding;
     }
-    /// A stash without memory is there once per microbatch, with the most valuable option; other stashes are packed.
+    /// A stash that takes no memory counts once per microbatch, with its most valuable option; other stashes are
+    /// packed.
     void offer(std::vector<memory_packing::item>& items, std::vector<choice>& free, std::size_t id, std::size_t cells,
                double value, std::size_t stage) const {
         if (value <= 0.0 || cells > needs_.cells) return;
@@ -454,7 +456,8 @@ private:
         if (value > f.value) f = {id, 0, 0, value};
     }
 
-    /// The activities that may run: operations, offloads and reloads. The first entry of each list means none.
+    /// The activities that may run: operations, offloads and reloads. The first entry of each list stands for no
+    /// activity.
     using choice_lists = std::array<std::vector<choice>, 3>;
     [[nodiscard]] choice_lists choices_in(const interval& j, const std::vector<double>& multipliers) const {
         choice_lists lists{std::vector<choice>(1), std::vector<choice>(1), std::vector<choice>(1)};
@@ -571,7 +574,8 @@ OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, stop
     const bool span = p.objective == objective_kind::span;
     const bool one_copy = shares_engine(p.transfer) || shares_channel(p.transfer);
     const auto step = time_windows<any_graph>::step(relaxed);
-    // The last ranks come first: their epilogue bounds most problems, which shortens the work on the others.
+    // The last ranks are first: most problems are bounded by the epilogues of these ranks, and a known bound shortens
+    // the work on other ranks.
     for (std::size_t i = p.graph.ranks(); i-- > 0 && !stop();) {
         const rank r{i};
         const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);

@@ -172,8 +172,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order, renumbered so that microbatch i is the i-th that enters, with the work of each microbatch. Contract:
-/// every microbatch has a forward.
+/// The order, renumbered so that microbatch i is the i-th to have its first forward, with the work of each microbatch.
+/// Contract: every microbatch has a forward.
 inline drawn_order numbered_by_entrance(drawn_order of) {
     constexpr auto unknown = static_cast<std::size_t>(-1);
     std::vector<std::size_t> place(of.work.size(), unknown);
@@ -190,8 +190,8 @@ inline drawn_order numbered_by_entrance(drawn_order of) {
     return of;
 }
 
-/// Orders with `p`'s number of microbatches, in which large and small microbatches follow each other as in `of`. No
-/// microbatch is a slice.
+/// Orders with `p`'s number of microbatches, in which large and small microbatches follow each other as in `of`.
+/// Contract: no microbatch is a slice.
 inline std::vector<drawn_order> draws_of_length(const drawn_order& of, const problem& p) {
     const auto from = of.work.size();
     const auto to = p.graph.microbatches();

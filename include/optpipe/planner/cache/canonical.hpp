@@ -86,7 +86,8 @@ struct canonical_units {
 /// The time of computation on each microbatch, in canonical units.
 [[nodiscard]] std::vector<double> canonical_work(const canonical_problem& form);
 
-/// A short name of `form`. Equal forms have the same name; forms that differ by rounding almost always have.
+/// A short name of `form`. Equal forms have the same name; forms that differ by rounding almost always have the same
+/// name, too.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
 
 } // namespace optpipe

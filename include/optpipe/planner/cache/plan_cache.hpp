@@ -181,7 +181,7 @@ private:
                mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
                storage_distance(a.storage, b.storage) + draw_distance(a, b);
     }
-    /// The distance between two draws: the mean over microbatches that have the same rank by work.
+    /// The distance between two draws: the mean over k of the distance between the microbatches that are k-th by work.
     static double draw_distance(const canonical_problem& a, const canonical_problem& b) {
         if (!a.has_draw() || a.microbatches != b.microbatches) return 0.0;
         auto x = canonical_work(a);

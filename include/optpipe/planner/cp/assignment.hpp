@@ -74,7 +74,7 @@ private:
     using place = std::optional<timed_operation>;
 
     /// The microbatch of each task; `run` has the microbatches in the order in which they run. If the model sorts
-    /// interchangeable microbatches, the i-th of a list that runs has the i-th of the list's tasks.
+    /// interchangeable microbatches, the microbatch of a list that runs i-th gets the i-th of the list's tasks.
     [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
         auto result = run;
         if (!model_->order().is_sorted()) std::sort(result.begin(), result.end());
@@ -172,7 +172,7 @@ private:
         const auto& read = *gradient_of(b);
         const auto& p = model_->source();
         const auto gradient = own_->gradient[k];
-        // A B ends with its weight gradient, by this duration after its I.
+        // A B ends with its W, so the I of the B ends earlier by the duration of the W.
         const auto after = read.op.kind == operation_kind::backward && !own_->weight.empty()
                                ? p.cost(stage_, microbatch{b}).backward_weight
                                : duration{};

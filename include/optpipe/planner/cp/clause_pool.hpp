@@ -19,7 +19,8 @@ struct clause_pool_parameters {
     /// search, 7.0 s with two that share nothing, and 4.8, 4.3 and 4.7 s with two that share clauses of up to 3, 5 and
     /// 8 levels.
     std::uint32_t most_levels = 5;
-    /// Number of latest clauses that are kept: the same as a search learns before it drops some (`solver_parameters`).
+    /// Number of latest clauses that are kept: the number that a search learns before it drops some
+    /// (`solver_parameters`).
     std::size_t most_clauses = 4000;
 };
 

@@ -32,12 +32,12 @@ struct cp_parameters {
     std::size_t first_round = 200;
     /// Each round is longer than the previous one by the part 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
-    /// Number of conflicts for the incumbent per conflict of the searches for bounds, each of which starts anew. A
-    /// larger value leads to earlier proofs by the searches for the incumbent, and to slightly lower bounds if there is
-    /// no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of processor time each: four
-    /// incumbents were better, one more problem got an incumbent, and three bounds were lower by 0.2 to 2 %. A value of
-    /// 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and no proof came later;
-    /// store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
+    /// Number of conflicts of the searches for the incumbent per conflict of the searches for bounds; each search for a
+    /// bound starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to slightly
+    /// lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of
+    /// processor time each: four incumbents were better, one more problem got an incumbent, and three bounds were lower
+    /// by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and no
+    /// proof came later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
     /// A search for a bound tries to raise it by at least 1 / `most_gap_divisor` of the gap. Smaller steps are decided
     /// sooner, but raise the bound by less. Not tuned.
@@ -100,9 +100,10 @@ inline constexpr std::size_t clauses_per_link = 3;
     return clauses_per_link * p.graph.stages() * m * m * m > with.most_links;
 }
 
-/// Searches of one state from both sides. Searches for the incumbent look for better schedules; searches for the bound
-/// look for objectives near the bound, and raise the bound if such objectives are infeasible. All searches share
-/// learned clauses, also with other objects of this class on the same state. `run` resumes where the last call stopped.
+/// Searches of one state for better schedules and for better bounds. Searches for the incumbent look for better
+/// schedules; searches for the bound look for objectives near the bound, and raise the bound if such objectives are
+/// infeasible. All searches share learned clauses, also with other objects of this class on the same state. `run`
+/// resumes where the last call stopped.
 class state_search {
 public:
     state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
@@ -167,7 +168,8 @@ private:
     /// Continues the current slice. False if the round is over and none of its searches had anything left to do.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
-            // A better schedule often takes a few conflicts; then the rest of the slice goes into the next one.
+            // Finding a better schedule often takes few conflicts; the rest of the slice is then used to find the next
+            // one.
             if (spent_ < slice_end_ && improve_incumbent(search_, slice_end_ - spent_))
                 any_left_ = true;
             else
@@ -214,7 +216,8 @@ private:
     /// The largest error that rounding can make in a sum of durations.
     [[nodiscard]] ticks rounding() const {
         if (bounding_->time().is_exact()) return 0;
-        // Limit of the durations and hops of a microbatch on a stage. Each has an error of at most half a tick.
+        // Limit of the number of durations and hops of a microbatch on a stage; each duration or hop has an error of at
+        // most half a tick.
         constexpr std::size_t most = 8;
         return static_cast<ticks>(most * problem_->graph.stages() * problem_->graph.microbatches());
     }
@@ -267,7 +270,7 @@ private:
         return false;
     }
 
-    /// Continues the search for a better schedule in one model. False if that search is settled.
+    /// Continues the search for a better schedule in one model. False if search `i` is settled.
     bool improve_incumbent(std::size_t i, std::size_t effort) {
         auto& search = incumbent_searches_[i];
         const auto wanted = target();
@@ -301,8 +304,8 @@ private:
         exact_.emplace(*problem_, overtaking::allowed);
         incumbent_searches_.push_back({&*exact_, new_search(*exact_)});
     }
-    /// Searches for an objective above the bound by a fraction of the gap. The fraction is halved after a timeout, and
-    /// doubled after a refutation. False if the bound has met the least feasible objective.
+    /// Searches for a schedule whose objective exceeds the bound by at most a fraction of the gap. The fraction is
+    /// halved after a timeout, and doubled after a refutation. False if the bound has met the least feasible objective.
     bool improve_bound(std::size_t effort) {
         exclude_below_bound();
         const auto high = std::min(target(), least_feasible_);

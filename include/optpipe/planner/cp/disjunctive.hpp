@@ -287,7 +287,8 @@ private:
         add_interval(trail, from, jobs_[from].head, deadline);
         return trail.fail(facts_);
     }
-    /// Orders `last` after the jobs from `from` on that end by the deadline, because it can't run among or before them.
+    /// Orders `last` after all jobs that have positions of at least `from` and must end by the deadline, because `last`
+    /// can't run among or before these jobs.
     bool comes_last(trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
         bool known = true;
         for (std::size_t i = from; i < jobs_.size() && known; ++i)

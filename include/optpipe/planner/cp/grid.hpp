@@ -14,7 +14,7 @@
 
 namespace optpipe::cp {
 
-/// A unit that counts quantities of a problem by integers. The numbers are exact if a decimal unit divides all
+/// A unit in which quantities of a problem are counted as integers. The numbers are exact if a decimal unit divides all
 /// quantities. Otherwise quantities are rounded to a fine unit, and a sum of n of them has an error of at most n/2
 /// units.
 class grid {

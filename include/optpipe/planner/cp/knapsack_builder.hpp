@@ -33,7 +33,7 @@ public:
         add(!known_->ends_before(by, at_), amount, by, true);
     }
     /// Adds an acquisition of `acquired` at the start of `by`, and a release of `released` at its end. If one literal
-    /// decides both, only the difference counts.
+    /// decides acquisition and release, only their difference counts.
     void exchanged(task_index by, ticks acquired, ticks released) {
         if (acquired > 0 && released > 0 && known_->starts_before(by, at_) == known_->ends_before(by, at_)) {
             const auto both = std::min(acquired, released);

@@ -16,8 +16,9 @@ namespace optpipe::cp {
 ///
 /// In plain problems, all microbatches are interchangeable (`interchangeable_microbatches`). If each stage has one
 /// storage option, the operations of interchangeable microbatches can be sorted on every stage (see `pipeline_model`):
-/// their inputs come from interchangeable microbatches again, and every memory sees the same amounts at the same times.
-/// All other microbatches keep their operations: the k-th tasks of a model are those of microbatch k.
+/// the inputs of these operations also come from interchangeable microbatches, and every memory holds the same amounts
+/// at the same times. All other microbatches keep their operations: the k-th tasks of a model are those of microbatch
+/// k.
 ///
 /// If a stage has several options, only names can be exchanged: then the first forwards of interchangeable sequences
 /// are sorted on stage 0. (For plain problems, `stage_storage` sorts more, with permutations.)

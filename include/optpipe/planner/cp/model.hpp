@@ -25,8 +25,8 @@ struct difference {
     literal guard = always;
 };
 
-/// A variable for the order of two tasks. If true, both tasks are present and start(second) ≥ start(first) + gap. If
-/// false, start(first) ≥ start(second) + back, or a task is absent.
+/// A variable for the order of two tasks. If the variable is true, both tasks are present and start(second) ≥
+/// start(first) + gap. If the variable is false, start(first) ≥ start(second) + back, or a task is absent.
 struct choice {
     task_index first = 0;
     task_index second = 0;
@@ -47,7 +47,7 @@ struct machine {
 struct knapsack_term {
     literal chosen{};
     ticks weight = 0;
-    /// Positions of the terms of the same constraint that this one implies.
+    /// Positions, in the same constraint, of the terms that this term implies.
     std::vector<std::uint32_t> implied_terms{};
 };
 

@@ -50,8 +50,8 @@ public:
         }
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
-    /// A literal that means, if `y` is present: `x` is present and starts no later. If tasks that share a memory start
-    /// together, the literal may be false for some pairs, but one of the tasks has all others before it.
+    /// A literal that means, if `y` is present: `x` is present and starts no later than `y`. If tasks that share a
+    /// memory start together, the literal may be false for some pairs, but one of the tasks has all others before it.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);
@@ -117,9 +117,9 @@ private:
     model* model_;
     longest_paths paths_;
     /// Whether any task takes no time. If every task takes time, at most two tasks that share a memory start together,
-    /// on two machines, and a solution may choose which of them is first. Choices of the first among three or more
-    /// tasks could form a cycle. So if tasks may take no time, one of those that start together has all others before
-    /// it: the last of the tasks that are always present, or if all are optional, the first.
+    /// on two machines, and a solution may choose which of them is first. If three or more tasks start together,
+    /// pairwise choices of the first could form a cycle. So if tasks may take no time, one of those that start together
+    /// has all others before it: the last of the tasks that are always present, or if all are optional, the first.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

@@ -23,12 +23,14 @@ namespace optpipe::cp {
 /// memory in use at that time, including the starting task's own.
 ///
 /// The memory that a stash holds on the device under every option is acquired and released by tasks: the forward, the
-/// transfers, and the gradient or weight gradient. It doesn't matter which forward, transfers and gradient belong to
-/// one stash.
+/// transfers, and the gradient or weight gradient. For this memory, it doesn't matter which forward, transfers and
+/// gradient belong to one stash.
 ///
-/// The rest of a stash is cut into layers at the sizes that it may have. A literal tells whether a layer is in use at a
-/// start. The literal follows from the option, from the tasks that have started (forward, reload, recomputation), and
-/// from the tasks that haven't ended (offload, and the gradient or weight gradient that releases the layer).
+/// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each
+/// layer and each start of a task, a literal tells whether the layer is in use at that start. A layer is in use if
+/// three conditions hold together: the stash has an option with this layer; the task that brings the layer to the
+/// device (forward, reload or recomputation) has started; the task that removes it (offload, or the gradient or weight
+/// gradient that releases it) hasn't ended.
 ///
 /// Layers are nested: if one is in use, so are those below it. Under the option of the stash, a lower layer is on the
 /// device from the same start or an earlier one, to the same end or a later one: a recomputation starts after the
@@ -232,7 +234,7 @@ private:
             if (beside_stash_of_gradient(s, k).released > 0) add_exchange_of_gradient(s, k, 0, all);
     }
 
-    /// The tasks that may acquire memory: forwards, reloads and recomputations, and gradients whose memory grows.
+    /// The tasks that may acquire memory: forwards, reloads and recomputations, and gradients that enlarge their stash.
     [[nodiscard]] std::vector<task_index> acquisitions(stage s) const {
         const auto& t = (*tasks_)[s];
         std::vector<task_index> result;

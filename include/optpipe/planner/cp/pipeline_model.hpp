@@ -30,26 +30,27 @@ namespace optpipe::cp {
 /// *Symmetry.* Take a valid schedule without transfers and assign, on each stage, the k-th forward, the k-th gradient
 /// and the k-th weight gradient to microbatch k. After this sorting, the k-th forward of a stage still ends a hop
 /// before the k-th of the next stage starts (if n pairs are in order, so are the sorted pairs), and likewise for all
-/// other inputs; each memory sees the same amounts at the same times. So some optimal schedule runs the operations of
+/// other inputs; each memory holds the same amounts at the same times. So some optimal schedule runs the operations of
 /// each kind in the order of microbatches.
 ///
-/// With transfers this argument fails, because a transfer belongs to one forward and one gradient. F0 OFFLOAD0 F1 I1
-/// RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. The three sequences can still
-/// be sorted if transfers don't belong to microbatches: `pooled` only requires that at any time no more stashes are
-/// taken (by a gradient or an offload) than are available (from a forward or a reload), and no more are reloaded than
-/// are offloaded. Every valid schedule gives a solution of `pooled` with the same times, so a target that is infeasible
-/// for `pooled` is infeasible for schedules. `pooled` exists only for problems in which the options of a stage differ
-/// in nothing but transfers (`bounding_form`): a recomputation changes the gradients.
+/// With transfers, sorting isn't always possible, because a transfer belongs to one forward and one gradient. F0
+/// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. The three
+/// sequences can still be sorted if transfers don't belong to microbatches: `pooled` only requires that at any time no
+/// more stashes are taken (by a gradient or an offload) than are available (from a forward or a reload), and no more
+/// are reloaded than are offloaded. Every valid schedule gives a solution of `pooled` with the same times, so a target
+/// that is infeasible for `pooled` is infeasible for schedules. `pooled` exists only for problems in which the options
+/// of a stage differ in nothing but transfers (`bounding_form`): a recomputation changes the gradients.
 ///
 /// In the form `forbidden`, the k-th gradient also uses the stash of the k-th forward. The form `allowed` leaves the
 /// stash of each gradient open, and is exact (`stage_storage`). If no stage has several options, all three forms are
 /// the sorted model, which is exact.
 ///
 /// In `pooled`, suppose α_j forwards have ended before transfer pair j ≥ i starts, and let n = j − i + 1. The stashes
-/// of the pairs i … j are from these forwards, and their gradients start after pair i has ended. Now let the first b
-/// gradients start before pair i has ended. At most α_j − n of them belong to the first α_j forwards, so at least b −
-/// α_j + n belong to later forwards. The last of the later forwards is at least the (b + n)-th. So if b + n > α_j, the
-/// full pass of a microbatch down and up the pipeline lies between that forward and the b-th gradient.
+/// of the pairs i … j are from the first α_j forwards, and the gradients of these stashes start after pair i has ended.
+/// Now let the first b gradients start before pair i has ended. At most α_j − n of these gradients belong to the first
+/// α_j forwards, so at least b − α_j + n belong to later forwards. The last of these later forwards is at least the (b
+/// + n)-th. So if b + n > α_j, the full pass of a microbatch down and up the pipeline lies between the (b + n)-th
+/// forward and the b-th gradient.
 ///
 /// If splitting is allowed, a full backward is better than I followed at once by W only if I adds to the memory.
 ///
@@ -119,10 +120,11 @@ private:
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
-    /// The last end in some schedule whose ranks are engaged for at most `most`, if there is one. In plain problems,
-    /// the first rank works until the gradient of the first microbatch, and all ranks have begun before that. In other
-    /// problems, some schedule starts each operation as early as the orders and the engagement allow. An operation then
-    /// starts at the end of a path that visits no operation twice, and limits of engagement only shorten paths.
+    /// If some schedule engages each rank for at most `most`, one of these schedules ends by the result. In plain
+    /// problems, the first rank works until the gradient of the first microbatch, and all ranks have begun before that
+    /// gradient. In other problems, one of the schedules starts each operation as early as the order of operations and
+    /// the limit `most` allow. Each operation then starts at the end of a path that visits no operation twice, and the
+    /// limit only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;

@@ -149,7 +149,7 @@ private:
         return groups;
     }
     /// Calls `add(value, options, presence)` for each distinct value of `properties(option)`, to add a task that is
-    /// present with every option of this value. Values of zeros get no task.
+    /// present with every option of this value. A value of which all numbers are 0 gets no task.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
         for (const auto& [v, options] : grouped(properties)) {
@@ -159,7 +159,8 @@ private:
             add(v, options, some.size() == used().size() ? always : model_->add_any_of(std::move(some)));
         }
     }
-    /// Properties of transfers, all zero if there are none. Options with equal properties share their transfers.
+    /// Properties of an option's transfers, all zero if the option has none. Options with equal properties share their
+    /// transfers.
     using transfers = std::array<double, 5>;
     [[nodiscard]] transfers transfers_of(std::size_t o) const {
         const auto each = option(o);

@@ -28,8 +28,8 @@ struct stored_stash {
 /// One storage option of the stash that a gradient uses.
 struct stored_gradient {
     literal chosen = never;
-    /// The gradient's additional time over the shortest option, as a task right before `gradient`. The operation starts
-    /// with this task.
+    /// The gradient's additional time over the shortest option, as a task right before `gradient`. The whole gradient
+    /// starts when this extra task starts.
     task_index extra = no_task;
 };
 

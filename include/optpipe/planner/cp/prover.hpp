@@ -47,7 +47,7 @@ public:
         return solver_.search(conflicts, stop);
     }
 
-    /// The solution of the last search. Contract: it returned `search_status::solved`.
+    /// The solution of the last search. Contract: the last search returned `search_status::solved`.
     [[nodiscard]] assignment solution() const {
         assignment a;
         const auto& m = model_->tasks();

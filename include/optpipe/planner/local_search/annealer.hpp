@@ -212,7 +212,7 @@ private:
         tails_.find([&](id r) { return -objective_.committed_first(r); });
         tails_age_ = with_.uses_of_tails;
     }
-    /// For span: whether the edit may change the first starts of ranks, and thus the ends that they allow.
+    /// For span: whether the edit may change a rank's first start, and thus the latest end that this start allows.
     bool starts_may_change() const {
         if (!p_.span()) return false;
         return std::any_of(lanes_.touched().begin(), lanes_.touched().end(), [&](const lane_orders::range& t) {

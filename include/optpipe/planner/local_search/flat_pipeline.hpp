@@ -51,7 +51,8 @@ public:
     struct option_facts {
         bool offloads = false;
         bool recomputes = false;
-        /// Memory that a stash takes on the device between forward and backward, or while it is offloaded.
+        /// Device memory that a stash takes between its forward and backward; if the stash is offloaded, the memory of
+        /// the part that stays on the device.
         double left_on_device = 0.0;
         /// Work beyond that of a kept stash.
         double extra_work = 0.0;

@@ -71,8 +71,9 @@ public:
         lanes_->shift(from, to);
         return true;
     }
-    /// Repairs a move that takes too much of a rank's memory: gives a stash that is held at that time an option that
-    /// leaves less on the device. False if there is no such option, or if another fault comes first.
+    /// Repairs a move that takes too much of a rank's memory: where memory first doesn't suffice, gives one of the
+    /// stashes in memory an option that leaves less on the device. False if there is no such option, or if another
+    /// fault comes first.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;
@@ -227,9 +228,9 @@ private:
         place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Places both transfers, which are inactive, in their lane, and the offload on its link. Returns the time for
-    /// which the caller must place the reload on its link, once both are active: on a half-duplex link, it comes after
-    /// the offload. Empty if the transfers have no place.
+    /// Places both transfers, which are inactive, in their lane, and the offload on its link. Returns the approximate
+    /// start of the reload. Once both transfers are active, the caller must place the reload on its link by this time,
+    /// which puts it after the offload on a half-duplex link. Empty if the transfers have no place.
     std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
@@ -306,7 +307,8 @@ private:
             changed = set_storage(at_microbatch(i, k), option, random) || changed;
         return changed;
     }
-    /// Sets the option of this index on some consecutive stages that have it; the index may mean another option there.
+    /// Gives the stashes of one microbatch on some consecutive stages the option with this number, if the stage has it;
+    /// a number may stand for different options on different stages.
     bool set_storage_along_stages(id i, id option, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         bool changed = false;

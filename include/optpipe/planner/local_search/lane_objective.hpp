@@ -102,7 +102,7 @@ private:
         if (!none) horizon_ = std::max(horizon_, first_[at(r)]);
         left_[at(r)] = last;
     }
-    /// Postpones a forward. False if its successor on another rank must be postponed first.
+    /// Postpones a forward. False if the successor of `i` on another rank must be postponed first.
     bool postpone(id i, id r) {
         double latest = first_[at(r)]; // the start of the next operation of the rank
         const auto limit_by = [&](id next, double start) {

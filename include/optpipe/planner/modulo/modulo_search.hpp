@@ -26,9 +26,9 @@ struct modulo_options {
 
 /// Modulo scheduling. Finds the shortest period in which a few microbatches can repeat within the memory, and completes
 /// the pattern with prologue and epilogue. Lets `improve` change prologue and epilogue in a reduced problem, which has
-/// only the microbatches that they need. Then unrolls the steady state to all microbatches. The effort hardly depends
-/// on the number of microbatches. At the start, tries `wavefronts` on the complete step; their periodicity may be
-/// large.
+/// only the microbatches that prologue and epilogue need. Then unrolls the steady state to all microbatches. The effort
+/// hardly depends on the number of microbatches. At the start, tries `wavefronts` on the complete step; their
+/// periodicity may be large.
 ///
 /// Offers every schedule found; returns when the search is done or the effort is spent.
 inline void modulo_search(search_state& state, const modulo_options& options = {}) {

@@ -24,8 +24,8 @@ struct period_parameters {
     double step_growth = 1.25;
     /// Number of bisection steps between the longest period without a pattern and the shortest one with a pattern.
     std::size_t bisections = 4;
-    /// Later rounds try periods between the load bound (share 0) and the best period (share 1). The shortest comes
-    /// first, because it gains most.
+    /// Later rounds try periods between the load bound (share 0) and the best period (share 1). The shortest period is
+    /// tried first, because it gains most.
     std::array<double, 5> shares{0.0, 0.3, 0.6, 0.85, 1.0};
     /// After `least_rounds` rounds, periodicities whose best period exceeds the best of all by this factor are skipped.
     double max_ratio = 1.15;
@@ -47,14 +47,14 @@ struct beam_parameters {
     std::size_t last_stage_factor = 4;
     std::size_t least_at_last = 10;
     /// Limit of the number of a rank's subset sums that `modulo_packing` keeps to tell whether a gap can be filled.
-    /// With more sums, the packing can't tell.
+    /// With more sums, gaps aren't checked.
     std::size_t most_sums = 512;
 };
 
 /// How `modulo_search` places `wavefronts`. Not tuned.
 struct wavefront_parameters {
-    /// Spacings that are tried: the least spacing times 1 + n / stages. n = 1 leaves room for the weight gradients if
-    /// memory is scarcest.
+    /// Spacings that are tried: the least spacing times 1 + n / stages, for each number n. n = 1 leaves room for the
+    /// weight gradients if memory is scarcest.
     std::array<double, 5> more_slots{1.0, 0.0, 0.5, 1.5, 2.0};
     /// A gap is filled with a weight gradient if it has at least this share of the gradient's length: the share for all
     /// spacings, and the shares tried at the best spacing.
@@ -80,8 +80,8 @@ struct steady_state_parameters {
     /// Places at which the repeated segment is searched, as shares of the step: in the middle, where the state is
     /// steady.
     std::array<double, 3> segment_places{0.35, 0.5, 0.65};
-    /// Two numbers of repetitions of a segment. The time of further repetitions follows from the objectives with few
-    /// and with more.
+    /// Two numbers of repetitions of a segment. The time that further repetitions would take is extrapolated from the
+    /// objectives with these two numbers.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
     /// Numbers of microbatches of a segment: divisors of the last number, so that one reduced problem serves all.

@@ -47,7 +47,7 @@ public:
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:
-    /// Drops items to which another is as good in work and memory. Contract: sorted by work, then by memory.
+    /// Drops each item if another one takes no more work and no more memory. Contract: sorted by work, then by memory.
     template <class Item, class Held> static void keep_frontier(std::vector<Item>& sorted, const Held& held) {
         auto least = memory_size::unlimited();
         std::erase_if(sorted, [&](const Item& item) {
@@ -101,7 +101,7 @@ private:
                 c.held += held_[level];
             }
             choices_.push_back(std::move(c));
-            // The next sequence in which levels don't fall.
+            // The next sequence of levels in which no level is less than the one before it.
             auto at = levels.size();
             while (at > 0 && levels[at - 1] + 1 == levels_.size())
                 --at;

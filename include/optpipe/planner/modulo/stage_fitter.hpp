@@ -64,7 +64,7 @@ public:
         const modulo_timeline all{period_ * static_cast<double>(periodicity_), slack_};
         return {all, {all, all}, {all, all}, {}, {}, {}};
     }
-    /// Adds the slots of stage `s` to `own`, the reservations of rank `r`, as far as they concern this rank or its
+    /// Adds the slots of stage `s` to `own`, the reservations of rank `r`, as far as the slots use this rank or its
     /// link.
     void occupy(rank_occupation& own, rank r, stage s, const std::vector<pattern_slot>& pattern_slots) const {
         const rank of = p_.rank_of(s);

@@ -29,7 +29,7 @@ public:
     [[nodiscard]] bool is_reduced() const { return reduced_.graph.microbatches() < p_.graph.microbatches(); }
 
     /// Completes a pattern in several ways in the reduced problem. Offers each completion that promises to be the best
-    /// of all until then.
+    /// so far.
     void offer(const periodic_pattern& pattern) {
         if (with_.completion_gain * static_cast<double>(p_.graph.microbatches()) * pattern.period > best_value_) return;
         const bool may_refill = can_refill(p_, pattern);

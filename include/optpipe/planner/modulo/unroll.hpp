@@ -159,7 +159,8 @@ public:
 private:
     static constexpr std::size_t missing = static_cast<std::size_t>(-1);
 
-    /// Starts the segment on rank `r` at the last position up to `at` whose state recurs. False if none does.
+    /// Starts the segment on rank `r` at the last position up to `at` whose state recurs. False if no position has such
+    /// a state.
     bool step_back(rank r, std::size_t at, repeated_segment& found) const {
         for (auto i = at + 1; i-- > 0;)
             if (const auto again = states_[r.position()].recurs_at(i, found.count)) {
@@ -190,7 +191,7 @@ private:
 } // namespace detail
 
 /// Unrolls a segment: returns the order of `longer`, which has `times · count` more microbatches, with the segment
-/// repeated `times` more times. No rank needs more memory than before.
+/// repeated `times` more times. No rank needs more memory than in the shorter order.
 [[nodiscard]] inline order unroll(const problem& longer, const per_rank<std::vector<timed_operation>>& lanes,
                                   const repeated_segment& segment, std::size_t times) {
     per_rank<std::vector<operation>> unrolled(longer.graph.ranks());

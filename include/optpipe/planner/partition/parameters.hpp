@@ -15,7 +15,7 @@ struct partition_parameters {
     double round_robin_share = 0.5;
     /// The first plans of all pipelines together take 1 / `first_part` of the time for short plans. A later plan takes
     /// as long as the first plan of its pipeline needed to come within `nearness` (relative) of that plan's final
-    /// objective, because the first schedules of large problems say little. But it takes at least 1 /
+    /// objective, because the first schedules of large problems say little. Any later plan takes at least 1 /
     /// `most_plans_in_time` of the time for short plans.
     double first_part = 4.0;
     double nearness = 0.01;
@@ -25,7 +25,7 @@ struct partition_parameters {
     /// 2 led to 1.2 % shorter steps than 4, in 5 s.
     std::size_t finalists = 2;
     /// Without a time limit: work for each pipeline, counted in plans, each of which takes up to a few seconds. A plan
-    /// that is proven, and the bounds of a partition's neighbours, count as `short_work`.
+    /// that ends with a proof counts as `short_work`, and so do the bounds of a partition's neighbours.
     double most_plans = 8.0;
     double short_work = 0.125;
     /// If the pipelines have at most this number of partitions in all, all partitions are listed. The bounds of all

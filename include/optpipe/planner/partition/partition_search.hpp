@@ -249,7 +249,7 @@ private:
         of.is_listed = add(of, std::move(rest)) && may_go_on();
     }
     /// Adds partitions farther away, when no neighbour is promising: all partitions of a pipeline if there are few,
-    /// else the neighbours of the best candidate that isn't exhausted. False if there are none.
+    /// else the neighbours of the best candidate that isn't exhausted. False if no partition is farther away.
     bool look_farther() {
         if (are_few_) {
             const auto next =
@@ -264,7 +264,7 @@ private:
         if (next) look_around(*next);
         return next.has_value();
     }
-    /// Drops the neighbours whose bounds leave no chance to be the best. Returns whether one is left.
+    /// Drops the neighbours whose bounds leave no chance to be the best. Returns whether a neighbour is left.
     bool has_promising(choice& of) const {
         const auto best = best_objective();
         while (!of.neighbours.empty() && !is_less(of.neighbours.back().bound, best))

@@ -13,8 +13,9 @@ namespace optpipe {
 
 /// How the concurrent portfolio shares time. Not tuned, unless a comment says otherwise.
 struct time_share_parameters {
-    /// A strategy that alone closes the gap has 1 + `reward` times its share. A higher reward follows success sooner,
-    /// and starves strategies that succeed later.
+    /// A strategy that alone closes the gap has 1 + `reward` times its share. With a higher reward, strategies that
+    /// close parts of the gap get more time sooner, but too little time is left for strategies that need longer to find
+    /// something.
     double reward = 10.0;
     /// In seconds. Let t be a strategy's time until its last find, plus `staleness_seconds`. If the strategy has found
     /// nothing for a time of n t since its last find, its share is divided by n + 1, because the next find will
@@ -145,7 +146,7 @@ public:
         e.taken += now * seconds;
         e.spent += seconds;
         if (closed > 0.0) e.fruitful = e.spent;
-        // The slice is charged by the weight that its strategy has earned.
+        // The slice is charged by the weight that its strategy has now, not by the weight that was expected.
         e.begins += seconds / weight(e) - t.expected_seconds / t.weight;
         schedule_next(e, t, seconds, cut);
         if (!sound) e.paused_at = state_.objective();
@@ -219,7 +220,7 @@ private:
         ++e.started;
         ++e.running;
         ++running_;
-        // A strategy that has rested doesn't catch up.
+        // A strategy that has rested gets no more time than others to make up for the rest.
         virtual_time_ = std::max(virtual_time_, e.begins);
         e.begins = virtual_time_ + t.expected_seconds / t.weight;
         return t;

@@ -16,7 +16,7 @@ namespace optpipe {
 
 /// Counts the processor time of the threads of a search, and keeps it below a share of the wall-clock time.
 ///
-/// Threads enter and leave. While they search, they call `pause_if_over` wherever they poll whether to stop.
+/// Threads of the search call `enter` and `leave`, and in between, `pause_if_over` wherever they poll whether to stop.
 /// `pause_if_over` reads the processor clocks of the threads every millisecond. Once the threads have used more than
 /// their share, all callers sleep until the excess is paid back or a stop is requested. So the share holds on average
 /// over time, but may be exceeded while a search doesn't poll. Any member may be called from any thread.
@@ -38,7 +38,7 @@ public:
     [[nodiscard]] double seconds() const;
 
     /// Sleeps while the threads have used more than their share, at most until `end`. An excess that isn't paid back by
-    /// then remains.
+    /// `end` remains.
     void pause_if_over(const std::stop_token& stop,
                        std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max());
 

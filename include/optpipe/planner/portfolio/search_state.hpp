@@ -130,8 +130,8 @@ public:
     }
     /// The cutoff: only a schedule shorter than this is an improvement.
     [[nodiscard]] duration target() const { return objective() - slack(); }
-    /// The tolerance within which two times are equal, relative to the objective. Before the first schedule, it is
-    /// relative to the serial time, which a single unused storage option can make many times as long.
+    /// The tolerance within which two times are equal, relative to the objective. Before the first schedule, the
+    /// tolerance is relative to the serial time, which a single unused storage option can make many times as long.
     [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
     /// The time of one pass through a schedule, in seconds; 0 before the first schedule. The time of work that can't be
@@ -179,7 +179,7 @@ private:
         std::shared_ptr<const schedule> incumbent{};
         std::vector<search_step> history{};
         std::vector<std::string> reported{};
-        /// The shared objects, by the address of the `key_of` of their type.
+        /// The shared objects, each under the address of the `key_of` of its type.
         std::map<const char*, std::shared_ptr<void>> objects{};
     };
 

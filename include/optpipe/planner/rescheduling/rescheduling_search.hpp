@@ -25,7 +25,8 @@ namespace optpipe {
 /// made 40 schedules 0.3 % shorter. Twice the length, or half or twice the waits, made no difference beyond 0.1 %.
 struct rescheduling_parameters {
     /// Limit of the length of a rescheduled part: the time that the steady state takes for this number of microbatches
-    /// per rank. Warm-up and cool-down take about the time of one each; longer parts turn out worse more often.
+    /// per rank. Warm-up and cool-down each take about the time of one microbatch per rank; longer parts turn out worse
+    /// more often.
     double most_per_rank = 1.6;
     /// The first sweeps try shares of the longest part, in (0, 1], with all waits, and keep the best schedule.
     std::array<double, 8> parts{0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 1.0};
@@ -95,7 +96,7 @@ private:
     }
 
     /// Tries a grid of parameters and adopts the best schedule. Adopting schedules one by one, with random parameters,
-    /// leads less far.
+    /// gains less.
     void sweep(bool beginning) {
         const auto noise = draw().how.noise;
         std::optional<schedule> best;

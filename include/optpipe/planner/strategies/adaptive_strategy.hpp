@@ -23,7 +23,7 @@ struct adaptive_strategy {
     /// before the deadline, so that its last result still counts.
     static constexpr double last_passes = 2.0;
     static constexpr std::size_t most_effort = adaptive_builder<>{}.effort;
-    /// A quarter of the builder's effort, so that the next batch has all of it. Not tuned.
+    /// A quarter of the builder's effort, so that the next batch has the whole effort. Not tuned.
     static constexpr std::size_t first_effort = most_effort / 4;
     /// The strategy starts anew in every call, so later calls seldom find more than the first. Not tuned.
     static constexpr double share = 0.25;

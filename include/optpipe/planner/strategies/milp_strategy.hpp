@@ -113,10 +113,10 @@ private:
 } // namespace detail
 
 /// The problem as a mixed-integer linear model, solved by this library's solver. With offloading there are three
-/// models. The first has no overtaking, to find schedules; the second, the pooled model, raises the bound. Both are far
-/// easier than the third, exact model, which is only solved if schedule and bound don't meet. With other storage
-/// options only the exact model exists. The horizon of each model is the objective of the incumbent, so only better
-/// schedules are feasible.
+/// models. The first model has no overtaking, to find schedules; the second, `pooled`, raises the bound. These two
+/// models are far easier than the third, exact model, which is only solved if schedule and bound don't meet. With other
+/// storage options only the exact model exists. The horizon of each model is the objective of the incumbent, so only
+/// better schedules are feasible.
 ///
 /// An effort of a million is about one second.
 struct milp_strategy {

@@ -84,18 +84,18 @@ struct builder_parameters {
     /// (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
     /// With a deadline, other storage options than `keep` and `offload`, and ranks of several stages, the constructive
-    /// planner runs again at the end. This last run is with this number of options, those of the best schedules, with
-    /// all the effort and in its own slice. On fourteen random models in v placement with 4 to 6 s on one thread, 9
-    /// plans were better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 % shorter on average. With one
-    /// stage per rank there was no gain: on seventeen models, steps were 0.1 % longer on average. The last run is
-    /// skipped if nothing may be recomputed: there it made steps 0.7 % longer on average (four models, five seeds).
+    /// planner runs again at the end. This last run has this number of options (those of the best schedules), all the
+    /// effort, and a slice of its own. On fourteen random models in v placement with 4 to 6 s on one thread, 9 plans
+    /// were better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 % shorter on average. With one stage
+    /// per rank there was no gain: on seventeen models, steps were 0.1 % longer on average. The last run is skipped if
+    /// nothing may be recomputed: there it made steps 0.7 % longer on average (four models, five seeds).
     std::size_t options_built_further = 3;
     /// Without a deadline: limit of the cells (stages times microbatches), summed over the options with which the
     /// constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
     /// With other storage options than `keep` and `offload`, local search starts from this number of schedules: the
     /// best ones with different objectives. On three random models, local search of 60,000 moves had its best results
-    /// from the fourth, fifth and sixth of seven schedules. More schedules weren't tried.
+    /// from the fourth, fifth and sixth of seven schedules. More than seven schedules weren't tried.
     std::size_t starts = 8;
 };
 
@@ -238,8 +238,8 @@ private:
     [[nodiscard]] bool has_deadline() const {
         return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
     }
-    /// Runs the jobs `which`; starts `beside` first, at the same time. Offers only the best schedule, once all jobs
-    /// have finished, so that its builder is credited.
+    /// Runs the jobs `which`, and at the same time `beside`, which starts first. Offers only the best schedule, once
+    /// all jobs have finished, so that its builder is credited.
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
                    std::size_t threads, const std::function<void()>& beside = {}) {
         const std::size_t others = beside ? 1 : 0;
@@ -376,10 +376,10 @@ private:
 } // namespace detail
 
 /// Runs the published builders concurrently and offers the best schedule. Builders that can't be stopped come first,
-/// because they only write a schedule down. If they find no schedule, `between.if_none_fits` is called. Builders that
-/// take longer come next, and those that search last; both kinds are stopped after a share of the remaining time. With
-/// a deadline, and if stashes are only kept or offloaded as a whole, `between.run_constructive` runs at the same time
-/// as the builders that search. Builders that would exceed the deadline are skipped.
+/// because they only write a schedule down. If these builders find no schedule, `between.if_none_fits` is called.
+/// Builders that take longer come next, and those that search last; both kinds are stopped after a share of the
+/// remaining time. With a deadline, and if stashes are only kept or offloaded as a whole, `between.run_constructive`
+/// runs at the same time as the builders that search. Builders that would exceed the deadline are skipped.
 ///
 /// With other storage options, each builder runs with each option that all stages have. If options differ only in a
 /// transfer on which the builder decides, only the first of them is tried. The constructive planner is the first

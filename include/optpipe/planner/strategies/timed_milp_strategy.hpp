@@ -8,7 +8,8 @@ namespace optpipe {
 
 /// `milp_strategy` as a strategy whose effort is time.
 struct timed_milp_strategy : milp_strategy {
-    /// Small, because the strategy mainly serves proofs if other strategies find schedules. Not tuned.
+    /// The share is small, because the strategy mainly contributes proofs if other strategies find schedules. Not
+    /// tuned.
     static constexpr double share = 0.5;
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {
