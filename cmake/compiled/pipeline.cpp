@@ -1,8 +1,10 @@
 #define OPTPIPE_COMPILING OPTPIPE_UNIT_pipeline
 #include <optpipe/pipeline/costs_by_size.hpp>
+#include <optpipe/pipeline/edges.hpp>
 #include <optpipe/pipeline/layer_costs.hpp>
 #include <optpipe/pipeline/least_memory.hpp>
 #include <optpipe/pipeline/partition_problem.hpp>
+#include <optpipe/pipeline/pipeline_builder.hpp>
 #include <optpipe/pipeline/validate_problem.hpp>
 
 #include <cstddef>

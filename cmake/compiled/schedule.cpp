@@ -19,7 +19,7 @@
 #include <optpipe/schedule/time/simulate.hpp>
 #include <optpipe/schedule/time/validate.hpp>
 
-#include <variant>
+#include <tuple>
 #include <vector>
 
 // The templates for dynamic problems, once.
@@ -38,8 +38,21 @@ measures measure(const problem& p, const schedule& s, tolerance t) { return meas
 structural_bounds bounds_of(const problem& p, stop_check stop) { return bounds_of<any_graph>(p, stop); }
 structural_bounds strong_bounds_of(const problem& p) { return strong_bounds_of<any_graph>(p); }
 
-outcome<schedule> build_schedule(const problem& p, const any_builder& build, stop_check stop) {
-    return std::visit([&](const auto& each) { return build_schedule<any_graph>(p, each, stop); }, build);
+template <detail::own_builder Builder>
+outcome<schedule> build_schedule(const problem& p, const Builder& build, stop_check stop) {
+    return build_schedule<any_graph>(p, build, stop);
 }
 
+namespace detail {
+
+template <class Builder> using build_call = outcome<schedule> (*)(const problem&, const Builder&, stop_check);
+template <class... Builders> auto build_calls(const builder_list<Builders...>&) {
+    return std::tuple{build_call<Builders>{&build_schedule<Builders>}...};
+}
+/// Never called: it instantiates `build_schedule` for all builders.
+auto all_build_calls() {
+    return std::tuple_cat(build_calls(all_builders), build_calls(storage_builders), build_calls(graph_builders));
+}
+
+} // namespace detail
 } // namespace optpipe

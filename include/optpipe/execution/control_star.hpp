@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace optpipe::execution {
@@ -36,21 +35,21 @@ public:
         control_letter what{};
     };
 
-    control_star(rank self, std::size_t ranks) : self_{self}, ranks_{ranks}, values_(ranks), received_(ranks) {}
+    control_star(rank self, std::size_t ranks);
 
     [[nodiscard]] rank self() const { return self_; }
     [[nodiscard]] std::size_t ranks() const { return ranks_; }
 
     void publish(std::string_view text);
-    void report(std::string_view text) { send({control_letter::kind_type::text, 0, std::string{text}}); }
+    void report(std::string_view text);
     void begin_minimum(std::uint64_t value);
-    [[nodiscard]] std::optional<std::string> next_published() { return next_of(published_); }
-    [[nodiscard]] std::optional<rank_text> next_report() { return next_of(reports_); }
+    [[nodiscard]] std::optional<std::string> next_published();
+    [[nodiscard]] std::optional<rank_text> next_report();
 
     /// Sends by way of rank 0, which every carrier reaches.
     void send_to(rank to, std::string_view text);
     [[nodiscard]] bool has_text_of(rank from) const { return !received_[from.position()].empty(); }
-    [[nodiscard]] std::string next_of_peer(rank from) { return *next_of(received_[from.position()]); }
+    [[nodiscard]] std::string next_of_peer(rank from);
 
     /// Whether a minimum was begun here and not read yet.
     [[nodiscard]] bool is_under_way() const { return under_way_; }
@@ -65,7 +64,7 @@ public:
     void take(rank from, control_letter what);
     [[nodiscard]] bool has_outgoing() const { return !outbox_.empty(); }
     /// Removes and returns the letters to send.
-    [[nodiscard]] std::vector<addressed> take_outbox() { return std::exchange(outbox_, {}); }
+    [[nodiscard]] std::vector<addressed> take_outbox();
 
 private:
     [[nodiscard]] bool is_first() const { return self_ == rank{0}; }
@@ -74,12 +73,6 @@ private:
     void send_to_others(const control_letter& what);
     void count(rank from, std::uint64_t value);
     void pass_on(rank from, control_letter what);
-    template <class T> static std::optional<T> next_of(std::deque<T>& all) {
-        if (all.empty()) return std::nullopt;
-        std::optional<T> first{std::move(all.front())};
-        all.pop_front();
-        return first;
-    }
 
     rank self_;
     std::size_t ranks_;
@@ -101,14 +94,41 @@ private:
 #include "optpipe/core/error.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace optpipe::execution {
+
+namespace detail {
+
+template <class T> std::optional<T> next_of(std::deque<T>& all) {
+    if (all.empty()) return std::nullopt;
+    std::optional<T> first{std::move(all.front())};
+    all.pop_front();
+    return first;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE control_star::control_star(rank self, std::size_t ranks)
+    : self_{self}, ranks_{ranks}, values_(ranks), received_(ranks) {}
 
 OPTPIPE_INLINE void control_star::publish(std::string_view text) {
     OPTPIPE_EXPECT(is_first(), "control channel: rank 0 publishes");
     published_.emplace_back(text);
     send_to_others({control_letter::kind_type::text, 0, std::string{text}});
 }
+
+OPTPIPE_INLINE void control_star::report(std::string_view text) {
+    send({control_letter::kind_type::text, 0, std::string{text}});
+}
+
+OPTPIPE_INLINE std::optional<std::string> control_star::next_published() { return detail::next_of(published_); }
+OPTPIPE_INLINE std::optional<rank_text> control_star::next_report() { return detail::next_of(reports_); }
+OPTPIPE_INLINE std::string control_star::next_of_peer(rank from) {
+    return *detail::next_of(received_[from.position()]);
+}
+
+OPTPIPE_INLINE std::vector<control_star::addressed> control_star::take_outbox() { return std::exchange(outbox_, {}); }
 
 OPTPIPE_INLINE void control_star::begin_minimum(std::uint64_t value) {
     OPTPIPE_EXPECT(!under_way_, "control channel: the last minimum hasn't been read");

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/container.hpp"
-#include "optpipe/core/contract.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
 
@@ -9,7 +9,6 @@
 #include <concepts>
 #include <cstddef>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -86,19 +85,7 @@ public:
     any() = default;
     /// The edges of a pipeline of `stages` stages; an empty list means that no stage feeds another. Contract: `from` <
     /// `to` < `stages`, each pair once.
-    any(std::size_t stages, std::vector<edge> given) : is_chain_{false}, into_{std::move(given)}, out_of_{into_} {
-        for (const edge& each : into_)
-            OPTPIPE_EXPECT(each.from < each.to && each.to.position() < stages, "edges: an edge goes back, or too far");
-        const auto by_end = [](const edge& a, const edge& b) { return a.to != b.to ? a.to < b.to : a.from < b.from; };
-        const auto by_begin = [](const edge& a, const edge& b) {
-            return a.from != b.from ? a.from < b.from : a.to < b.to;
-        };
-        std::sort(into_.begin(), into_.end(), by_end);
-        std::sort(out_of_.begin(), out_of_.end(), by_begin);
-        for (std::size_t i = 1; i < into_.size(); ++i)
-            OPTPIPE_EXPECT(by_end(into_[i - 1], into_[i]), "edges: two edges between the same stages");
-        if (is_chain_of(stages)) *this = any{};
-    }
+    any(std::size_t stages, std::vector<edge> given);
 
     template <class Visit> constexpr void for_each_into(stage s, std::size_t stages, const Visit& visit) const {
         if (is_chain_) return chain{}.for_each_into(s, stages, visit);
@@ -119,12 +106,7 @@ private:
         return std::lower_bound(sorted.begin(), sorted.end(), s,
                                 [&](const edge& each, stage at) { return each.*end < at; });
     }
-    [[nodiscard]] bool is_chain_of(std::size_t stages) const {
-        if (into_.size() + 1 != stages) return false;
-        for (const edge& each : into_)
-            if (!(each == edge{each.to.previous(), each.to, 1.0, {}})) return false;
-        return true;
-    }
+    [[nodiscard]] bool is_chain_of(std::size_t stages) const;
 
     bool is_chain_ = true;
     /// Sorted by `to`, then `from`; empty for the chain.
@@ -137,3 +119,33 @@ static_assert(edge_policy<chain> && edge_policy<any>);
 
 } // namespace edges
 } // namespace optpipe
+
+#if OPTPIPE_DEFINES(pipeline)
+#include "optpipe/core/contract.hpp"
+
+#include <utility>
+
+namespace optpipe::edges {
+
+OPTPIPE_INLINE any::any(std::size_t stages, std::vector<edge> given)
+    : is_chain_{false}, into_{std::move(given)}, out_of_{into_} {
+    for (const edge& each : into_)
+        OPTPIPE_EXPECT(each.from < each.to && each.to.position() < stages, "edges: an edge goes back, or too far");
+    const auto by_end = [](const edge& a, const edge& b) { return a.to != b.to ? a.to < b.to : a.from < b.from; };
+    const auto by_begin = [](const edge& a, const edge& b) { return a.from != b.from ? a.from < b.from : a.to < b.to; };
+    std::sort(into_.begin(), into_.end(), by_end);
+    std::sort(out_of_.begin(), out_of_.end(), by_begin);
+    for (std::size_t i = 1; i < into_.size(); ++i)
+        OPTPIPE_EXPECT(by_end(into_[i - 1], into_[i]), "edges: two edges between the same stages");
+    if (is_chain_of(stages)) *this = any{};
+}
+
+OPTPIPE_INLINE bool any::is_chain_of(std::size_t stages) const {
+    if (into_.size() + 1 != stages) return false;
+    for (const edge& each : into_)
+        if (!(each == edge{each.to.previous(), each.to, 1.0, {}})) return false;
+    return true;
+}
+
+} // namespace optpipe::edges
+#endif

@@ -5,7 +5,6 @@
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
-#include "optpipe/pipeline/layer_cuts.hpp"
 #include "optpipe/pipeline/layer_graph.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -61,6 +60,8 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
 
 namespace detail {
 
+class layer_cuts;
+
 /// Violations in the layers, each checked like a stage with its costs.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
 /// Violations in the order of the layers and in the sums over all of them. Contract: each layer is valid by itself.
@@ -81,6 +82,7 @@ namespace detail {
 
 #if OPTPIPE_DEFINES(pipeline)
 #include "optpipe/core/contract.hpp"
+#include "optpipe/pipeline/layer_cuts.hpp"
 #include "optpipe/pipeline/layer_divisions.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 

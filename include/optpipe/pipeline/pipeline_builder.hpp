@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
@@ -13,12 +13,10 @@
 #include "optpipe/pipeline/storage.hpp"
 #include "optpipe/pipeline/storage_policy.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -48,19 +46,9 @@ public:
     using inputs = std::initializer_list<stage_input>;
 
     /// Adds a stage to rank `on`. Contract: the stages in `fed_by` were added before, and each is named once.
-    stage add(rank on, const stage_costs& costs, inputs fed_by = {}) {
-        return add(on, costs, fed_by, described_storage(costs));
-    }
+    stage add(rank on, const stage_costs& costs, inputs fed_by = {});
     /// Adds a stage with these storage options; transfer times of the costs are ignored.
-    stage add(rank on, const stage_costs& costs, inputs fed_by, storage_list<false> options) {
-        const stage added{stages_.size()};
-        for (const stage_input& each : fed_by) {
-            OPTPIPE_EXPECT(each.from < added, "pipeline_builder: a stage is fed by one that isn't there yet");
-            edges_.push_back({each.from, added, each.size, each.held});
-        }
-        stages_.push_back({on, costs, std::move(options)});
-        return added;
-    }
+    stage add(rank on, const stage_costs& costs, inputs fed_by, storage_list<false> options);
     /// Adds a chain of `ranks.size()` stages with the costs of a memory model, stage i to `ranks[i]`. `fed_by` feeds
     /// the first stage. Returns the last stage. The members `p2p()`, `time_unit` and `memory_unit` of the model are
     /// used if it has them. The stages get all of the model's storage options; `restrict_storage` removes some.
@@ -76,39 +64,13 @@ public:
     /// Adds one shard of a layer to each of `ranks`, and makes the shards a group with this delay. `fed_by` feeds all
     /// of them. Returns the shards.
     std::vector<stage> add_shards(const std::vector<rank>& ranks, const stage_costs& each, inputs fed_by,
-                                  duration delay = {}) {
-        std::vector<stage> shards;
-        for (const rank on : ranks)
-            shards.push_back(add(on, each, fed_by));
-        group(shards, delay);
-        return shards;
-    }
+                                  duration delay = {});
     /// Makes these stages a group: the gradient of each starts no earlier than `delay` after F of all of them.
-    void group(std::vector<stage> stages, duration delay = {}) { groups_.push_back({std::move(stages), delay}); }
+    void group(std::vector<stage> stages, duration delay = {});
 
     /// The problem of a step with `microbatches` microbatches. The problem has all ranks up to the highest one that
     /// holds a stage.
-    [[nodiscard]] problem build(std::size_t microbatches) const {
-        OPTPIPE_EXPECT(!stages_.empty(), "pipeline_builder: there is no stage");
-        std::size_t ranks = 0;
-        per_stage<rank> rank_of(stages_.size());
-        per_stage<stage_costs> costs(stages_.size());
-        for (const stage s : costs.indices()) {
-            const auto& each = stages_[s.position()];
-            rank_of[s] = each.on;
-            costs[s] = each.costs;
-            ranks = std::max(ranks, each.on.position() + 1);
-        }
-        problem p{any_graph{ranks, microbatches, placement::map<>{rank_of}, edges::any{stages_.size(), edges_}}, costs};
-        for (const stage s : costs.indices())
-            p.set_stage(s, costs[s], stages_[s.position()].storage);
-        for (const auto& [stages, delay] : groups_)
-            p.groups.add(stages, delay, stages_.size());
-        p.p2p = hop_times<>{p2p_};
-        if (!time_unit_.empty()) p.time_unit = time_unit_;
-        if (!memory_unit_.empty()) p.memory_unit = memory_unit_;
-        return p;
-    }
+    [[nodiscard]] problem build(std::size_t microbatches) const;
 
 private:
     struct described_stage {
@@ -144,3 +106,62 @@ private:
 };
 
 } // namespace optpipe
+
+#if OPTPIPE_DEFINES(pipeline)
+#include <algorithm>
+#include <utility>
+
+namespace optpipe {
+
+OPTPIPE_INLINE stage pipeline_builder::add(rank on, const stage_costs& costs, inputs fed_by) {
+    return add(on, costs, fed_by, described_storage(costs));
+}
+
+OPTPIPE_INLINE stage pipeline_builder::add(rank on, const stage_costs& costs, inputs fed_by,
+                                           storage_list<false> options) {
+    const stage added{stages_.size()};
+    for (const stage_input& each : fed_by) {
+        OPTPIPE_EXPECT(each.from < added, "pipeline_builder: a stage is fed by one that isn't there yet");
+        edges_.push_back({each.from, added, each.size, each.held});
+    }
+    stages_.push_back({on, costs, std::move(options)});
+    return added;
+}
+
+OPTPIPE_INLINE std::vector<stage> pipeline_builder::add_shards(const std::vector<rank>& ranks, const stage_costs& each,
+                                                               inputs fed_by, duration delay) {
+    std::vector<stage> shards;
+    for (const rank on : ranks)
+        shards.push_back(add(on, each, fed_by));
+    group(shards, delay);
+    return shards;
+}
+
+OPTPIPE_INLINE void pipeline_builder::group(std::vector<stage> stages, duration delay) {
+    groups_.push_back({std::move(stages), delay});
+}
+
+OPTPIPE_INLINE problem pipeline_builder::build(std::size_t microbatches) const {
+    OPTPIPE_EXPECT(!stages_.empty(), "pipeline_builder: there is no stage");
+    std::size_t ranks = 0;
+    per_stage<rank> rank_of(stages_.size());
+    per_stage<stage_costs> costs(stages_.size());
+    for (const stage s : costs.indices()) {
+        const auto& each = stages_[s.position()];
+        rank_of[s] = each.on;
+        costs[s] = each.costs;
+        ranks = std::max(ranks, each.on.position() + 1);
+    }
+    problem p{any_graph{ranks, microbatches, placement::map<>{rank_of}, edges::any{stages_.size(), edges_}}, costs};
+    for (const stage s : costs.indices())
+        p.set_stage(s, costs[s], stages_[s.position()].storage);
+    for (const auto& [stages, delay] : groups_)
+        p.groups.add(stages, delay, stages_.size());
+    p.p2p = hop_times<>{p2p_};
+    if (!time_unit_.empty()) p.time_unit = time_unit_;
+    if (!memory_unit_.empty()) p.memory_unit = memory_unit_;
+    return p;
+}
+
+} // namespace optpipe
+#endif

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/edges.hpp"
@@ -7,7 +8,6 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/stage_groups.hpp"
 
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -30,7 +30,16 @@ struct step_shape {
     friend bool operator==(const step_shape&, const step_shape&) = default;
 };
 
-[[nodiscard]] inline step_shape shape_of(const problem& p) {
+[[nodiscard]] step_shape shape_of(const problem& p);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(programs)
+#include <utility>
+
+namespace optpipe {
+
+OPTPIPE_INLINE step_shape shape_of(const problem& p) {
     step_shape shape;
     if (is_plain(p)) return shape;
     std::vector<edge> all;
@@ -45,3 +54,4 @@ struct step_shape {
 }
 
 } // namespace optpipe
+#endif

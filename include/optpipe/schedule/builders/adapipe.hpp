@@ -66,6 +66,4 @@ private:
 };
 inline constexpr adapipe_builder adapipe{};
 
-static_assert(schedule_builder<adapipe_builder> && schedule_builder<adapipe_builder, graph<2, 2>>);
-
 } // namespace optpipe

@@ -180,6 +180,4 @@ private:
 };
 inline constexpr adaptive_builder<> adaptive{};
 
-static_assert(schedule_builder<adaptive_builder<>> && schedule_builder<adaptive_builder<>, graph<2, 2>>);
-
 } // namespace optpipe

@@ -1,10 +1,13 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/builders/adapipe.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/combined.hpp"
 #include "optpipe/schedule/builders/dual_pipe_v.hpp"
 #include "optpipe/schedule/builders/dynapipe.hpp"
@@ -33,53 +36,88 @@
 
 #include <concepts>
 #include <string_view>
-#include <tuple>
-#include <variant>
 #include <vector>
 
 namespace optpipe {
 
+/// Builders with their usual parameters.
+template <class... Builders> struct builder_list {
+    constexpr builder_list() = default;
+    constexpr explicit builder_list(const Builders&...) {}
+
+    template <class Builder> static constexpr bool contains = (std::same_as<Builder, Builders> || ...);
+    /// Calls `visit(builder)` for each builder, in order.
+    template <class Visitor> static constexpr void for_each(Visitor& visit) { (visit(Builders{}), ...); }
+};
+
 /// The builders for plain problems that choose no storage options, in the order in which `optpipe compare` lists them.
-inline constexpr std::tuple all_builders{gpipe,
-                                         one_forward_one_backward,
-                                         interleaved,
-                                         zero_bubble_h1,
-                                         zero_bubble_h2,
-                                         zero_bubble_auto,
-                                         zero_bubble_v,
-                                         v_half,
-                                         v_min,
-                                         v_auto,
-                                         dual_pipe_v,
-                                         gis,
-                                         gis_half,
-                                         pipe_offload,
-                                         pipe_offload_half,
-                                         pipe_offload_full,
-                                         adaptive};
+inline constexpr builder_list all_builders{gpipe,
+                                           one_forward_one_backward,
+                                           interleaved,
+                                           zero_bubble_h1,
+                                           zero_bubble_h2,
+                                           zero_bubble_auto,
+                                           zero_bubble_v,
+                                           v_half,
+                                           v_min,
+                                           v_auto,
+                                           dual_pipe_v,
+                                           gis,
+                                           gis_half,
+                                           pipe_offload,
+                                           pipe_offload_half,
+                                           pipe_offload_full,
+                                           adaptive};
 
 /// Calls `visit(builder)` for each builder, in the order of `all_builders`.
-template <class Visitor> constexpr void for_each_builder(Visitor visit) {
-    std::apply([&](const auto&... builders) { (visit(builders), ...); }, all_builders);
-}
+template <class Visitor> constexpr void for_each_builder(Visitor visit) { all_builders.for_each(visit); }
 
 /// The builders that choose storage options themselves.
-inline constexpr std::tuple storage_builders{adapipe, mario, infinipipe};
+inline constexpr builder_list storage_builders{adapipe, mario, infinipipe};
 
-template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) {
-    std::apply([&](const auto&... builders) { (visit(builders), ...); }, storage_builders);
-}
+template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) { storage_builders.for_each(visit); }
 
 /// The builders for problems that aren't plain. These builders refuse plain problems, where the schedule would be 1F1B
 /// or have no pairs.
-inline constexpr std::tuple graph_builders{sequence_1f1b, graph_1f1b, dynapipe, combined_1f1b};
+inline constexpr builder_list graph_builders{sequence_1f1b, graph_1f1b, dynapipe, combined_1f1b};
 
-template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) {
-    std::apply([&](const auto&... builders) { (visit(builders), ...); }, graph_builders);
-}
+template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) { graph_builders.for_each(visit); }
 
 /// The names of `all_builders`, `storage_builders` and `graph_builders`, in this order.
-[[nodiscard]] inline std::vector<std::string_view> builder_names() {
+[[nodiscard]] std::vector<std::string_view> builder_names();
+
+#if defined(OPTPIPE_COMPILED)
+namespace detail {
+
+template <class Builder>
+concept own_builder = decltype(all_builders)::contains<Builder> || decltype(storage_builders)::contains<Builder> ||
+                      decltype(graph_builders)::contains<Builder>;
+
+} // namespace detail
+
+// For problems with dynamic extents, defined in the library for each of its builders.
+template <detail::own_builder Builder>
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const Builder& build, stop_check stop = {});
+#endif
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+namespace optpipe {
+namespace detail {
+
+// Checked here, because every program that links the library would pay for checks in the builders' headers.
+template <class Graph, class... Builders> consteval bool are_builders(const builder_list<Builders...>&) {
+    return (schedule_builder<Builders, Graph> && ...);
+}
+static_assert(are_builders<any_graph>(all_builders) && are_builders<any_graph>(storage_builders) &&
+              are_builders<any_graph>(graph_builders));
+static_assert(are_builders<graph<2, 2>>(all_builders) && are_builders<graph<2, 2>>(storage_builders) &&
+              are_builders<graph<2, 2>>(builder_list{sequence_1f1b, graph_1f1b, dynapipe}));
+
+} // namespace detail
+
+OPTPIPE_INLINE std::vector<std::string_view> builder_names() {
     std::vector<std::string_view> names;
     const auto add = [&](const auto& build) { names.push_back(build.name); };
     for_each_builder(add);
@@ -88,28 +126,5 @@ template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) {
     return names;
 }
 
-#if defined(OPTPIPE_COMPILED)
-namespace detail {
-
-template <class Builders> struct variant_of;
-template <class... Builders> struct variant_of<std::tuple<Builders...>> {
-    using type = std::variant<Builders...>;
-    template <class Builder> static constexpr bool contains = (std::same_as<Builder, Builders> || ...);
-};
-using all_kinds_of_builders = variant_of<decltype(std::tuple_cat(all_builders, storage_builders, graph_builders))>;
-
-} // namespace detail
-
-/// A builder of this library with its parameters.
-using any_builder = detail::all_kinds_of_builders::type;
-
-// For problems with dynamic extents, defined in the library.
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const any_builder& build, stop_check stop = {});
-template <class Builder>
-requires detail::all_kinds_of_builders::contains<Builder>
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const Builder& build, stop_check stop = {}) {
-    return build_schedule(p, any_builder{build}, stop);
-}
-#endif
-
 } // namespace optpipe
+#endif

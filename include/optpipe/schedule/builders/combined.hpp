@@ -52,6 +52,4 @@ private:
 };
 inline constexpr combined_1f1b_builder combined_1f1b{};
 
-static_assert(schedule_builder<combined_1f1b_builder>);
-
 } // namespace optpipe

@@ -123,7 +123,4 @@ private:
 };
 inline constexpr dual_pipe_v_builder dual_pipe_v{};
 
-static_assert(schedule_builder<dual_pipe_v_builder> &&
-              schedule_builder<dual_pipe_v_builder, graph<2, 2, placement::v>>);
-
 } // namespace optpipe

@@ -151,6 +151,4 @@ private:
 };
 inline constexpr dynapipe_builder dynapipe{};
 
-static_assert(schedule_builder<dynapipe_builder> && schedule_builder<dynapipe_builder, graph<2, 2>>);
-
 } // namespace optpipe

@@ -166,6 +166,4 @@ struct gis_builder {
 };
 inline constexpr gis_builder gis{};
 
-static_assert(schedule_builder<gis_builder> && schedule_builder<gis_builder, graph<2, 3, placement::loop<2>>>);
-
 } // namespace optpipe

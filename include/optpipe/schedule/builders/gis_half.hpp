@@ -20,7 +20,4 @@ struct gis_half_builder {
 };
 inline constexpr gis_half_builder gis_half{};
 
-static_assert(schedule_builder<gis_half_builder> &&
-              schedule_builder<gis_half_builder, graph<2, 3, placement::loop<2>>>);
-
 } // namespace optpipe

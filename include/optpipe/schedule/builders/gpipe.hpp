@@ -29,6 +29,4 @@ struct gpipe_builder {
 };
 inline constexpr gpipe_builder gpipe{};
 
-static_assert(schedule_builder<gpipe_builder> && schedule_builder<gpipe_builder, graph<2, 2>>);
-
 } // namespace optpipe

@@ -134,6 +134,4 @@ struct graph_1f1b_builder {
 };
 inline constexpr graph_1f1b_builder graph_1f1b{};
 
-static_assert(schedule_builder<graph_1f1b_builder> && schedule_builder<graph_1f1b_builder, graph<2, 2>>);
-
 } // namespace optpipe

@@ -133,6 +133,4 @@ struct infinipipe_builder {
 };
 inline constexpr infinipipe_builder infinipipe{};
 
-static_assert(schedule_builder<infinipipe_builder> && schedule_builder<infinipipe_builder, graph<2, 2>>);
-
 } // namespace optpipe

@@ -93,7 +93,4 @@ private:
 };
 inline constexpr interleaved_builder interleaved{};
 
-static_assert(schedule_builder<interleaved_builder> &&
-              schedule_builder<interleaved_builder, graph<2, 3, placement::loop<2>>>);
-
 } // namespace optpipe

@@ -55,6 +55,4 @@ private:
 };
 inline constexpr mario_builder mario{};
 
-static_assert(schedule_builder<mario_builder> && schedule_builder<mario_builder, graph<2, 2>>);
-
 } // namespace optpipe

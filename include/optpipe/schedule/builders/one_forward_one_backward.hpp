@@ -51,7 +51,4 @@ struct one_forward_one_backward_builder {
 };
 inline constexpr one_forward_one_backward_builder one_forward_one_backward{};
 
-static_assert(schedule_builder<one_forward_one_backward_builder> &&
-              schedule_builder<one_forward_one_backward_builder, graph<2, 2>>);
-
 } // namespace optpipe

@@ -138,7 +138,4 @@ struct pipe_offload_builder {
 };
 inline constexpr pipe_offload_builder pipe_offload{};
 
-static_assert(schedule_builder<pipe_offload_builder> &&
-              schedule_builder<pipe_offload_builder, graph<2, 3, placement::loop<2>>>);
-
 } // namespace optpipe

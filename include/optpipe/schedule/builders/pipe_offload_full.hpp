@@ -32,7 +32,4 @@ struct pipe_offload_full_builder {
 };
 inline constexpr pipe_offload_full_builder pipe_offload_full{};
 
-static_assert(schedule_builder<pipe_offload_full_builder> &&
-              schedule_builder<pipe_offload_full_builder, graph<2, 3, placement::loop<2>>>);
-
 } // namespace optpipe

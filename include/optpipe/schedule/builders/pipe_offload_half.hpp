@@ -32,7 +32,4 @@ struct pipe_offload_half_builder {
 };
 inline constexpr pipe_offload_half_builder pipe_offload_half{};
 
-static_assert(schedule_builder<pipe_offload_half_builder> &&
-              schedule_builder<pipe_offload_half_builder, graph<2, 3, placement::loop<2>>>);
-
 } // namespace optpipe

@@ -28,6 +28,4 @@ struct sequence_1f1b_builder {
 };
 inline constexpr sequence_1f1b_builder sequence_1f1b{};
 
-static_assert(schedule_builder<sequence_1f1b_builder> && schedule_builder<sequence_1f1b_builder, graph<2, 2>>);
-
 } // namespace optpipe

@@ -348,6 +348,4 @@ struct v_auto_builder {
 };
 inline constexpr v_auto_builder v_auto{};
 
-static_assert(schedule_builder<v_auto_builder> && schedule_builder<v_auto_builder, graph<2, 2, placement::v>>);
-
 } // namespace optpipe

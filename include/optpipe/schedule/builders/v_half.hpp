@@ -40,6 +40,4 @@ struct v_half_builder {
 };
 inline constexpr v_half_builder v_half{};
 
-static_assert(schedule_builder<v_half_builder> && schedule_builder<v_half_builder, graph<2, 2, placement::v>>);
-
 } // namespace optpipe

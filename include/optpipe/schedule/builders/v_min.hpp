@@ -40,6 +40,4 @@ struct v_min_builder {
 };
 inline constexpr v_min_builder v_min{};
 
-static_assert(schedule_builder<v_min_builder> && schedule_builder<v_min_builder, graph<2, 2, placement::v>>);
-
 } // namespace optpipe

@@ -268,6 +268,4 @@ struct zero_bubble_auto_builder {
 };
 inline constexpr zero_bubble_auto_builder zero_bubble_auto{};
 
-static_assert(schedule_builder<zero_bubble_auto_builder> && schedule_builder<zero_bubble_auto_builder, graph<2, 2>>);
-
 } // namespace optpipe

@@ -29,6 +29,4 @@ struct zero_bubble_h1_builder {
 };
 inline constexpr zero_bubble_h1_builder zero_bubble_h1{};
 
-static_assert(schedule_builder<zero_bubble_h1_builder> && schedule_builder<zero_bubble_h1_builder, graph<2, 2>>);
-
 } // namespace optpipe

@@ -30,6 +30,4 @@ struct zero_bubble_h2_builder {
 };
 inline constexpr zero_bubble_h2_builder zero_bubble_h2{};
 
-static_assert(schedule_builder<zero_bubble_h2_builder> && schedule_builder<zero_bubble_h2_builder, graph<2, 2>>);
-
 } // namespace optpipe

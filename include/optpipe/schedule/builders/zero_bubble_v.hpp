@@ -296,7 +296,4 @@ private:
 };
 inline constexpr zero_bubble_v_builder zero_bubble_v{};
 
-static_assert(schedule_builder<zero_bubble_v_builder> &&
-              schedule_builder<zero_bubble_v_builder, graph<2, 2, placement::v>>);
-
 } // namespace optpipe

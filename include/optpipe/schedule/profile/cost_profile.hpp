@@ -88,7 +88,7 @@ public:
     /// Adds the next step, as it ran, in the units of the problem. Durations of messages are derived from the times of
     /// operations as far as possible. Throws `input_error` for operations that the problem doesn't have, that appear
     /// twice, or without valid times.
-    void add(const problem& p, const schedule& measured) { add(p, next_step(), measured); }
+    void add(const problem& p, const schedule& measured);
     void add(const problem& p, std::uint64_t step, const schedule& measured);
     /// Adds a step with measured messages.
     void add(const problem& p, std::uint64_t step, const schedule& measured,
@@ -125,7 +125,7 @@ public:
 private:
     template <class Key> using by_key = std::map<Key, std::vector<duration>>;
 
-    [[nodiscard]] std::uint64_t next_step() const { return steps_.empty() ? 0 : steps_.rbegin()->first + 1; }
+    [[nodiscard]] std::uint64_t next_step() const;
 
     static void check(const problem& p, const schedule& measured);
     static std::vector<cost_sample<cost_key>> costs_in(const problem& p, const schedule& s);
@@ -292,6 +292,10 @@ std::vector<cost_estimate<Key>> estimates_of(const std::map<Key, std::vector<dur
 }
 
 } // namespace detail
+
+OPTPIPE_INLINE std::uint64_t cost_profile::next_step() const { return steps_.empty() ? 0 : steps_.rbegin()->first + 1; }
+
+OPTPIPE_INLINE void cost_profile::add(const problem& p, const schedule& measured) { add(p, next_step(), measured); }
 
 OPTPIPE_INLINE void cost_profile::add(const problem& p, std::uint64_t step, const schedule& measured) {
     check(p, measured);
