@@ -32,7 +32,6 @@ public:
 
     [[nodiscard]] std::optional<named_operation> match(std::string_view name) const;
     [[nodiscard]] bool has_stage() const { return has(piece_kind::stage_number); }
-    [[nodiscard]] bool has_microbatch() const { return has(piece_kind::microbatch_number); }
 
 private:
     enum class piece_kind : std::uint8_t { text, stage_number, microbatch_number, anything };

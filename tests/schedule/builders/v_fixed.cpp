@@ -11,6 +11,7 @@
 #include "oracle/random_cases.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/v_problem.hpp"
+#include "schedule/construct/collisions.hpp"
 
 #include <doctest/doctest.h>
 

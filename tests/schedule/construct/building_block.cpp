@@ -7,6 +7,7 @@
 #include "oracle/golden.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/v_problem.hpp"
+#include "schedule/construct/collisions.hpp"
 
 #include <doctest/doctest.h>
 

@@ -33,24 +33,6 @@ template <pipeline_graph Graph> struct building_block {
     [[nodiscard]] constexpr std::size_t shift(std::size_t m) const { return m / group * period + m % group * stride; }
 };
 
-/// Whether no two operations of a rank ever share a cell.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr bool is_free_of_collisions(const Graph& g, const building_block<Graph>& block) {
-    std::vector<unsigned char> taken(g.ranks() * block.period, 0);
-    const auto take = [&](rank r, std::size_t cell) {
-        auto& place = taken[r.position() * block.period + cell % block.period];
-        return ++place == 1;
-    };
-    for (const stage s : g.all_stages())
-        for (std::size_t m = 0; m < block.group; ++m) {
-            const std::size_t cells[] = {block.cells[s].forward, block.cells[s].backward_input,
-                                         block.cells[s].backward_weight};
-            for (const auto cell : cells)
-                if (!take(g.rank_of(s), cell + block.shift(m))) return false;
-        }
-    return true;
-}
-
 /// Puts every W on the first cell after its I that is free on its rank in all repetitions, in the order of the I.
 /// Returns false if a W finds no free cell, which happens only with several microbatches per group, or with fewer cells
 /// than operations. Contract: F and I don't collide.

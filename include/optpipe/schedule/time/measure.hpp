@@ -109,14 +109,7 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<memory_point>
 memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank r,
              memory_kind which = memory_kind::device, duration slack = {}) {
-    std::vector<detail::memory_change> changes;
-    const auto add = [&](rank of, const detail::memory_change& each) {
-        if (of == r) changes.push_back(each);
-    };
-    for (const auto& timed : s.operations)
-        detail::for_each_memory_change(p, timed, which, add);
-    if (which == memory_kind::device) detail::for_each_memory_change_of_pairs(p, s, add);
-    return detail::curve_of(std::move(changes), slack);
+    return detail::curves_of(p, s, which, slack)[r];
 }
 
 [[nodiscard]] OPTPIPE_CONSTEXPR memory_size peak_of(const std::vector<memory_point>& curve) {
