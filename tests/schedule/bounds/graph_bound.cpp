@@ -102,8 +102,16 @@ TEST_CASE("a group waits for its forwards and its delay") {
 
 TEST_CASE("pairs: the load less what they save at most, between the ends") {
     auto p = pair_problem(4, 16, 5.5, true);
-    // Per rank 16 · 6, of which 31 pairs save a quarter each. The last rank starts at 3.
-    CHECK(graph_bound(p).value() == doctest::Approx(96.0 - 31.0 * 0.25 + 3.0));
+    // Per rank 16 · 6, of which 32 pairs save a quarter each. The last rank starts at 3, and its first backward at 11:
+    // up to 8 forwards come before, which save nothing.
+    CHECK(graph_bound(p).value() == doctest::Approx(96.0 - 32.0 * 0.25 + 3.0 + 8.0 * 0.25));
+    // With room for 4 of these, 4 time units are idle; and of the backwards that fill the 12 after the last forward, an
+    // eighth isn't saved.
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{4.0};
+    CHECK(graph_bound(p).value() == doctest::Approx(96.0 - 32.0 * 0.25 + 3.0 + 4.0 + 12.0 * 0.125));
+    for (auto& limit : p.memory_limit)
+        limit = memory_size::unlimited();
     p.objective = objective_kind::span;
     CHECK(graph_bound(p).value() == doctest::Approx(96.0 - 31.0 * 0.25));
     CHECK(propagation_bound(p, graph_bound(p)) == graph_bound(p));

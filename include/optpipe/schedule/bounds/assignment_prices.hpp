@@ -1,0 +1,100 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// A table of what each row and column gain together.
+struct gain_table {
+    std::size_t rows = 0;
+    std::size_t columns = 0;
+    /// Row by row; none is negative.
+    std::vector<double> gain{};
+
+    [[nodiscard]] double operator()(std::size_t row, std::size_t column) const { return gain[row * columns + column]; }
+};
+
+/// Prices of rows and columns: none is negative, and a row and a column cost at least what they gain together. So no
+/// assignment gains more than the sum of all prices.
+struct assignment_prices {
+    std::vector<double> of_row{};
+    std::vector<double> of_column{};
+};
+
+/// Raises the prices of columns to the least ones that those of the rows allow.
+inline void fit_columns(const gain_table& of, assignment_prices& prices) {
+    for (std::size_t j = 0; j < of.columns; ++j) {
+        double most = 0.0;
+        for (std::size_t i = 0; i < of.rows; ++i)
+            most = std::max(most, of(i, j) - prices.of_row[i]);
+        prices.of_column[j] = most;
+    }
+}
+/// The same for rows.
+inline void fit_rows(const gain_table& of, assignment_prices& prices) {
+    for (std::size_t i = 0; i < of.rows; ++i) {
+        double most = 0.0;
+        for (std::size_t j = 0; j < of.columns; ++j)
+            most = std::max(most, of(i, j) - prices.of_column[j]);
+        prices.of_row[i] = most;
+    }
+}
+
+/// Prices with the least sum if there are as many rows as columns, which is what the best assignment gains: the
+/// Hungarian method (Kuhn 1955) by shortest augmenting paths. O(n³) for n rows or columns.
+[[nodiscard]] inline assignment_prices least_prices(const gain_table& of) {
+    const std::size_t n = std::max(of.rows, of.columns);
+    const auto cost = [&](std::size_t i, std::size_t j) { return i < of.rows && j < of.columns ? -of(i, j) : 0.0; };
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    // Index n is that of no row or column.
+    std::vector<double> row(n + 1, 0.0);
+    std::vector<double> column(n + 1, 0.0);
+    std::vector<std::size_t> row_of(n + 1, n);
+    std::vector<std::size_t> before(n + 1, n);
+    for (std::size_t i = 0; i < n; ++i) {
+        std::vector<double> least(n + 1, infinite);
+        std::vector<char> used(n + 1, 0);
+        std::size_t at = n;
+        row_of[n] = i;
+        do {
+            used[at] = 1;
+            double delta = infinite;
+            std::size_t next = n;
+            for (std::size_t j = 0; j < n; ++j) {
+                if (used[j] != 0) continue;
+                const double reduced = cost(row_of[at], j) - row[row_of[at]] - column[j];
+                if (reduced < least[j]) {
+                    least[j] = reduced;
+                    before[j] = at;
+                }
+                if (least[j] < delta) {
+                    delta = least[j];
+                    next = j;
+                }
+            }
+            for (std::size_t j = 0; j <= n; ++j)
+                if (used[j] != 0) {
+                    row[row_of[j]] += delta;
+                    column[j] -= delta;
+                } else {
+                    least[j] -= delta;
+                }
+            at = next;
+        } while (row_of[at] != n);
+        for (; at != n; at = before[at])
+            row_of[at] = row_of[before[at]];
+        row_of[n] = n;
+    }
+    assignment_prices prices{std::vector<double>(of.rows), std::vector<double>(of.columns)};
+    const double lowest = -*std::max_element(column.begin(), column.begin() + static_cast<std::ptrdiff_t>(n));
+    for (std::size_t j = 0; j < of.columns; ++j)
+        prices.of_column[j] = std::max(0.0, -column[j] - lowest);
+    fit_rows(of, prices); // whatever rounding did, the prices hold
+    fit_columns(of, prices);
+    return prices;
+}
+
+} // namespace optpipe::detail

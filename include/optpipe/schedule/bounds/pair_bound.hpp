@@ -1,0 +1,222 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/bounds/graph_paths.hpp"
+#include "optpipe/schedule/bounds/one_machine.hpp"
+#include "optpipe/schedule/bounds/pair_prices.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Things of which a total amount is taken, as many of each as one likes, at a price per amount.
+class fractional_knapsack {
+public:
+    void add(double amount, double price) {
+        if (amount > 0.0) things_.emplace_back(price / amount, amount);
+    }
+    /// The least price of this amount, or of all things if they are less.
+    [[nodiscard]] double least_price(double amount) {
+        std::sort(things_.begin(), things_.end());
+        double sum = 0.0;
+        for (const auto& [ratio, size] : things_) {
+            const double taken = std::min(amount, size);
+            if (taken <= 0.0) break;
+            sum += ratio * taken;
+            amount -= taken;
+        }
+        return sum;
+    }
+    /// The largest amount for this price.
+    [[nodiscard]] double most_amount(double price) {
+        std::sort(things_.begin(), things_.end());
+        double sum = 0.0;
+        for (const auto& [ratio, size] : things_) {
+            const double taken = ratio > 0.0 ? std::min(size, price / ratio) : size;
+            if (taken <= 0.0) break;
+            sum += taken;
+            price -= ratio * taken;
+        }
+        return sum;
+    }
+
+private:
+    std::vector<std::pair<double, double>> things_{};
+};
+
+/// Lower bounds of a rank that runs pairs.
+///
+/// Before the first backward can start, the rank only runs single forwards, as many as memory holds; and after its last
+/// forward, only single backwards. These are in no pair. So with prices u of forwards and v of backwards
+/// (`prices_of_pairs`), all its work lasts at least the sum of all f − u and b − v, and in addition u for the forwards
+/// at the beginning, which fill the time from the first forward to the first backward, and v for the backwards at the
+/// end, which fill the time that follows the last forward. What fills these times is chosen as cheaply as possible.
+template <pipeline_graph Graph> class pair_bound {
+public:
+    pair_bound(const basic_problem<Graph>& p, const graph_paths<Graph>& paths, rank r)
+        : p_{&p}, paths_{&paths}, rank_{r}, cells_{pairable_cells_of(p, r)}, prices_{prices_of_pairs(p, cells_)} {
+        for (const stage s : p.graph.all_stages())
+            if (p.rank_of(s) == r) add_paths(s);
+    }
+
+    /// The work that is left if pairs save as much as they can: one forward, the rank's first, is in no pair; nor is
+    /// its last backward, if all its stages have one.
+    [[nodiscard]] duration work() const {
+        duration best{};
+        for (const auto& each : prices_)
+            best = std::max(best, duration{left(each) + least_row(each) + least_column(each)});
+        return best;
+    }
+    /// The bound on the makespan.
+    [[nodiscard]] duration makespan() const {
+        duration best{};
+        for (const auto& each : prices_) {
+            best = std::max(best, one_machine_bound(jobs(each)));
+            if (cells_.backwards.empty()) continue;
+            best = std::max(best, duration{std::min(with_mixture(each), one_after_the_other())});
+        }
+        return best;
+    }
+
+private:
+    void add_paths(stage s) {
+        for (const microbatch m : p_->graph.all_microbatches()) {
+            const auto f = forward(s, m);
+            first_forward_ = std::min(first_forward_, paths_->head(f));
+            after_forward_ = std::min(after_forward_, paths_->tail(f));
+            forwards_ += p_->cost(s, m).forward.value();
+            if (!paths_->has_gradient(s)) continue;
+            const auto b = paths_->gradient(s, m);
+            first_backward_ = std::min(first_backward_, paths_->head(b));
+            const bool has_weight =
+                b.kind == operation_kind::backward_input && p_->costs[s].gradients == gradient_kind::full;
+            after_backward_ = has_weight ? duration{} : std::min(after_backward_, paths_->tail(b));
+        }
+    }
+    /// The work less all prices.
+    [[nodiscard]] double left(const assignment_prices& of) const {
+        double sum = 0.0;
+        for (const double price : of.of_row)
+            sum += price;
+        for (const double price : of.of_column)
+            sum += price;
+        return p_->load(rank_).value() - cells_.count * sum;
+    }
+    [[nodiscard]] static double least(const std::vector<double>& of) {
+        return of.empty() ? 0.0 : *std::min_element(of.begin(), of.end());
+    }
+    [[nodiscard]] static double least_row(const assignment_prices& of) { return least(of.of_row); }
+    [[nodiscard]] double least_column(const assignment_prices& of) const {
+        // The last backward may be in a pair with a forward that no backward follows.
+        return cells_.backwards.size() == cells_.forwards.size() ? least(of.of_column) : 0.0;
+    }
+
+    /// If some forward ends after some backward starts.
+    [[nodiscard]] double with_mixture(const assignment_prices& of) const {
+        const double at_begin = (first_backward_ - first_forward_).value();
+        const double filled = std::min({at_begin, forwards_, most_forwards_in_memory()});
+        const double at_end = (after_forward_ - after_backward_).value();
+        const double unpaired_first = std::max(least_row(of), at_begin - filled + forwards_at_begin(of, filled));
+        const double unpaired_last = std::max(least_column(of), backwards_at_end(of, at_end));
+        return first_forward_.value() + unpaired_first + left(of) + unpaired_last + after_backward_.value();
+    }
+    [[nodiscard]] double forwards_at_begin(const assignment_prices& of, double amount) const {
+        fractional_knapsack all;
+        for (std::size_t i = 0; i < cells_.forwards.size(); ++i) {
+            const auto& cell = cells_.forwards[i];
+            all.add(cells_.count * p_->cost(cell.stage, cell.microbatch).forward.value(), cells_.count * of.of_row[i]);
+        }
+        return all.least_price(amount);
+    }
+    /// A weight gradient whose I may be in a pair fills the end for nothing.
+    [[nodiscard]] double backwards_at_end(const assignment_prices& of, double amount) const {
+        fractional_knapsack all;
+        for (std::size_t j = 0; j < cells_.backwards.size(); ++j) {
+            const auto& cell = cells_.backwards[j];
+            const auto c = p_->cost(cell.stage, cell.microbatch);
+            const bool is_free = has_input_pair(cell.stage);
+            const auto priced = is_free ? c.backward_input : c.backward();
+            all.add(cells_.count * priced.value(), cells_.count * std::min(priced.value(), of.of_column[j]));
+            if (is_free) all.add(cells_.count * c.backward_weight.value(), 0.0);
+        }
+        return all.least_price(amount);
+    }
+    [[nodiscard]] bool has_input_pair(stage s) const {
+        return std::any_of(p_->overlaps.begin(), p_->overlaps.end(), [&](const overlap& each) {
+            return each.backward == s && each.kind == overlap_kind::backward_input;
+        });
+    }
+    /// The longest that forwards take whose stashes fit together, as each microbatch is stored most frugally.
+    [[nodiscard]] double most_forwards_in_memory() const {
+        const auto limit = p_->memory_limit[rank_] + tolerance{}.at(p_->memory_scale());
+        if (limit.is_unlimited()) return forwards_;
+        fractional_knapsack all;
+        for (const auto& cell : cells_.forwards) {
+            auto held = memory_size::unlimited();
+            for (const auto& option : p_->storage[cell.stage])
+                held = std::min(held, option.left_on_device());
+            const bool is_held = paths_->has_gradient(cell.stage);
+            const auto factor = p_->microbatches.factors(cell.stage, cell.microbatch).memory;
+            all.add(cells_.count * p_->cost(cell.stage, cell.microbatch).forward.value(),
+                    is_held ? cells_.count * factor * held.value() : 0.0);
+        }
+        return all.most_amount(limit.value());
+    }
+    /// If all forwards end before any backward starts, nothing is in a pair.
+    [[nodiscard]] double one_after_the_other() const {
+        const double load = p_->load(rank_).value();
+        return std::max(first_backward_.value(), first_forward_.value() + forwards_) + load - forwards_ +
+               after_backward_.value();
+    }
+
+    /// The jobs of the rank, as one machine has them: less of each than it takes alone, I before W.
+    [[nodiscard]] std::vector<machine_job> jobs(const assignment_prices& of) const {
+        std::vector<machine_job> all;
+        for_each_alike(cells_.forwards, [&](std::size_t i, stage s, microbatch m) {
+            const auto f = forward(s, m);
+            all.push_back({paths_->head(f), paths_->length(f) - duration{of.of_row[i]}, paths_->tail(f)});
+        });
+        for_each_alike(cells_.backwards, [&](std::size_t j, stage s, microbatch m) {
+            const auto b = paths_->gradient(s, m);
+            const auto of_gradient = std::min(duration{of.of_column[j]}, paths_->length(b));
+            all.push_back({paths_->head(b), paths_->length(b) - of_gradient, paths_->tail(b)});
+            if (b.kind == operation_kind::backward_input && p_->costs[s].gradients == gradient_kind::full)
+                all.push_back({paths_->head(b) + paths_->length(b),
+                               p_->cost(s, m).backward_weight - (duration{of.of_column[j]} - of_gradient),
+                               {}});
+        });
+        return all;
+    }
+    /// Calls `visit(i, stage, microbatch)` for all microbatches for which the i-th cell stands.
+    template <class Visit> void for_each_alike(const std::vector<pairable_cells::cell>& cells, Visit visit) const {
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+            if (!p_->microbatches.are_equal()) {
+                visit(i, cells[i].stage, cells[i].microbatch);
+                continue;
+            }
+            for (const microbatch m : p_->graph.all_microbatches())
+                visit(i, cells[i].stage, m);
+        }
+    }
+
+    const basic_problem<Graph>* p_;
+    const graph_paths<Graph>* paths_;
+    rank rank_;
+    pairable_cells cells_;
+    std::vector<assignment_prices> prices_;
+    // The earliest starts of a forward and a backward, and the least time after the end of one.
+    duration first_forward_ = duration::unlimited();
+    duration first_backward_ = duration::unlimited();
+    duration after_forward_ = duration::unlimited();
+    duration after_backward_ = duration::unlimited();
+    /// All forwards, one after the other.
+    double forwards_ = 0.0;
+};
+
+} // namespace optpipe::detail

@@ -1,0 +1,100 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/bounds/assignment_prices.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The forwards and the backwards of a rank, as pairs need them. If all microbatches are equal, there is one of each
+/// per stage, which stands for all microbatches.
+struct pairable_cells {
+    struct cell {
+        optpipe::stage stage{};
+        optpipe::microbatch microbatch{};
+    };
+    std::vector<cell> forwards{};
+    std::vector<cell> backwards{};
+    /// The number of microbatches for which each stands.
+    double count = 1.0;
+};
+
+template <pipeline_graph Graph> [[nodiscard]] pairable_cells pairable_cells_of(const basic_problem<Graph>& p, rank r) {
+    pairable_cells found;
+    const bool are_equal = p.microbatches.are_equal();
+    if (are_equal) found.count = static_cast<double>(p.graph.microbatches());
+    for (const stage s : p.graph.all_stages()) {
+        if (p.rank_of(s) != r) continue;
+        for (const microbatch m : p.graph.all_microbatches()) {
+            if (are_equal && m.position() > 0) break;
+            found.forwards.push_back({s, m});
+            if (p.costs[s].gradients != gradient_kind::none) found.backwards.push_back({s, m});
+        }
+    }
+    return found;
+}
+
+/// The most that a forward and a backward save in a pair of either kind. The recomputation inside a backward isn't
+/// shortened.
+template <pipeline_graph Graph>
+[[nodiscard]] duration saved_by_pair(const basic_problem<Graph>& p, const pairable_cells::cell& f,
+                                     const pairable_cells::cell& b) {
+    duration most{};
+    for (const auto kind : {overlap_kind::backward, overlap_kind::backward_input}) {
+        const auto* of = p.overlaps.find(f.stage, b.stage, kind);
+        if (!of) continue;
+        const auto forward = p.cost(f.stage, f.microbatch).forward;
+        const auto backward = length_of(p.cost(b.stage, b.microbatch), kind);
+        const auto usual = p.costs[f.stage].forward + length_of(p.costs[b.stage], kind);
+        const auto together = ((forward + backward) / usual) * of->duration;
+        most = std::max(most, forward + backward - std::max({forward, backward, together}));
+    }
+    return most;
+}
+
+/// Prices of the forwards (rows) and backwards (columns) of a rank: pairs save at most the prices of their parts. The
+/// results hold one after the other, and none is the best for all bounds, because a forward in front of all backwards
+/// saves nothing, nor does a backward behind all forwards.
+template <pipeline_graph Graph>
+[[nodiscard]] std::vector<assignment_prices> prices_of_pairs(const basic_problem<Graph>& p,
+                                                             const pairable_cells& cells) {
+    gain_table gains{cells.forwards.size(), cells.backwards.size(), {}};
+    gains.gain.reserve(gains.rows * gains.columns);
+    for (const auto& f : cells.forwards)
+        for (const auto& b : cells.backwards)
+            gains.gain.push_back(saved_by_pair(p, f, b).value());
+    assignment_prices all_on_rows{std::vector<double>(gains.rows), std::vector<double>(gains.columns)};
+    auto all_on_columns = all_on_rows;
+    fit_rows(gains, all_on_rows);
+    fit_columns(gains, all_on_columns);
+    std::vector<assignment_prices> found{all_on_rows, all_on_columns};
+    auto half = all_on_rows;
+    for (auto& price : half.of_row)
+        price *= 0.5;
+    half.of_column = all_on_columns.of_column;
+    for (auto& price : half.of_column)
+        price *= 0.5;
+    found.push_back(half);
+    // The exact prices take a tenth of a second for this many. Not tuned.
+    constexpr std::size_t most_exact = 256;
+    if (std::max(gains.rows, gains.columns) > most_exact || gains.gain.empty()) return found;
+    found.push_back(least_prices(gains));
+    // The same sum, with the price that all parts have in common moved to the rows, or to the columns.
+    for (const bool to_rows : {true, false}) {
+        auto moved = found[3];
+        auto& from = to_rows ? moved.of_column : moved.of_row;
+        const double common = *std::min_element(from.begin(), from.end());
+        for (auto& price : from)
+            price -= common;
+        to_rows ? fit_rows(gains, moved) : fit_columns(gains, moved);
+        found.push_back(std::move(moved));
+    }
+    return found;
+}
+
+} // namespace optpipe::detail
