@@ -43,7 +43,15 @@ template <class Real> void add_experts(optpipe::problem& p, const std::vector<ex
 }
 
 /// A piece of computation between the exchanges of tokens.
-enum class expert_phase : std::uint8_t { router, experts, blocks, blocks_back, experts_back, weights };
+enum class expert_phase : std::uint8_t {
+    router,
+    experts,
+    blocks,
+    blocks_back,
+    experts_back,
+    block_weights,
+    expert_weights,
+};
 
 /// One of several pipelines that share the experts of each layer. All run the same programs, so that their exchanges
 /// meet. Each rank has a channel to its peers, the same rank of the other pipelines. In a pair, the exchanges of one
@@ -79,12 +87,8 @@ public:
         finish_back(t);
     }
     template <class Lane> void backward_weight(Lane& on, const weight_task& t) {
-        begin(t.stage, expert_phase::weights);
-        part_of<0> kept{*this, t.stage, t.kept};
-        auto blocks = t;
-        blocks.kept = kept.blocks();
-        base::backward_weight(on, blocks);
-        if (has_experts(t.stage)) layer(t.stage).backward_weight(kept.experts());
+        add_block_weights(on, t);
+        add_expert_weights(t);
     }
     template <class Lane> void backward(Lane& on, const backward_task& t) {
         backward_input(on, t);
@@ -95,10 +99,12 @@ public:
         start(f);
         start_back(on, b);
         run_experts(f);
+        const weight_task weights{.stage = b.stage, .microbatch = b.microbatch, .kept = b.kept};
+        if (b.is_full) add_block_weights(on, weights);
         run_experts_back(b);
         finish(on, f);
         finish_back(b);
-        if (b.is_full) backward_weight(on, {.stage = b.stage, .microbatch = b.microbatch, .kept = b.kept});
+        if (b.is_full) add_expert_weights(weights);
     }
 
 private:
@@ -196,6 +202,19 @@ private:
         const part_of<0> kept{*this, t.stage, t.kept};
         const part_of<1> freed{*this, t.stage, t.freed};
         layer(t.stage).gather(receive(), kept.experts(), freed.experts(), reals(t.output));
+    }
+
+    template <class Lane> void add_block_weights(Lane& on, const weight_task& t) {
+        begin(t.stage, expert_phase::block_weights);
+        const part_of<0> kept{*this, t.stage, t.kept};
+        auto blocks = t;
+        blocks.kept = kept.blocks();
+        base::backward_weight(on, blocks);
+    }
+    void add_expert_weights(const weight_task& t) {
+        if (!has_experts(t.stage)) return;
+        begin(t.stage, expert_phase::expert_weights);
+        layer(t.stage).backward_weight(part_of<0>{*this, t.stage, t.kept}.experts());
     }
 
     std::vector<layer_type>* experts_;

@@ -550,6 +550,8 @@ class pipeline:
     def __init__(self, training, problem, plan, programs, device, pace=None):
         if programs.get("forward_only"):
             raise SystemExit("run_plan.py: the programs have forwards alone, this runs training steps")
+        if any("backward" in now for each in programs["programs"] for now in each["instructions"]):
+            raise SystemExit("run_plan.py: the programs have pairs, this runs one operation at a time")
         self.rank, self.problem, self.device, self.pace = dist.get_rank(), problem, torch.device(device), pace
         self.stages, self.microbatches = programs["stages"], programs["microbatches"]
         self.program = programs["programs"][self.rank]

@@ -75,6 +75,7 @@ struct setup {
 
 TEST_CASE("programs run on streams as planned, whatever the streams do first, however they are issued") {
     std::size_t runs = 0;
+    std::size_t pairs = 0;
     streamed::for_each_program(20,
                                [&](const optpipe::problem&, const optpipe::schedule&, const auto& programs, auto seed) {
                                    fake_cuda::reset({.seed = seed});
@@ -88,11 +89,14 @@ TEST_CASE("programs run on streams as planned, whatever the streams do first, ho
                                        for (const rank r : optpipe::index_range<rank>{s.runners.size()})
                                            s.cluster[r].finish();
                                        s.check_results(2);
+                                       for (const auto& m : s.models)
+                                           pairs += m->pairs();
                                    }
                                    CHECK(fake_cuda::alive() == fake_cuda::census{});
                                    ++runs;
                                });
     CHECK(runs > 25);
+    CHECK(pairs > 10);
 }
 
 TEST_CASE("a step is captured as one graph, all virtual ranks together, and launched again and again") {

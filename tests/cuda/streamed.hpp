@@ -3,12 +3,14 @@
 #include "execution/quick_adaptive.hpp"
 #include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/lane.hpp"
+#include "optpipe/execution/cuda/side_stream.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "oracle/random_pairs.hpp"
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -18,6 +20,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,32 +43,53 @@ class model {
 public:
     explicit model(std::size_t stages) : inner_{stages}, gradients_(stages) {}
 
-    void forward(optpipe::cuda::lane& on, const optpipe::execution::forward_task& t) {
+    void forward(optpipe::cuda::lane& on, const optpipe::execution::forward_task& t) { forward(on.stream(), t); }
+    void backward_input(optpipe::cuda::lane& on, const optpipe::execution::backward_task& t) {
+        backward_input(on.stream(), t);
+    }
+    void backward_weight(optpipe::cuda::lane& on, const optpipe::execution::weight_task& t) {
+        backward_weight(on.stream(), t);
+    }
+    /// The backward has a stream of its own.
+    void overlap(optpipe::cuda::lane& on, const optpipe::execution::forward_task& f,
+                 const optpipe::execution::backward_task& b) {
+        if (!side_) side_.emplace();
+        ++pairs_;
+        side_->fork(on);
+        backward_input(side_->stream(), b);
+        forward(on.stream(), f);
+        if (b.is_full)
+            backward_weight(side_->stream(),
+                            {b.stage, b.microbatch, b.kept, b.added, b.restored_kept, b.storage, b.is_last});
+        side_->join(on);
+    }
+    void forward(optpipe::cuda::stream_ref on, const optpipe::execution::forward_task& t) {
         put(on, {"a forward", ranges(t.input), ranges(t.output, t.kept, t.freed)},
             [this, t] { inner_.forward(nothing_, t); });
     }
     /// The part of the gradient that the weight gradient needs may be written to the place of the stash.
-    void backward_input(optpipe::cuda::lane& on, const optpipe::execution::backward_task& t) {
+    void backward_input(optpipe::cuda::stream_ref on, const optpipe::execution::backward_task& t) {
         put(on,
             {"an input gradient", ranges(t.input, t.freed, t.restored_freed),
              ranges(t.output, t.kept, t.restored_kept, t.added)},
             [this, t] { inner_.backward_input(nothing_, t); });
     }
-    void backward_weight(optpipe::cuda::lane& on, const optpipe::execution::weight_task& t) {
+    void backward_weight(optpipe::cuda::stream_ref on, const optpipe::execution::weight_task& t) {
         put(on, {"a weight gradient", ranges(t.kept, t.restored_kept, t.added), ranges(gradients(t.stage))},
             [this, t] { inner_.backward_weight(nothing_, t); });
     }
     void update(optpipe::cuda::lane& on, optpipe::stage s) {
-        put(on, {"an update", ranges(gradients(s)), {}}, [this, s] { inner_.update(nothing_, s); });
+        put(on.stream(), {"an update", ranges(gradients(s)), {}}, [this, s] { inner_.update(nothing_, s); });
     }
     void reduce(optpipe::cuda::lane& on, optpipe::stage s) {
-        put(on, {"a reduction", {}, ranges(gradients(s))}, [this, s] { inner_.reduce(nothing_, s); });
+        put(on.stream(), {"a reduction", {}, ranges(gradients(s))}, [this, s] { inner_.reduce(nothing_, s); });
     }
     [[nodiscard]] std::string complaint() const {
         const std::scoped_lock lock{mutex_};
         return complaint_;
     }
     [[nodiscard]] std::size_t weights() const { return inner_.weights(); }
+    [[nodiscard]] std::size_t pairs() const { return pairs_; }
     [[nodiscard]] std::size_t reductions() const { return inner_.reductions(); }
 
 private:
@@ -89,12 +113,12 @@ private:
         (add(all, parts), ...);
         return all;
     }
-    void put(optpipe::cuda::lane& on, fake_cuda::accesses uses, std::function<void()> run) {
+    void put(optpipe::cuda::stream_ref on, fake_cuda::accesses uses, std::function<void()> run) {
         const std::scoped_lock lock{mutex_};
         kernels_.push_back({this, std::move(run)});
         fake_cuda::declare(std::move(uses));
         optpipe::cuda::check(cudaLaunchHostFunc(
-                                 on.stream().native(),
+                                 on.native(),
                                  [](void* given) {
                                      auto& k = *static_cast<kernel*>(given);
                                      try {
@@ -109,6 +133,8 @@ private:
     }
 
     int nothing_ = 0;
+    std::optional<optpipe::cuda::side_stream> side_;
+    std::size_t pairs_ = 0;
     optpipe::testing::tracing_model inner_;
     std::vector<std::byte> gradients_;
     mutable std::mutex mutex_;
@@ -126,20 +152,23 @@ template <class Visit> void for_each_program(std::size_t count, Visit visit) {
         const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
         constexpr optpipe::message_lanes all[] = {
             optpipe::message_lanes::separate, optpipe::message_lanes::per_direction, optpipe::message_lanes::single};
-        const auto run = [&](const auto& builder) {
-            const auto s = build_schedule(p, builder);
-            if (!s) return;
-            const auto programs = lower(p, *s,
+        const auto run_by = [&](const optpipe::problem& of, const optpipe::schedule& s) {
+            const auto programs = lower(of, s,
                                         {.bytes_per_unit = 4.0,
                                          .message_bytes = 24,
                                          .lanes = all[seed % 3],
                                          .update = true,
                                          .reduce = seed % 2 == 0});
-            if (programs) visit(p, *s, *programs, seed);
+            if (programs) visit(of, s, *programs, seed);
+        };
+        const auto run = [&](const auto& builder) {
+            if (const auto s = build_schedule(p, builder)) run_by(p, *s);
         };
         run(quick_adaptive);
         run(optpipe::one_forward_one_backward);
         run(optpipe::gpipe);
+        const auto paired = oracle::with_random_pairs(random, p);
+        if (const auto s = build_schedule(paired, quick_adaptive)) run_by(paired, oracle::with_all_pairs(paired, *s));
     }
 }
 

@@ -160,7 +160,7 @@ template <class M, class L> concept has_backward = requires(M& model, L& on, con
 /// A model that can run a forward and a backward, of two microbatches, as one task, in which one computes while the
 /// other communicates. `overlap` does what `forward` does for the first task, and `backward`, or without `is_full`
 /// `backward_input`, for the second. Neither task uses a buffer that the other writes. Loading a program with pairs
-/// fails for a model without it.
+/// fails for a model without it. On a CUDA stream, `cuda::side_stream` is for the second task.
 template <class M, class L>
 concept has_overlap = requires(M& model, L& on, const forward_task& f, const backward_task& b) {
     { model.overlap(on, f, b) } -> std::same_as<void>;

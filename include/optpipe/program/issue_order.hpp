@@ -25,6 +25,8 @@ struct issued_task {
 /// only for inputs, and for memory that must be freed first. A loop that makes and frees tensors as the plan counts
 /// them (io/README.md, rules 8 and 9) stays within the plan's peak whatever the timing.
 ///
+/// A pair is one task, whose label names both parts.
+///
 /// Contract: every exchange is one message, as with `message_lanes::separate`.
 [[nodiscard]] inline std::vector<issued_task> issue_order(const rank_program& p) {
     std::vector<std::size_t> recorded_by(p.markers);

@@ -17,6 +17,7 @@
 #include "optpipe/execution/threads/failure.hpp"
 #include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
+#include "optpipe/schedule/pair.hpp"
 
 #include <cuda_runtime_api.h>
 
@@ -403,9 +404,14 @@ private:
         if (on.place.clock) on.target.record(on.events[on.used++].second);
     }
     /// The label "PP:2F0", as in PyTorch's profiler, without allocation.
-    static std::array<char, 48> label_text(const task_label& label) {
-        std::array<char, 48> text{'P', 'P', ':'};
+    static std::array<char, 80> label_text(const task_label& label) {
+        std::array<char, 80> text{'P', 'P', ':'};
         char* at = text.data() + 3;
+        if (label.kind == task_label::task_kind::pair) {
+            const auto pair = spelling(operation_pair{label.op, label.backward});
+            *std::copy(pair.view().begin(), pair.view().end(), at) = '\0';
+            return text;
+        }
         at = std::to_chars(at, text.end(), label.op.stage.value()).ptr;
         const bool updates = label.kind == task_label::task_kind::update;
         const bool reduces = label.kind == task_label::task_kind::reduce;

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "optpipe/execution/cuda/lane.hpp"
+#include "optpipe/execution/cuda/stream.hpp"
+
+namespace optpipe::cuda {
+
+/// A second stream beside a lane's, for the other part of a pair. Belongs to the device that was current when it was
+/// made; a model has one per rank, which outlives its work. It is captured with the lane's stream.
+///
+///     void overlap(cuda::lane& on, const forward_task& f, const backward_task& b) {
+///         side.fork(on);
+///         // Kernels of f go into on.stream(), those of b into side.stream(), in the order in which they should start.
+///         side.join(on);
+///     }
+class side_stream {
+public:
+    [[nodiscard]] stream_ref stream() const { return stream_; }
+    /// Work put into this stream from now on starts after the work that is in the lane.
+    void fork(lane& on) {
+        on.stream().record(begun_);
+        stream_.wait(begun_);
+    }
+    /// Work put into the lane from now on starts after the work that is in this stream.
+    void join(lane& on) {
+        stream_.record(ended_);
+        on.stream().wait(ended_);
+    }
+
+private:
+    cuda::stream stream_{};
+    event begun_{};
+    event ended_{};
+};
+
+} // namespace optpipe::cuda
