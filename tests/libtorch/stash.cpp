@@ -86,6 +86,46 @@ TEST_CASE("each storage option, with whole and with split backwards, has the gra
         }
 }
 
+TEST_CASE("a stage may have outputs without gradients, and outputs that don't depend on its input") {
+    at::set_num_threads(1);
+    auto model = small_model::training_of(3);
+    auto& module = model.stages[1];
+    const auto forward = module.forward;
+    const auto bias = module.parameters[1];
+    module.forward = [=](const tensors& inputs) {
+        return tensors{at::argmax(inputs[1], 1), at::sin(bias), forward({inputs[1]}).front(), inputs[0]};
+    };
+    const tensors inputs{at::arange(3), small_model::input_of(0, microbatch{})};
+    const auto gradients_of = [&](bool splits) {
+        libtorch::byte_meters meters;
+        libtorch::stage_runner runner{model, {stage{1}, 3, 1}, {keep}, meters};
+        static_cast<void>(runner.rehearse(inputs, 0));
+        small_model::forget_gradients(model);
+        auto [now, outputs] = runner.forward(0, microbatch{}, inputs, 0);
+        const tensors gradients{{}, at::cos(outputs[1]), at::cos(outputs[2]), {}};
+        auto all = splits ? runner.backward_input(*now, gradients) : runner.backward(*now, gradients);
+        if (splits) runner.backward_weight(*now);
+        REQUIRE(all.size() == 2);
+        CHECK(!all[0].defined());
+        all.erase(all.begin());
+        for (const auto& each : module.parameters)
+            all.push_back(each.grad());
+        return all;
+    };
+    const auto x = small_model::input_of(0, microbatch{}).requires_grad_();
+    tensors to{x};
+    to.insert(to.end(), module.parameters.begin(), module.parameters.end());
+    const libtorch::random_scope random{at::kCPU, libtorch::seed_of(0, stage{1}, microbatch{}, 3, 1)};
+    const auto y = module.forward({inputs[0], x});
+    const auto expected = torch::autograd::grad({y[1], y[2]}, to, {at::cos(y[1].detach()), at::cos(y[2].detach())});
+    for (const bool splits : {false, true}) {
+        const auto found = gradients_of(splits);
+        REQUIRE(found.size() == expected.size());
+        for (std::size_t i = 0; i < found.size(); ++i)
+            CHECK(at::allclose(found[i], expected[i], 1e-12, 1e-15));
+    }
+}
+
 TEST_CASE("recomputation happens under the autocast of the forward") {
     at::set_num_threads(1);
     libtorch::training model;
@@ -151,6 +191,12 @@ TEST_CASE("a stage is measured with every storage option, and left as it was") {
     CHECK(costs.weight_stash.value() > 3 * input);
     CHECK(costs.weight_stash.value() < costs.activation.value() + 3 * input);
     CHECK(costs.forward > duration{});
+
+    const auto alone = libtorch::measure_stage(model.stages[1], {small_model::input_of(0, microbatch{})});
+    CHECK(alone.costs.activation == costs.activation);
+    CHECK(alone.costs.weight_stash == costs.weight_stash);
+    CHECK(alone.storage.size() == 3);
+    CHECK(alone.outputs.size() == 1);
 }
 
 TEST_CASE("modules of LibTorch are stages") {

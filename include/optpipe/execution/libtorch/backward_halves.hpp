@@ -29,6 +29,8 @@ struct weight_branches {
     std::vector<branch> branches;
     /// Weights that are used in several places; their gradients are computed with the input's.
     tensors shared;
+    /// For each root, whether the way to the input begins there.
+    std::vector<bool> leads_to_input;
 };
 
 namespace detail {
@@ -74,7 +76,7 @@ public:
             below_[node.get()] = aside_of(*node);
         }
     }
-    [[nodiscard]] weight_branches result() const {
+    [[nodiscard]] weight_branches result(const edge_list& roots) const {
         std::map<Node*, int> uses;
         for (const auto& [node, weights] : found_)
             for (const auto& [leaf, weight] : weights)
@@ -92,6 +94,8 @@ public:
         }
         for (const auto& [leaf, weight] : shared)
             all.shared.push_back(weight);
+        for (const auto& root : roots)
+            all.leads_to_input.push_back(to_input_.contains(root.function.get()));
         return all;
     }
 
@@ -124,7 +128,7 @@ private:
     detail::branch_search search{entry};
     for (const auto& node : detail::in_topological_order(roots))
         search.visit(node);
-    return search.result();
+    return search.result(roots);
 }
 
 /// The edge at which autograd adds to the gradient of a weight.

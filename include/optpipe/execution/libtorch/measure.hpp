@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,6 +97,15 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
             {names[i], in_bytes(found[i].forward.bytes), in_milliseconds(found[i].recompute.seconds), {}, {}, {}});
     result.outputs = std::move(found[0].outputs);
     return result;
+}
+
+/// Measures a stage that is neither the first nor the last of its model, from its module alone. `recomputed`: as in
+/// `training`.
+[[nodiscard]] inline measured_stage measure_stage(const stage_module& module, const tensors& inputs,
+                                                  std::map<std::string, std::vector<std::string>> recomputed = {},
+                                                  const measuring_options& how = {}) {
+    const training alone{{module, module, module}, {}, {}, std::move(recomputed)};
+    return measure_stage(alone, stage{1}, inputs, how);
 }
 
 /// The problem of a model, in milliseconds and bytes, without memory limits. The stages are measured one after the

@@ -47,7 +47,7 @@ struct cell {
     /// Declared before everything that holds the graph, as it outlives the graph.
     std::unique_ptr<stash> saved;
     tensors input_gradients{};
-    /// The edges of the floating-point outputs; invalid if an output has no gradient.
+    /// The edges of the outputs; invalid if an output has no gradient.
     torch::autograd::edge_list roots{};
     node_pointer entry{};
     std::size_t inputs = 0;
@@ -167,15 +167,15 @@ inline stage_runner::forward_result stage_runner::forward(std::size_t step, micr
     if (!is_first()) {
         taken = stage_entry::apply(anchor_, &now->input_gradients, inputs);
         now->inputs = taken.size();
+        now->input_gradients.resize(taken.size());
         for (const auto& each : taken)
             if (!now->entry && each.requires_grad()) now->entry = each.grad_fn();
     }
     const auto outputs = run_module(*now, taken, step, m);
     tensors detached;
     for (const auto& each : outputs) {
-        if (each.is_floating_point())
-            now->roots.push_back(each.requires_grad() ? torch::autograd::impl::gradient_edge(each)
-                                                      : torch::autograd::Edge{});
+        now->roots.push_back(each.requires_grad() ? torch::autograd::impl::gradient_edge(each)
+                                                  : torch::autograd::Edge{});
         detached.push_back(each.detach());
     }
     return {std::move(now), std::move(detached)};
@@ -229,7 +229,7 @@ inline tensors stage_runner::backward_input(cell& now, const tensors& gradients)
 /// at the nodes where weights branch off, in the order of the result's edges.
 inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(cell& now, const tensors& gradients,
                                                                               tensors& arrived) {
-    auto [branches, shared] = branches_of(now.roots, now.entry.get());
+    auto [branches, shared, leads_to_input] = branches_of(now.roots, now.entry.get());
     edge_list to;
     for (std::uint32_t i = 0; i < now.inputs; ++i)
         to.emplace_back(now.entry, i);
@@ -241,11 +241,16 @@ inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(ce
     const auto found = execute(now.roots, gradients, true, false, to);
     arrived.clear();
     if (found.empty()) return {};
+    std::vector<cell::deferred_gradients> deferred;
+    for (std::size_t i = 0; i < now.roots.size(); ++i)
+        if (!leads_to_input[i]) {
+            deferred.push_back({{now.roots[i]}, {}, {}});
+            arrived.push_back(gradients[i]);
+        }
     auto next = found.begin() + static_cast<std::ptrdiff_t>(now.inputs);
     now.input_gradients.assign(found.begin(), next);
     for (auto& weight : shared)
         if (const auto& gradient = *next++; gradient.defined()) add_gradient(weight, gradient);
-    std::vector<cell::deferred_gradients> deferred;
     for (auto& each : branches) {
         cell::deferred_gradients of_branch{{}, {}, std::move(each.weights)};
         for (std::uint32_t i = 0; i < each.at->num_inputs(); ++i)
@@ -323,7 +328,7 @@ inline void stage_runner::rehearse_operations(rehearsal& result, const tensors& 
     if (options_[how].is_ahead) timed(result.recompute, [&] { now.saved->recompute(); });
     tensors gradients;
     for (const auto& each : done.outputs)
-        if (each.is_floating_point()) gradients.push_back(at::ones_like(each));
+        gradients.push_back(each.is_floating_point() ? at::ones_like(each) : at::Tensor{});
     if (model_.splits_backward) {
         timed(result.backward_input, [&] { static_cast<void>(backward_input(now, gradients)); });
         timed(result.backward_weight, [&] { backward_weight(now); });
