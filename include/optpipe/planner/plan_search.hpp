@@ -377,7 +377,7 @@ private:
                 state_.offer(order_within_memory(p, least_memory(p)), adaptive.name);
             if (state_.incumbent() || state_.abandoned()) return;
             const stop_when at_once{[] { return true; }};
-            built = adaptive(p, at_once);
+            built = adaptive_builder<>{.effort = 1}(p, at_once);
             if (built) state_.offer(*built, adaptive.name);
         });
         log_.add(adaptive.name, watch.seconds());

@@ -149,6 +149,31 @@ TEST_CASE("the unit of times doesn't matter, however small all of them are in it
     }
 }
 
+TEST_CASE("a limit far beyond all stashes is none") {
+    random_numbers random{13};
+    for (std::size_t i = 0; i < oracle::random_cases(60); ++i) {
+        CAPTURE(i);
+        auto p = testing::make_random_problem(random, {.cells = 5, .offloading_percent = 80}).problem;
+        for (auto& limit : p.host_memory_limit)
+            limit = memory_size::unlimited();
+        search_state state{p};
+        offer_some_schedule(state);
+        cp_search(state, {.conflicts = 200'000});
+        for (const double large : {1e18, 1e22, 1e60}) {
+            CAPTURE(large);
+            auto limited = p;
+            for (auto* limits : {&limited.memory_limit, &limited.host_memory_limit})
+                for (auto& limit : *limits)
+                    if (limit.is_unlimited()) limit = memory_size{large};
+            search_state other{limited};
+            offer_some_schedule(other);
+            cp_search(other, {.conflicts = 200'000});
+            CHECK(other.objective().value() == doctest::Approx(state.objective().value()));
+            CHECK(other.bound().value() == doctest::Approx(state.bound().value()));
+        }
+    }
+}
+
 TEST_CASE("small problems of every kind") { check_many({.cells = 6}, 1, 200); }
 TEST_CASE("with offloading") { check_many({.ranks = 2, .stages = 3, .cells = 6, .offloading_percent = 100}, 2, 200); }
 TEST_CASE("time engaged") { check_many({.ranks = 2, .stages = 3, .cells = 5, .span_percent = 100}, 3, 200); }

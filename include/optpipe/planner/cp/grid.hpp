@@ -32,10 +32,11 @@ public:
     [[nodiscard]] double unit() const { return unit_; }
     [[nodiscard]] bool is_exact() const { return exact_; }
     [[nodiscard]] ticks nearest(double value) const { return static_cast<ticks>(std::llround(value / unit_)); }
-    /// Rounds down, after adding a tolerance.
+    /// Rounds down, after adding a tolerance. A limit far beyond all sums is one that sums stay below.
     [[nodiscard]] ticks below(double value) const {
         constexpr double rounding = 1e-6;
-        return static_cast<ticks>(std::floor(value / unit_ + rounding));
+        constexpr double most = 1e18; // sums have 55 bits
+        return static_cast<ticks>(std::floor(std::clamp(value / unit_ + rounding, -most, most)));
     }
     /// Rounds up, after subtracting a tolerance.
     [[nodiscard]] ticks above(double value) const { return -below(-value); }

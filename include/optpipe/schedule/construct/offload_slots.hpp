@@ -35,6 +35,8 @@ struct slot_pattern {
 
 /// `std::floor`, which isn't constexpr.
 constexpr double rounded_down(double value) {
+    constexpr double integral = 1e16; // beyond 53 bits; a cast might overflow
+    if (value >= integral || value <= -integral) return value;
     const auto truncated = static_cast<double>(static_cast<long long>(value));
     return truncated > value ? truncated - 1.0 : truncated;
 }
