@@ -50,9 +50,9 @@ struct handover_result {
 /// to the plan then, or all drop it, or all wait. No rank announces the step of the switch in advance, so no message
 /// can be late for it.
 ///
-/// A rank refuses a plan for one of four reasons. It can't make programs of the plan. `check_programs` rejects the
-/// programs. The programs have other stages on the rank, or other microbatches, than the first program. They need more
-/// arenas, lanes or markers than there are. If a rank refuses, all ranks keep their current program.
+/// A rank refuses a plan if it can't make programs of the plan, if `check_programs` rejects the programs, if the
+/// programs have other stages on the rank, or other microbatches, than the first program, or if they need more arenas,
+/// lanes or markers than there are. If a rank refuses, all ranks keep their current program.
 ///
 /// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, the channel of
 /// a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured
@@ -167,7 +167,8 @@ private:
         waiting_.reset();
         ++published_;
     }
-    /// Called between two steps: brings a plan as far as this rank can by itself.
+    /// Called between two steps: takes the next plan, or makes this rank ready for it, as far as that needs no other
+    /// rank.
     void advance() {
         // No other plan arrives before the last one is settled.
         if (auto plan = channel_.next_published())

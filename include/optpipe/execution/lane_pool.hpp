@@ -23,8 +23,8 @@ public:
     lane_pool(const lane_pool&) = delete;
     lane_pool& operator=(const lane_pool&) = delete;
 
-    /// One lane of each of these different kinds, with room for `commands` at once. Opens lanes that are missing, and
-    /// throws the executor's exception if it can't.
+    /// One lane of each kind in `kinds`, which are all different; `commands` has the number of commands for which each
+    /// lane needs room. Opens lanes that are missing, and throws the executor's exception if that fails.
     [[nodiscard]] std::vector<lane_type*> lanes(std::span<const lane_kind> kinds,
                                                 std::span<const std::size_t> commands) {
         std::vector<lane_type*> taken;

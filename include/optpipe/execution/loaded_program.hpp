@@ -25,7 +25,7 @@ template <class Executor, class Model> class loaded_program {
     using task = bound_program::task;
 
 public:
-    /// Throws the executor's exception if it has no more lanes or markers.
+    /// Throws the executor's exception if the executor has no more lanes or markers.
     loaded_program(bound_program p, Executor& on, Model& model, lane_pool<Executor>& from)
         : executor_{&on}, model_{&model}, program_{std::move(p)}, markers_{from.markers(program_.markers)},
           lanes_{from.lanes(program_.lane_kinds, program_.commands)} {}
@@ -177,7 +177,7 @@ private:
     bound_program program_;
     std::vector<marker_of<Executor>*> markers_;
     std::vector<lane_type*> lanes_;
-    /// Messages of one exchange, in the engine's memory.
+    /// The messages of one exchange, at addresses in the engine's memory.
     std::vector<message_end> messages_;
 };
 

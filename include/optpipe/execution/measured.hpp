@@ -32,9 +32,10 @@ struct rank_times {
 /// there are none.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
-/// Durations of the messages along edges whose two ends were both measured, from the time when both ends were ready,
-/// over the size of the edge and the microbatch's factor. Messages that share an exchange have only the end of the
-/// whole exchange. Never negative, although an end may be observed before the start of the other side.
+/// Durations of the messages along edges whose two ends were both measured, from the time when both ends were ready.
+/// Each duration is divided by the size of the edge and by the microbatch's factor. Messages that share an exchange
+/// have only the end of the whole exchange. No duration is negative, although an end may be observed before the start
+/// of the other side.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 
@@ -87,7 +88,8 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
         }
 }
 
-/// The planned duration of a message over the time between its ranks; 0 if it goes along no edge.
+/// The planned duration of a message, divided by the time for a message between its ranks; 0 if the message goes along
+/// no edge.
 inline double planned_factor(const problem& p, const exchange_part& part) {
     const auto e = edge_of(p, label_of(part));
     return e ? e->size * p.microbatches.factors(e->from, part.message.microbatch).message : 0.0;

@@ -126,7 +126,7 @@ private:
     execution::lane_pool<Executor> lanes_;
 };
 
-/// Runs one step of one rank. To run several, make a `runner` once.
+/// Runs one step of one rank. To run several steps, make a `runner` once.
 template <class Executor, class Model> void run(const rank_program& p, Executor& on, Model& model) {
     runner<Executor, Model>{p, on, model}.step();
 }

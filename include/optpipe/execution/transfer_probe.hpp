@@ -30,7 +30,7 @@ template <class Executor> class transfer_probe {
     static_assert(timed_lane<lane_type>);
 
 public:
-    /// Throws the executor's exception if it has no more lanes or markers.
+    /// Throws the executor's exception if the executor has no more lanes or markers.
     explicit transfer_probe(Executor& on)
         : executor_{&on}, done_{on.make_marker()}, lane_{on.open_lane(lane_kind::copy, commands)} {}
     transfer_probe(const transfer_probe&) = delete;

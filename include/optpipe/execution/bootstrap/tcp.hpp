@@ -144,7 +144,8 @@ inline socket_handle try_to_connect(const addrinfo& to, const patience_left& pat
     return is_connected_to_itself(peer.get()) ? socket_handle{} : std::move(peer);
 }
 
-/// Rank 0, or the name of its host, may not exist yet, so both are retried until the deadline.
+/// Connects to rank 0. The name of its host may not exist yet, and rank 0 may not listen yet, so both steps are retried
+/// until the deadline.
 inline socket_handle connect_to(const std::string& host, const std::string& port, const patience_left& patience) {
     for (;;) {
         try {

@@ -115,8 +115,8 @@ private:
 /// One rank's control channel over sockets, which stay open: rank 0 listens at host:port, and all others connect to it.
 /// It serves executors that can't tell other processes of failures themselves, such as NCCL's
 /// (`cuda::options::failures`). All ranks construct and destroy their `tcp_control` at the same time: the destructor
-/// waits for the others, at most for `patience`. A lost connection counts as a failure of that rank. If several ranks
-/// fail at the same time, each may report its own reason.
+/// waits for the others, at most for `patience`. A lost connection counts as a failure of the rank at its other end. If
+/// several ranks fail at the same time, each may report its own reason.
 class tcp_control final : public execution::failure_channel,
                           private threads::control_carrier,
                           private threads::wakeable {
@@ -235,7 +235,7 @@ private:
             failed_.report(channel_.self(), "the control channel", e.what());
         }
     }
-    /// Returns false at the end.
+    /// Returns false once this rank and all others have left, or the time for leaving is over.
     bool step() {
         std::optional<time_point> leaving;
         {

@@ -425,7 +425,7 @@ inline void lane::put_locked(const detail::command& c, std::unique_lock<std::mut
     const bool can_launch = flow::has_launch(s.group); // made possible by others meanwhile
     s.held.push_back(c);
     const bool is_first = s.held.size() == 1;
-    // Only these commands can release other lanes.
+    // Only records and exchanges can release other lanes.
     const bool gives = c.kind == detail::command_kind::record || c.kind == detail::command_kind::exchange;
     if (can_launch || (is_first && gives)) return flow::drain(s.group, lock);
     if (is_first && flow::try_issue(s, s.held.front(), lock)) s.held.pop_front();

@@ -26,7 +26,7 @@ struct options {
     /// step. Must be longer than a step takes.
     std::chrono::milliseconds patience{60'000};
     /// Time limit for the device to end its running work after an error. If the device doesn't end in time, memory that
-    /// it may still use is never freed. A longer limit leaks less, and delays the error.
+    /// it may still use is never freed. With a longer limit less memory is lost, but the error comes later.
     std::chrono::milliseconds drain{60'000};
     /// Streams of an existing engine, or of green contexts. They are borrowed: their owner keeps them until the lanes
     /// are destroyed. If empty, each lane creates its own stream; streams for messages have the highest priority.

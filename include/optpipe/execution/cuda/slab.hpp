@@ -20,7 +20,7 @@
 
 namespace optpipe::cuda {
 
-/// Set if a device may use its memory forever; the memory is then never freed. Null if that can't happen.
+/// Set if a device may use its memory forever; the memory is then never freed. Null if the memory can always be freed.
 using leak_flag = std::shared_ptr<const std::atomic<bool>>;
 
 /// All device memory of a plan as one block, allocated once.

@@ -22,8 +22,8 @@ namespace optpipe::mpi {
 ///
 /// The communicator stays the caller's: it is duplicated, and nothing is sent on the original. All its processes
 /// construct and destroy their `control` at the same time: the destructor waits for the others, at most for `patience`.
-/// A rank that leaves by an exception ends the run for all. A process that disappears is noticed when the ranks take a
-/// minimum, or when another process waits for it.
+/// A rank that leaves by an exception ends the run for all. The loss of a process is noticed when the other ranks wait
+/// for a minimum (`minimum`), or for a text of that process.
 class control final : public execution::failure_channel {
 public:
     explicit control(MPI_Comm among, const options& how = {}) : control{among, how, nullptr} {}

@@ -68,7 +68,7 @@ public:
         if (agreement_.missing().empty()) return what;
         return {what.rank(), what.operation(), what.reason() + "; " + agreement_.missing()};
     }
-    /// Waits until all ranks want to leave. The lanes must be destroyed before.
+    /// Waits until all ranks want to leave. The lanes must be destroyed before the call.
     void leave() noexcept {
         {
             const std::scoped_lock lock{mutex_};
@@ -288,7 +288,7 @@ private:
     bool leaving_ = false;
     bool ended_ = false;
 
-    // Used only by the thread.
+    // Used only by the thread that calls MPI.
     std::vector<threads::message_offer> posting_;
     std::vector<MPI_Request> requests_;
     std::vector<transfer> transfers_;

@@ -50,7 +50,7 @@ struct communicator_limits {
 
 /// A non-blocking communicator, which can be aborted. To be used by one thread at a time; meanwhile no thread may use
 /// another communicator of the same device. After an error or a timeout, only `abort` and the destructor may be called,
-/// and every rank must do so.
+/// and every rank must call one of them.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -217,7 +217,7 @@ public:
     void receive(communicator& by, std::span<std::byte> data, int peer, cudaStream_t where) {
         put(by, ncclRecv(data.data(), data.size(), ncclChar, peer, by.native(), where), "receive from", peer);
     }
-    /// Sums the data over all ranks, and leaves the sum on each.
+    /// Replaces `data` on each rank by the sum over all ranks.
     template <class Real> void add_up(communicator& by, std::span<Real> data, cudaStream_t where) {
         static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
         constexpr auto type = std::is_same_v<Real, float> ? ncclFloat : ncclDouble;

@@ -39,8 +39,9 @@ namespace optpipe::nccl {
 /// streams.
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
-    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. They also serve
-    /// `message_lanes::separate`, where sends mustn't wait for receives. They take twice the memory.
+    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. The two communicators also
+    /// serve `message_lanes::separate`, where sends mustn't wait for receives. Two communicators take twice the memory
+    /// of one.
     per_sender,
 };
 
@@ -170,8 +171,8 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums first. Streams continue after messages are aborted. A sum that still ran would read data that never
-    /// arrived, and the other replicas would use this wrong sum.
+    /// Aborts sums first. Sums are aborted before messages: streams continue after messages are aborted, so a sum could
+    /// read data that never arrived, and the other replicas would use this wrong sum.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// A communicator for work other than the pipeline's messages. The communicator ends with the others, and its
