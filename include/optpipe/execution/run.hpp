@@ -24,7 +24,7 @@ namespace optpipe {
 /// replace the first in the same arenas: `bind`, `load`, `replace`.
 ///
 /// Contract: `check_programs` accepts the programs of all ranks together; the programs of a step come from one plan;
-/// executor and model outlive it.
+/// executor and model outlive the runner.
 template <class Executor, class Model> class runner {
     static_assert(execution::check_executor<Executor>());
     using lane_type = execution::lane_of<Executor>;

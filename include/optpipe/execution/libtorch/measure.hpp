@@ -26,7 +26,7 @@ struct measured_stage {
 };
 
 struct measuring_options {
-    /// Each operation counts with its median.
+    /// Number of measurements of each operation; their median counts.
     std::size_t repeats = 5;
 };
 
@@ -50,7 +50,7 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
     }
     return result;
 }
-/// An operation takes some time, however short.
+/// The result is at least `least`, because an operation takes some time, however short.
 [[nodiscard]] inline duration in_milliseconds(double seconds) {
     constexpr double least = 1e-6;
     return duration{std::max(least, 1e3 * seconds)};

@@ -53,11 +53,11 @@ private:
     std::map<key, std::deque<tensors>> values_;
 };
 
-/// The stages of a rank, as a model of the program's tasks (`execution::stage_model`). It owns all tensors: programs
-/// run with `execution::buffer_owner::engine`. The calls of a lane return when their work is done.
+/// The stages of a rank, as a model of the program's tasks (`execution::stage_model`). The model owns all tensors:
+/// programs run with `execution::buffer_owner::engine`. The calls of a lane return when their work is done.
 class rank_model {
 public:
-    /// `p`, `model` and `values` outlive it.
+    /// `p`, `model` and `values` outlive this object.
     rank_model(const problem& p, const training& model, rank self, double bytes_per_unit, value_table& values)
         : problem_{p}, model_{model}, bytes_per_unit_{bytes_per_unit}, values_{values} {
         for (const stage s : p.graph.all_stages()) {
@@ -100,7 +100,7 @@ public:
         hand_back(t, runners_.at(t.stage)->backward(cell_of(t.stage, t.microbatch), gradients_for(t)));
         static_cast<void>(released(t.stage, t.microbatch));
     }
-    /// The copies of the program.
+    /// Runs the program's offloads and reloads.
     void offload(const operation& of) {
         const auto share = runners_.at(of.stage)->option(of.storage).share;
         cell_of(of.stage, of.microbatch).saved->move_to_host(share);
@@ -119,7 +119,7 @@ public:
     }
     [[nodiscard]] const tensors& losses() const { return losses_; }
     [[nodiscard]] byte_meters& meters() { return meters_; }
-    /// What the stashes took, by stage and storage option.
+    /// The bytes that the stashes took, by stage and storage option.
     [[nodiscard]] std::vector<stash_bytes> stashes() const {
         std::vector<stash_bytes> all;
         for (const auto& [of, bytes] : sizes_)
@@ -128,7 +128,7 @@ public:
     }
 
 private:
-    // The compute lane makes and destroys cells while copies look for others.
+    // Locked, because the compute lane makes and destroys cells while copy lanes look for theirs.
     [[nodiscard]] cell& cell_of(stage s, microbatch m) {
         const std::scoped_lock lock{mutex_};
         return *cells_.at({s, m});

@@ -47,9 +47,9 @@ template <class Module> [[nodiscard]] stage_module stage_of(Module of) {
 /// A model in stages, and what to train it on.
 struct training {
     std::vector<stage_module> stages;
-    /// What the first stage takes. Steps count from 0.
+    /// The inputs of the first stage. Steps count from 0.
     std::function<tensors(std::size_t step, microbatch)> input;
-    /// A scalar. A step minimizes its mean over the microbatches.
+    /// The loss of a microbatch, a scalar. A step minimizes the mean over the microbatches.
     std::function<at::Tensor(const tensors& output, std::size_t step, microbatch)> loss;
     /// The parts (`part`) that a storage option recomputes, by the option's name. An option that isn't named here, but
     /// recomputes, recomputes the whole stage.

@@ -157,7 +157,7 @@ private:
         if (updates < parameters.few_updates) return parameters.least_pivot_of_few;
         return updates < parameters.many_updates ? parameters.least_pivot_of_some : parameters.least_pivot_of_many;
     }
-    /// The pivot is computed twice, by row and by column. If the two disagree, neither is trusted.
+    /// The pivot is computed twice, by row and by column. If the two values disagree, neither is trusted.
     [[nodiscard]] bool is_reliable(int row, int entering) const {
         const double by_column = column_[row];
         const double by_row = row_[entering];

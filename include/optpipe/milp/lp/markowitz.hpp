@@ -209,7 +209,8 @@ private:
             row_counts_.move(r, rows_.size(r));
         }
     }
-    /// Subtracts multiples of the pivot row's entry from another column of that row.
+    /// Eliminates in another column of the pivot row: subtracts multiples of its entry in the pivot row from its other
+    /// entries.
     void reduce(int column) {
         const int place = columns_.find(column, row_);
         const double above = columns_.value(column)[place];

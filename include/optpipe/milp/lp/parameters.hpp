@@ -56,8 +56,8 @@ struct simplex_parameters {
 
     /// Number of rows and columns that are searched for a pivot (Suhl and Suhl, 1990).
     int markowitz_search = 4;
-    /// The basis is factorized anew if updates have grown its factors by `largest_growth`, if a new pivot is smaller
-    /// than `least_updated_pivot`, or if its relative error exceeds `update_agreement`.
+    /// The basis is factorized anew if updates have grown its factors by `largest_growth`, or if a new pivot is smaller
+    /// than `least_updated_pivot` or has a relative error above `update_agreement`.
     std::size_t largest_growth = 3;
     double least_updated_pivot = 1e-11;
     double update_agreement = 1e-6;

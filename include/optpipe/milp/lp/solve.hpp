@@ -176,8 +176,8 @@ inline bool solve_run::prefers_primal(const method_settings& settings) {
     return !s_.t.is_dual_feasible(settings.dual_tolerance);
 }
 
-/// Finds a dual feasible basis, if there is one. Returns false if a limit ended the search for it. Numerical trouble is
-/// left to the next steps, which can start from any basis.
+/// Finds a dual feasible basis, if there is one. Returns false if a limit ended the search for such a basis. Numerical
+/// trouble is left to the next steps, which can start from any basis.
 inline bool solve_run::run_phase_one(const method_settings& settings) {
     s_.t.compute_reduced_costs();
     if (!needs_phase_one(s_.t, settings.dual_tolerance)) return true;
@@ -242,8 +242,8 @@ inline bool solve_run::is_interrupted() {
     return verdict_.has_value() || ++spent_in_attempt_ > most_iterations();
 }
 
-/// The method's objective includes shifted costs, which alone may lift it above the cutoff. It therefore only tells
-/// when to try a proof.
+/// The method's objective includes shifted costs, which alone may lift it above the cutoff. This objective therefore
+/// only tells when to try a proof.
 inline bool solve_run::proves_cutoff(double objective) {
     if (objective < next_cutoff_check_) return false;
     s_.extract_duals(found_.point.duals);

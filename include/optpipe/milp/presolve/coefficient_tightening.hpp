@@ -47,8 +47,8 @@ private:
         const auto most_in = [&](const activity_range& range) { return sign > 0.0 ? range.upper() : -range.lower(); };
         const double reached = most_in(m.activity(r));
         if (!std::isfinite(reached) || reached <= now.side + slack.excess_at(now.side)) return {};
-        // Starts with the largest coefficient. The activity of the other terms is summed without it, as a large summand
-        // would cost the sum digits.
+        // Starts with the largest coefficient. The activity of the other terms is summed without the largest term,
+        // because a large summand would cost the sum digits.
         const auto& terms = m.terms(r);
         const auto largest = std::max_element(terms.begin(), terms.end(), [](const term& a, const term& b) {
             return std::abs(a.coefficient) < std::abs(b.coefficient);

@@ -84,7 +84,8 @@ private:
             }
         }
     }
-    /// 0 if a column isn't an integer, or if the coefficients aren't integral multiples of any of the tried units.
+    /// A common divisor of the row's coefficients; 0 if a column isn't an integer, or if the coefficients aren't
+    /// integral multiples of any of the tried units.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double tenth = 0.1;
         constexpr double hundredth = 0.01;

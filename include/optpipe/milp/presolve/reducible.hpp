@@ -210,7 +210,7 @@ public:
         touch_with_columns(r);
     }
 
-    /// The row's columns still list it until the next `normalize`.
+    /// The columns of the row still list the row until the next `normalize`.
     void remove(row r) {
         touch_with_columns(r);
         for (const auto& t : terms(r)) {

@@ -214,7 +214,8 @@ struct merge_columns {
             values[merged.position()] = value;
             values[kept.position()] = sum - factor * value;
         }
-        /// True if the row has both columns in the ratio of the sum; other rows can't be expressed.
+        /// True if row `r` has both columns in the ratio of `kept` + `factor` · `merged`; other rows can't be
+        /// expressed.
         [[nodiscard]] bool leave(open_row& r) const {
             const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
             return difference(of_merged, factor, r.coefficients[kept.position()]).value == 0.0;
@@ -329,7 +330,8 @@ struct give_up {
 using reduction = std::variant<bound_column, bound_row, remove_row, set_coefficient, fix_column, substitute_column,
                                absorb_column, move_cost, merge_columns, release_column, give_up>;
 
-/// Steps that belong together. They are applied only if none of these rows and columns has changed since the proposal.
+/// Steps that belong together. The steps are applied only if none of the listed rows and columns has changed since the
+/// proposal.
 struct proposal {
     std::vector<reduction> steps;
     std::vector<row> rows;

@@ -59,8 +59,9 @@ public:
 
 private:
     /// Searches again after a search that found no point, now with the sides moved by a part of their tolerance. A
-    /// model is infeasible only if this search finds no point either. Points must be within the rest of the tolerance.
-    /// The search may use one node more than the first one did. It runs no conflict search, which has no node limit.
+    /// model is infeasible only if this search finds no point either. Points may miss the moved sides by no more than
+    /// the rest of the tolerance. The search may use one node more than the first one did. It runs no conflict search,
+    /// which has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // share of the tolerance
         constexpr double rest = 0.499;
@@ -260,7 +261,7 @@ private:
         options.stop = limits_.token();
         memory_share share{limits_};
         share.set(m.bytes());
-        // other threads may grow meanwhile
+        // Only half of this thread's share, because other threads may take memory meanwhile.
         options.memory_limit = limits_.memory_left() / (2 * std::max<std::size_t>(1, options_->threads));
         options.seed = options_->seed;
         options.heuristics = false;

@@ -137,8 +137,9 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
-    /// Must run after the rows. Bounds that are nearly integral multiples are rounded to them. This rounding loses only
-    /// the noise: with integral rows, rounding all columns of a point in the same way keeps it feasible.
+    /// Must be called after the rows have been measured. A bound that is nearly an integral multiple of its group's
+    /// common divisor leaves this divisor as it is, and is rounded to that multiple later. This rounding loses only the
+    /// noise: with integral rows, rounding all columns of a point in the same way keeps it feasible.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})

@@ -38,8 +38,8 @@ struct root_parameters {
     std::size_t first_conflicts = 10'000;
     std::size_t first_visits = 20'000'000;
     /// The first run's effort is at most this multiple of the relaxation's expected effort (1 if there are continuous
-    /// columns), because the relaxation may be all that is needed. It is at least `least_first_visits`, a few
-    /// hundredths of a second.
+    /// columns), because the relaxation may be all that is needed. The first run's effort is at least
+    /// `least_first_visits`, a few hundredths of a second.
     std::size_t first_share = 10;
     std::size_t least_first_visits = 1'000'000;
     /// With a second thread the prover continues while the relaxation is solved, so its first run is short.

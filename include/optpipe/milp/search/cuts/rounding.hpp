@@ -45,13 +45,13 @@ struct rounding_parameters {
 };
 
 /// The bound from which a column that isn't an integer is measured. `nearest` is the nearer one at the point.
-/// `relaxing` is the bound whose distance can be left out of the rounded sum. Only integers then stay in the cut, as in
-/// a cut-set inequality.
+/// `relaxing` is the bound whose distance can be left out of the rounded sum. With `relaxing`, only integers stay in
+/// the cut, as in a cut-set inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
 /// the relaxation. Columns and slacks are measured from their nearer bound, which may depend on an integer;
-/// `bound_choice` may select the other one for columns that aren't integers. The sum is divided by one of its
+/// `bound_choice` may select the other bound of columns that aren't integers. The sum is divided by one of its
 /// coefficients and rounded. With the multipliers of a row of the simplex tableau the result is Gomory's mixed-integer
 /// cut; with a node of a network and the capacities of its arcs it is a flow cover.
 class mixed_integer_rounding {

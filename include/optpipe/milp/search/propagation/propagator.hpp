@@ -72,7 +72,7 @@ public:
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
-        // The cutoff already keeps a distance from the incumbent, so it has hardly any slack.
+        // The cutoff already keeps a distance from the incumbent, so the row of the objective gets hardly any slack.
         rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n);
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }

@@ -124,7 +124,7 @@ template <class ValueOf>
 }
 
 /// The weakest visible literals with which the row still implies `target` (or, without a target, is contradicted). Any
-/// surplus weakens the literals that came last.
+/// surplus weakens the literals that are last on the trail.
 class row_explanation {
 public:
     row_explanation(const domains& d, const signed_rows& rows, const numbers& n)

@@ -62,8 +62,8 @@ public:
     [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
-    /// Reports infeasibility only if it remains after the rows' sides are moved by their noise. Otherwise the point
-    /// belongs to slightly wider rows.
+    /// Reports infeasibility only if it remains after the rows' sides are moved by their noise. If moving the sides
+    /// makes the relaxation feasible, the point is one of the wider rows.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;
