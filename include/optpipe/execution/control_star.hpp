@@ -27,8 +27,8 @@ struct control_letter {
     std::string text{};
 };
 
-/// The state of one rank of a control channel, with rank 0 in the middle. It takes and gives letters; a carrier
-/// delivers them, in order between any two ranks.
+/// The state of one rank of a control channel, with rank 0 in the middle. A `control_star` takes and gives letters; a
+/// carrier delivers them, in order between any two ranks.
 class control_star {
 public:
     struct addressed {

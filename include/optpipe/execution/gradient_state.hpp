@@ -25,7 +25,7 @@ struct update_decision {
 class gradient_state {
 public:
     explicit gradient_state(std::size_t stages) : squares_(stages) {}
-    /// Reads the state that `text` wrote. Throws `error` if it is for another number of stages.
+    /// Reads the state that `text` wrote. Throws `error` if the state is for another number of stages.
     gradient_state(std::size_t stages, std::string_view text);
     /// The numbers as they are in memory: all ranks must run on machines of the same kind.
     [[nodiscard]] std::string text() const;

@@ -25,7 +25,7 @@
 
 namespace optpipe {
 
-/// Makes the programs of all ranks from the text of a plan. If it throws, the rank refuses the plan.
+/// Makes the programs of all ranks from the text of a plan. If the program maker throws, the rank refuses the plan.
 using program_maker = std::function<per_rank<rank_program>(const std::string& plan)>;
 
 /// The outcome of a published plan.

@@ -12,8 +12,8 @@
 namespace optpipe::execution {
 
 /// The lanes and markers of one rank, shared by the programs of a run. Only one program at a time has commands in the
-/// lanes, so the next program reuses lanes and markers. They stay open until the pool is destroyed. To be used by the
-/// thread that issues; the executor outlives it.
+/// lanes, so the next program reuses lanes and markers. Lanes and markers stay open until the pool is destroyed. To be
+/// used by the thread that issues; the executor outlives it.
 template <class Executor> class lane_pool {
 public:
     using lane_type = lane_of<Executor>;

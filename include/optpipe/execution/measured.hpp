@@ -67,8 +67,8 @@ void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::
 namespace optpipe {
 namespace detail {
 
-/// Calls `visit(operation, times)` for all computations and copies that were measured. Both parts of a pair have its
-/// times.
+/// Calls `visit(operation, times)` for all computations and copies that were measured. Both parts of a pair have the
+/// times of the pair.
 template <class Visit> void for_each_operation(std::span<const rank_times> ranks, const Visit& visit) {
     for (const auto& r : ranks)
         for (std::size_t i = 0; i < r.times.size(); ++i) {

@@ -60,8 +60,8 @@ private:
 /// Waiting for all gradients before the update would be a barrier in the middle of training. Instead, a rank adds its
 /// own gradients to the state that it receives from the ranks before it, makes its updates with this state, and passes
 /// the state on. The last rank knows everything and tells all ranks. Each rank reads that decision before its first
-/// backward of the next step; the forwards of its warm-up run meanwhile. If the rank made its updates with another
-/// decision, it revises them (`revise`). Parameters then equal those with a barrier, bit for bit.
+/// backward of the next step; the forwards of its warm-up run meanwhile. If a rank made its updates with another
+/// decision, the rank revises them (`revise`). After revisions, parameters equal those with a barrier, bit for bit.
 ///
 /// If any rank had to revise its updates, the decision tells all ranks. The step in which they learn of a revision is
 /// void, because some forwards used wrong parameters. The remaining computations of a void step do nothing, while its

@@ -33,8 +33,8 @@ template <class M, class L> concept has_abandon = requires(M& model, L& on, stag
 /// again under another decision. Parameters and moments are then bitwise the same as if `update` had used that
 /// decision. `revise` changes nothing else, because forwards of the next step may have run. `settle` makes the update
 /// final; the gradients may be cleared. `abandon` discards the forwards since the last update, and their contributions
-/// to a loss; the next forwards are of the same microbatches. All these functions are called from `launch` of the
-/// compute lane. Results and decisions are on the host: on a device, `gradient_squares` waits for the lane.
+/// to a loss; the next forwards are of the same microbatches. All functions of this concept are called from `launch` of
+/// the compute lane. Results and decisions are on the host: on a device, `gradient_squares` waits for the lane.
 template <class M, class L>
 concept reversible_model = stage_model<M, L> && has_gradient_squares<M, L> && has_decided_update<M, L> &&
     has_revise<M, L> && has_settle<M, L> && has_abandon<M, L>;

@@ -13,8 +13,8 @@
 namespace optpipe::execution {
 
 /// A part of a stash, as a list of pieces: a single piece if possible, none if it has no bytes. With
-/// `part_placement::contiguous` it is always a single piece, except if only some of the part is offloaded: then the
-/// offloaded piece comes first, and the rest second.
+/// `part_placement::contiguous`, a part is always a single piece, except if only some of the part is offloaded: then
+/// the offloaded piece comes first, and the rest second.
 using stash_part = std::span<const std::span<std::byte>>;
 
 /// The only piece of a part; empty if it has no bytes. Throws `error` if there are several.
@@ -57,7 +57,7 @@ struct forward_task {
     storage_index storage = 0;
     /// The inputs of all edges, by stage; `input` is the first.
     std::span<const received_value> inputs{};
-    /// The places for the output; `output` is the first. The same activation goes to all of them. There are several
+    /// The places for the output; `output` is the first. The same activation goes to all places. There are several
     /// places if consumers are on this rank and on others, or if edges hold memory; each place names its first
     /// consumer.
     std::span<const handed_value> outputs{};
@@ -95,7 +95,8 @@ struct backward_task {
     /// Memory that the weight gradient needs if weight_stash exceeds the other parts. Empty in a full backward. A model
     /// that writes to `added` therefore needs `backward` (`has_backward`), or a problem without full backwards.
     stash_part added{};
-    /// Empty if nothing was recomputed ahead. In that case, an option with `backward_extra` recomputes in this task.
+    /// Empty if nothing was recomputed ahead. If nothing was recomputed ahead, an option with `backward_extra`
+    /// recomputes in this task.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;

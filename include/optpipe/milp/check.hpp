@@ -23,7 +23,7 @@ struct infeasibility {
     friend bool operator==(const infeasibility&, const infeasibility&) = default;
 };
 
-/// The sum of the terms at `values`. It is computed with extra digits, and rounded once.
+/// The sum of the terms at `values`. The sum is computed with extra digits, and rounded once.
 [[nodiscard]] double activity(std::span<const term> terms, std::span<const double> values);
 
 /// The objective in the model's own direction, including the offset.

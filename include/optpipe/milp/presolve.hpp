@@ -18,12 +18,11 @@
 namespace optpipe::milp {
 
 struct presolve_options {
-    /// Allows reductions that keep an optimal solution, but not all feasible ones. Disable them if rows are added
-    /// later.
+    /// Allows reductions that keep an optimal solution, but not all feasible ones. Disable dual reductions if rows are
+    /// added later.
     bool dual_reductions = true;
-    /// Allows reductions that map several points to one, and so lose the values of some columns. Disable them if rows
-    /// in terms of the original are added later: `translate` always has an answer if neither these nor the dual
-    /// reductions are allowed.
+    /// Allows reductions that map several points to one, and so lose the values of some columns. Disable them and the
+    /// dual reductions if rows in terms of the original are added later: `translate` then always has an answer.
     bool many_to_one = true;
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< number of these rounds that may probe, which takes longest
@@ -61,8 +60,8 @@ public:
     /// Converts values of the reduced model's variables to values of the original's variables, with the same objective.
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const;
 
-    /// Values of the reduced model's variables for a point of the original. They are feasible if presolve keeps that
-    /// point; most dual reductions cut some points off.
+    /// Values of the reduced model's variables for a point of the original. The values are feasible if presolve keeps
+    /// the point; most dual reductions cut some points off.
     [[nodiscard]] std::vector<double> project(std::span<const double> original) const;
 
     /// A row of the original in terms of the reduced model: a point satisfies it if and only if the restored point

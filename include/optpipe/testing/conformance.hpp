@@ -23,8 +23,8 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks of one rank. They use copies for all accesses to device memory, because the host may not be able to
-/// access it.
+/// The checks of one rank. The checks use copies for all accesses to device memory, because the host may not be able to
+/// access device memory.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;
     using lane_type = typename context::lane_type;

@@ -14,7 +14,8 @@
 namespace optpipe::testing {
 
 /// Makes another stage model as slow as the problem says: each operation ends when its planned time is over, or later
-/// if the model itself takes longer. With `tracing_model` it plays a plan through before there is a real model.
+/// if the model itself takes longer. With `tracing_model`, a paced model plays a plan through before there is a real
+/// model.
 ///
 /// For lanes that run work when its turn comes, as threads do; on a CUDA stream, a paced model would hold up the
 /// issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. This delay lengthens each

@@ -120,8 +120,8 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     if (ask(handle, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
     return std::string(reinterpret_cast<const char*>(&address), size);
 }
-/// Whether the socket is connected to itself. That happens if nothing listens on the port yet, and this machine
-/// assigned the same port to the connecting socket.
+/// Whether the socket is connected to itself. A socket connects to itself if nothing listens on the port yet, and this
+/// machine has assigned the same port to the socket.
 [[nodiscard]] inline bool is_connected_to_itself(int handle) {
     const auto here = address_of(handle, &::getsockname);
     return !here.empty() && here == address_of(handle, &::getpeername);
@@ -144,8 +144,8 @@ inline socket_handle try_to_connect(const addrinfo& to, const patience_left& pat
     return is_connected_to_itself(peer.get()) ? socket_handle{} : std::move(peer);
 }
 
-/// Connects to rank 0. The name of its host may not exist yet, and rank 0 may not listen yet, so both steps are retried
-/// until the deadline.
+/// Connects to rank 0. Retries until the deadline, because the name of rank 0's host may not exist yet, or rank 0 may
+/// not listen yet.
 inline socket_handle connect_to(const std::string& host, const std::string& port, const patience_left& patience) {
     for (;;) {
         try {

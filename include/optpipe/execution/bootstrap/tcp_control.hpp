@@ -60,7 +60,8 @@ struct control_frame {
                 all += static_cast<char>((number >> shift) & 0xffU);
         return all += text;
     }
-    /// Removes and returns the first frame; nothing if it is incomplete. Throws `network_error` if it isn't a frame.
+    /// Removes and returns the first frame; nothing if it is incomplete. Throws `network_error` if `from` doesn't begin
+    /// with a frame.
     [[nodiscard]] static std::optional<control_frame> take(std::string& from) {
         if (from.size() < header) return std::nullopt;
         if (static_cast<unsigned char>(from[0]) > static_cast<unsigned char>(kind_type::goodbye))
@@ -113,7 +114,7 @@ private:
 } // namespace detail
 
 /// One rank's control channel over sockets, which stay open: rank 0 listens at host:port, and all others connect to it.
-/// It serves executors that can't tell other processes of failures themselves, such as NCCL's
+/// Such a channel serves executors that can't tell other processes of failures themselves, such as NCCL's
 /// (`cuda::options::failures`). All ranks construct and destroy their `tcp_control` at the same time: the destructor
 /// waits for the others, at most for `patience`. A lost connection counts as a failure of the rank at its other end. If
 /// several ranks fail at the same time, each may report its own reason.

@@ -15,8 +15,8 @@ struct captured_step {
     std::deque<event> ends{};
     std::optional<graph> work{};
 
-    /// Captures the work of `issue()`. Its streams must wait for `begin` first, and `origin` must wait for them at the
-    /// end.
+    /// Captures the work of `issue()`. The streams that `issue()` uses must wait for `begin` first, and `origin` must
+    /// wait for these streams at the end.
     template <class Issue> void capture(stream_ref origin, const Issue& issue) {
         work = graph::capture(origin, [&] {
             origin.record(begin);

@@ -83,7 +83,7 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. To be used only by the thread that issues. Lower its programs starting from
+/// One rank on a CUDA device. To be used only by the thread that issues. Lower programs for this executor starting from
 /// `cuda::lowering_defaults`, or `nccl::lowering_defaults`: `lower` itself knows nothing about devices.
 class executor {
 public:

@@ -98,8 +98,9 @@ protected:
     ~carrier() = default;
 };
 
-/// State shared by the ranks of one process. Its mutex is held whenever work is put into a stream, except while a model
-/// launches. A launch may take long or wait for another rank, so the rank's own thread does it without the mutex.
+/// State shared by the ranks of one process. The group's mutex is held whenever work is put into a stream, except while
+/// a model launches. A launch may take long or wait for another rank, so the rank's own thread does it without the
+/// mutex.
 struct rank_group {
     std::mutex mutex;
     std::condition_variable moved;
@@ -179,8 +180,8 @@ private:
 ///
 /// If several ranks of one process exchange messages without NCCL, a message can be put into the streams only when both
 /// ends have reached it on the host. The issuing thread isn't held up: the commands behind the message are kept, and
-/// put into the stream once the partner has come. The partner's thread puts them there, except for launches. The rank's
-/// own thread does the launches when it next puts a command into a lane, or finishes.
+/// put into the stream once the partner has come. The partner's thread puts the kept commands into the stream, except
+/// for launches. The rank's own thread does the launches when it next puts a command into a lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;

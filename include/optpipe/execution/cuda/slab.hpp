@@ -61,7 +61,7 @@ inline constexpr std::size_t page_bytes = 4096;
     return part - reinterpret_cast<std::uintptr_t>(at) % part;
 }
 
-/// Pages of the host. If they fit into one part, they don't cross the end of a part; otherwise they start at the
+/// Pages of the host. If the pages fit into one part, they don't cross the end of a part; otherwise they start at the
 /// beginning of a part.
 class page_range {
 public:

@@ -9,8 +9,8 @@
 
 namespace optpipe::cuda {
 
-/// A point in a stream's work that other streams can wait for. It records no time, as that would make it slower.
-/// Belongs to the current device, like streams; only streams of that device record it.
+/// A point in a stream's work that other streams can wait for. An event records no time, because recording times is
+/// slower. Belongs to the current device, like streams; only streams of that device record it.
 class event {
 public:
     event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }

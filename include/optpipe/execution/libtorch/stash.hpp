@@ -133,8 +133,8 @@ private:
     std::size_t count_ = 0;
 };
 
-/// The tensors that a recomputed part of a stage saves. They are dropped after the part's forward, and recomputed from
-/// its inputs under the same random state and autocast.
+/// The tensors that a recomputed part of a stage saves. The tensors are dropped after the part's forward, and
+/// recomputed from its inputs under the same random state and autocast.
 class recomputed_part final : public tensor_saver, public std::enable_shared_from_this<recomputed_part> {
 public:
     recomputed_part(stash& owner, std::size_t number, stage_function forward, const tensors& inputs)

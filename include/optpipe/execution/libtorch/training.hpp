@@ -56,7 +56,7 @@ struct training {
     std::map<std::string, std::vector<std::string>> recomputed{};
 };
 
-/// The seed of a stage's random numbers for a microbatch. It doesn't depend on the plan.
+/// The seed of a stage's random numbers for a microbatch. The seed doesn't depend on the plan.
 [[nodiscard]] constexpr std::uint64_t seed_of(std::size_t step, stage s, microbatch m, std::size_t stages,
                                               std::size_t microbatches) {
     return (step * stages + s.position()) * microbatches + m.position();

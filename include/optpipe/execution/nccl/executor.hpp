@@ -61,8 +61,8 @@ struct world_id {
     [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span{this, 1}); }
 };
 
-/// Communicators of an existing engine, between the pipeline's ranks in their order, on `options::device`. They are
-/// borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
+/// Communicators of an existing engine, between the pipeline's ranks in their order, on `options::device`. The
+/// communicators are borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
 struct borrowed_communicators {
     /// Two communicators, because NCCL runs the work of one in a single order. Non-blocking ones are better: a blocking
     /// one holds up the issuing thread until the peer has reached its first message, and ends only by `abort`.
@@ -70,7 +70,7 @@ struct borrowed_communicators {
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
     /// never end. Called after a failure, at most once for each communicator, in an open group (`ncclGroupStart`). The
-    /// rank's thread calls it, or another thread if NCCL holds up the rank's thread. It must not throw.
+    /// rank's thread calls `abort`, or another thread if NCCL holds up the rank's thread. `abort` must not throw.
     communicator::abort_call abort{};
 };
 
@@ -176,7 +176,7 @@ public:
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
     /// A communicator for work other than the pipeline's messages. The communicator ends with the others, and its
-    /// address stays valid. All of its ranks must call this together.
+    /// address stays valid. All ranks of the new communicator must call `join_beside` together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -189,7 +189,8 @@ public:
         return made;
     }
 
-    /// An instant that all ranks share, on this rank's clock. All ranks must call this together, before the first step.
+    /// An instant that all ranks share, on this rank's clock. All ranks must call `share_begin` together, before the
+    /// first step.
     [[nodiscard]] shared_instant<clock> share_begin() {
         cuda::stream s;
         const cuda::device_slab device{sizeof(std::int64_t)};
@@ -327,8 +328,8 @@ private:
 /// threads of one process, or processes on one or several machines.
 ///
 /// `options::patience` must be longer than a step takes. With `options::failures`, all ranks learn at once of the first
-/// failure, and throw it. Without it, each rank detects alone that another rank is gone, and its error names the rank
-/// itself.
+/// failure, and throw it. Without `options::failures`, each rank detects alone that another rank is gone, and its error
+/// names the rank itself.
 class member {
 public:
     /// Throws `execution_error` if this rank can't join the others.
@@ -345,8 +346,8 @@ public:
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
-    /// An additional communicator for `gradient_sum`, which ends with those of the pipeline. All of its ranks join at
-    /// the same time, before the first step. Throws as the constructors do.
+    /// An additional communicator for `gradient_sum`, which ends with those of the pipeline. All ranks of the new
+    /// communicator join at the same time, before the first step. Throws as the constructors do.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};

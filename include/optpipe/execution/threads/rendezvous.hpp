@@ -57,7 +57,7 @@ public:
     /// Offers one end of a message. Called by the lane of the offer's gate; the gate is told when the message has
     /// arrived. Reports a wrong message as a failure.
     virtual void offer(rank self, const message_offer& mine) = 0;
-    /// Withdraws an offer after a failure. When it returns, the data of this offer isn't used any more.
+    /// Withdraws an offer after a failure. When `withdraw` returns, the data of this offer isn't used any more.
     virtual void withdraw(rank self, const message_offer& mine) = 0;
 
 protected:

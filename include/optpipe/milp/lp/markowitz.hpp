@@ -209,8 +209,8 @@ private:
             row_counts_.move(r, rows_.size(r));
         }
     }
-    /// Eliminates in another column of the pivot row: subtracts multiples of its entry in the pivot row from its other
-    /// entries.
+    /// Eliminates in a column of the pivot row: subtracts multiples of the column's entry in the pivot row from the
+    /// other entries of the column.
     void reduce(int column) {
         const int place = columns_.find(column, row_);
         const double above = columns_.value(column)[place];

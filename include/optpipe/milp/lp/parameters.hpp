@@ -6,8 +6,8 @@
 
 namespace optpipe::milp::lp {
 
-/// Parameters of the simplex methods. They balance accuracy (large pivots, fresh factors) against the number of
-/// iterations, and lists of nonzeros against dense loops. Not tuned: chosen near the values in the cited papers.
+/// Parameters of the simplex methods. The parameters balance accuracy (large pivots, fresh factors) against the number
+/// of iterations, and lists of nonzeros against dense loops. Not tuned: chosen near the values in the cited papers.
 /// Magnitudes are in scaled terms.
 struct simplex_parameters {
     // Pivots.

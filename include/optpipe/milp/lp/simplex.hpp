@@ -61,7 +61,7 @@ public:
 
     /// The optimum of the last solve; after `cutoff` or a limit, a valid lower bound.
     [[nodiscard]] double objective() const { return found_.objective; }
-    /// A lower bound that is valid for any outcome of the last solve. It is computed from the multipliers, with
+    /// A lower bound that is valid for any outcome of the last solve. The bound is computed from the multipliers, with
     /// rounding on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
     /// Like `dual_bound`, but reduced costs that are only rounding count as 0. The result is close to the optimum,

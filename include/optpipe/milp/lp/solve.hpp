@@ -193,7 +193,8 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
     return true;
 }
 
-/// True if the optimum of the working costs was reached. Otherwise `verdict_` has the result, if there is one.
+/// True if the optimum of the working costs was reached. If the method ended otherwise, `verdict_` has the result, if
+/// there is one.
 inline bool solve_run::run_dual(const method_settings& settings, bool& costs_changed) {
     const auto interrupt = [this](double objective) { return is_interrupted() || proves_cutoff(objective); };
     dual_method method{s_.t, settings, random_, interrupt};

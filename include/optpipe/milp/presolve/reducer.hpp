@@ -18,7 +18,7 @@
 namespace optpipe::milp {
 namespace presolving {
 
-/// The only place where reductions are applied. It applies the reductions that still hold, in the order of the
+/// The only place where reductions are applied. The reducer applies the reductions that still hold, in the order of the
 /// proposals.
 class reducer {
 public:

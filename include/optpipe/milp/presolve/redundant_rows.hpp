@@ -10,7 +10,7 @@
 namespace optpipe::milp::presolving {
 
 /// Compares rows with the bounds of their columns. A row or side that the bounds imply is removed. A row that the
-/// bounds can only just meet fixes all of its columns. A row that they can't meet proves infeasibility.
+/// bounds can only just meet fixes all of its columns. A row that the bounds can't meet proves infeasibility.
 struct redundant_rows {
     static constexpr std::string_view name = "redundant rows";
 

@@ -99,7 +99,7 @@ public:
         on_.cancel("the conformance checks", reason);
         throw gave_up{};
     }
-    /// Waits for the condition. Returns false if it isn't true within the time limit (`patience`).
+    /// Waits for the condition. Returns false if the condition isn't true within the time limit (`patience`).
     template <class Condition> [[nodiscard]] bool await(const Condition& condition) {
         waits_.store(true);
         for (std::size_t asked = 0; !condition() && asked < at_once; ++asked)

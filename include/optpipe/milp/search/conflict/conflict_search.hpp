@@ -45,8 +45,8 @@ struct conflict_parameters {
     std::size_t learned_growth = 500;
 };
 
-/// Depth-first search on the integer columns without any relaxation. As in satisfiability solvers, it decides columns
-/// of recent conflicts, propagates, learns and restarts. Learned clauses are kept from run to run.
+/// Depth-first search on the integer columns without any relaxation. As in satisfiability solvers, the search decides
+/// columns of recent conflicts, propagates, learns and restarts. Learned clauses are kept from run to run.
 class conflict_search {
 public:
     conflict_search(const problem& p, std::uint64_t seed)

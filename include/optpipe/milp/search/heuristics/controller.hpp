@@ -38,8 +38,8 @@ public:
     heuristic_controller(const context& c, std::uint64_t seed, std::size_t first = 0)
         : context_{&c}, locks_{*c.instance}, random_{seed}, next_rule_{first}, next_is_rins_{first % 2 == 0} {}
 
-    /// Runs heuristics that find a first point, the cheap ones first. They are split into `parts`; this call runs
-    /// number `part`.
+    /// Runs heuristics that find a first point, the cheap ones first. The heuristics are split into `parts` parts; this
+    /// call runs number `part`.
     void points_at_root(tree_worker& w, const node& root, std::size_t part = 0, std::size_t parts = 1) {
         if (!context_->options->heuristics) return;
         if (part == 0) users(w, root);
