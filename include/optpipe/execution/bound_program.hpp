@@ -91,7 +91,7 @@ private:
     void mark_last_weights(std::size_t stages);
 
     std::vector<std::span<std::byte>> pieces_;
-    /// The ends of all links. Never reallocated, because tasks point to them.
+    /// The ends of all links, never reallocated, because tasks point to them.
     std::vector<received_value> received_;
     std::vector<handed_value> handed_;
     std::vector<slice_memory> slices_;

@@ -44,9 +44,9 @@ template <class C> concept has_minimum = requires(C& by) {
 /// text to rank 0; `next_report()` on rank 0 returns these texts, in order for each rank.
 ///
 /// `begin_minimum(value)` joins an all-reduce and returns at once; `minimum()` waits for its result, the least value of
-/// all ranks. A rank may begin the next minimum only after it has read the last one. When rank 0 gets the result of a
-/// minimum, it has all reports that ranks sent before they began this minimum. Texts and minima arrive at any time, and
-/// are kept until the rank asks for them.
+/// all ranks. A rank may begin a minimum only after it has read the previous minimum. When rank 0 gets the result of a
+/// minimum, rank 0 has all reports that ranks sent before they began this minimum. Texts and results of minima arrive
+/// at any time, and are kept until the rank asks for them.
 ///
 /// `cancel(what_it_did, reason)` tells all ranks at once that this rank has failed. The channel also fails if a rank is
 /// gone, or doesn't join a minimum within the channel's time limit (`patience`). After a failure, every call on every

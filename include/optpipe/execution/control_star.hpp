@@ -61,7 +61,7 @@ public:
     /// wait for rank 0.
     [[nodiscard]] std::string missing() const;
 
-    /// Takes a letter that has arrived. Throws `error` if no rank of this channel sends such a letter.
+    /// Takes a letter that has arrived. Throws `error` if no rank of this channel can have sent the letter.
     void take(rank from, control_letter what);
     [[nodiscard]] bool has_outgoing() const { return !outbox_.empty(); }
     /// Removes and returns the letters to send.

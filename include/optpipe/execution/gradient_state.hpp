@@ -33,8 +33,8 @@ public:
     /// Adds the sum of the squares of all gradients of a stage.
     void add(stage s, double squares) { squares_[s.position()] = squares; }
     /// The right decision if the state has all gradients: skip if the sum of squares isn't finite, else scale down to
-    /// `max_norm`. The sum is taken in the order of stages, so it is the same to the last bit for any order of the
-    /// ranks.
+    /// `max_norm`. The squares are summed in the order of stages, so the sum is the same to the last bit for any order
+    /// of the ranks.
     [[nodiscard]] update_decision decision(double max_norm) const;
 
     /// Records that a rank makes its update under this decision.

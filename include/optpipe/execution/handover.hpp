@@ -40,15 +40,15 @@ struct handover_result {
 /// Runs one rank's program, step after step, and replaces it by the program of a better plan: on all ranks between the
 /// same two steps, or on none.
 ///
-/// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from it, checks them and
-/// binds them to addresses in the arenas. This work uses neither lanes nor memory of the executor. The programs share
-/// lanes and markers. Between two steps, the training thread opens the lanes and markers that the next program lacks,
-/// because an executor may be used by one thread only; then the rank is ready.
+/// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from the plan, checks
+/// them and binds them to addresses in the arenas. This work uses neither lanes nor memory of the executor. All
+/// programs of a rank share lanes and markers. Between two steps, the training thread opens the lanes and markers that
+/// the next program lacks, because an executor may be used by one thread only; then the rank is ready.
 ///
 /// Every step comes with one minimum over the ranks' votes on the plan under way: not ready yet, refused, or ready. The
 /// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so all switch
-/// to the plan then, or all drop it, or all wait. No rank announces the step of the switch in advance, so no message
-/// can be late for it.
+/// to the plan then, or all drop it, or all wait. No rank announces in advance at which step to switch, so no such
+/// announcement can be late.
 ///
 /// A rank refuses a plan if it can't make programs of the plan, if `check_programs` rejects the programs, if the
 /// programs have other stages on the rank, or other microbatches, than the first program, or if they need more arenas,
@@ -63,7 +63,7 @@ struct handover_result {
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
     /// Starts with `first`, in arenas of the size it needs, or of `room` if that is larger. A thread of the handover
-    /// calls `make`, one plan at a time. Throws as `runner` does.
+    /// calls `make`, one plan at a time. Throws what the constructor of `runner` throws.
     handover(const rank_program& first, Executor& on, Model& model, Channel& channel, program_maker make,
              const execution::arena_sizes& room = {}, const execution::buffer_owners& owners = {})
         : executor_{on}, channel_{channel}, make_{std::move(make)}, program_{first}, runner_{first, on, model, room,

@@ -53,8 +53,8 @@ private:
             return each.kind == kind && each.commands >= commands;
         });
         if (fits != lanes_.end()) return fits->lane;
-        // The first program gets exactly what it needs. Later plans may need more waits; doubling then keeps the number
-        // of new lanes small.
+        // The first program gets lanes with exactly the room that it needs. Later plans may need more waits; doubling
+        // the room then keeps the number of new lanes small.
         const bool grows =
             std::any_of(lanes_.begin(), lanes_.end(), [&](const pooled_lane& each) { return each.kind == kind; });
         const auto room = grows ? 2 * commands : commands;

@@ -28,8 +28,8 @@ struct rank_times {
                                          clock_time time_unit);
 
 /// Largest number of bytes of an arena in use at once. A buffer is in use from the start of its first instruction to
-/// the end of its last. At one instant, buffers are freed before others are taken. Only measured buffers count; 0 if
-/// there are none.
+/// the end of its last. At one instant, buffers are freed before others are taken. Only measured buffers count; the
+/// result is 0 if there are no measured buffers.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
 /// Durations of the messages along edges whose two ends were both measured, from the time when both ends were ready.

@@ -50,7 +50,7 @@ private:
     rank last_{};
 };
 
-/// The stages that a rank updates, in the order of its program. Throws `error` if there are none.
+/// The stages that a rank updates, in the order of its program. Throws `error` if the program updates no stage.
 [[nodiscard]] std::vector<stage> updated_stages(const rank_program& p);
 
 /// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4): a wrapper around a reversible model.
@@ -59,9 +59,10 @@ private:
 /// Whether a step is skipped, and the factor that its gradients are scaled by, depend on the gradients of all ranks.
 /// Waiting for all gradients before the update would be a barrier in the middle of training. Instead, a rank adds its
 /// own gradients to the state that it receives from the ranks before it, makes its updates with this state, and passes
-/// the state on. The last rank knows everything and tells all ranks. Each rank reads that decision before its first
-/// backward of the next step; the forwards of its warm-up run meanwhile. If a rank made its updates with another
-/// decision, the rank revises them (`revise`). After revisions, parameters equal those with a barrier, bit for bit.
+/// the state on. The last rank knows everything and tells all ranks. Each rank reads the last rank's decision before
+/// its first backward of the next step; the forwards of its warm-up run meanwhile. If a rank made its updates with
+/// another decision, the rank revises them (`revise`). After the revision, parameters are bitwise the same as with a
+/// barrier.
 ///
 /// If any rank had to revise its updates, the decision tells all ranks. The step in which they learn of a revision is
 /// void, because some forwards used wrong parameters. The remaining computations of a void step do nothing, while its
@@ -77,8 +78,8 @@ private:
 /// parameters and moments takes memory for the copy.
 ///
 /// In a void step, a forward on a rank that hasn't read the decision yet may receive the data of an earlier message. A
-/// model that reads positions from its input must check them. Replicas of a pipeline (`reduce`) need bitwise equal
-/// gradients, so that all detect the same void steps.
+/// model that reads positions from its input must therefore check the positions. Replicas of a pipeline (`reduce`) need
+/// bitwise equal gradients, so that all detect the same void steps.
 ///
 /// The host decides, so a step can't be captured as a graph.
 ///

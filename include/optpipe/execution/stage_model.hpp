@@ -17,7 +17,7 @@ namespace optpipe::execution {
 /// the offloaded piece comes first, and the rest second.
 using stash_part = std::span<const std::span<std::byte>>;
 
-/// The only piece of a part; empty if it has no bytes. Throws `error` if there are several.
+/// The only piece of a part; empty if it has no bytes. Throws `error` if the part has several pieces.
 [[nodiscard]] constexpr std::span<std::byte> contiguous(stash_part part) {
     if (part.size() > 1) throw error{"a part of a stash lies in several pieces: lower with part_placement::contiguous"};
     return part.empty() ? std::span<std::byte>{} : part.front();
@@ -95,12 +95,11 @@ struct backward_task {
     /// Memory that the weight gradient needs if weight_stash exceeds the other parts. Empty in a full backward. A model
     /// that writes to `added` therefore needs `backward` (`has_backward`), or a problem without full backwards.
     stash_part added{};
-    /// Empty if nothing was recomputed ahead. If nothing was recomputed ahead, an option with `backward_extra`
-    /// recomputes in this task.
+    /// Empty if nothing was recomputed ahead; an option with `backward_extra` then recomputes in this task.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
-    /// In a full backward: as in `weight_task`.
+    /// In a full backward: whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
     /// The gradients at the output, by the stage that used it; the gradient is their sum, and `input` is the first.
     std::span<const received_value> inputs{};
@@ -149,8 +148,8 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 /// meanwhile. `backward_input` reads the gradient at the output and writes the gradient at the input; it stores in
 /// `kept`, `restored_kept` and `added` everything that `backward_weight` needs. `backward_weight` adds to the gradients
 /// of the parameters; stages with frozen weights have none, and stages that train nothing have no backward at all. On a
-/// device, the calls only put work into the lane, and their buffers stay in place until that work ends. An exception
-/// ends the step on all ranks.
+/// device, the model's functions only put work into the lane, and buffers stay in place until that work ends. An
+/// exception ends the step on all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
@@ -171,9 +170,9 @@ concept has_overlap = requires(M& model, L& on, const forward_task& f, const bac
 template <class M, class L> concept overlapping_stage_model = stage_model<M, L> && has_overlap<M, L>;
 
 /// A model that several pipelines train at once: `reduce` sums, or averages, their gradients of a stage. A separate
-/// lane's `launch` calls it after all weight gradients of the stage and before the stage's update; the compute lane
-/// continues with other stages meanwhile. All pipelines reduce their stages in the same order. Loading a program with
-/// reductions fails for a model without `reduce`.
+/// lane's `launch` calls `reduce` after all weight gradients of the stage and before the stage's update; the compute
+/// lane continues with other stages meanwhile. All pipelines reduce their stages in the same order. Loading a program
+/// with reductions fails for a model without `reduce`.
 template <class M, class L> concept has_reduce = requires(M& model, L& on, stage which) {
     { model.reduce(on, which) } -> std::same_as<void>;
 };

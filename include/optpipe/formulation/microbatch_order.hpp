@@ -71,7 +71,7 @@ inline void order_microbatches(const operation_table& t, bool keep, precedence& 
         }
 }
 
-/// If overtaking is allowed: puts two W in the order of their gradients. Returns true if anything changed.
+/// If overtaking is allowed: puts two W in the order of their gradients. Returns true if any order is new.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
     for (const stage s : t.problem().graph.all_stages()) {
@@ -96,7 +96,7 @@ inline bool align_weights(const operation_table& t, precedence& known) {
     return t.id(t.role_of(a), t.cell_at(first, t.microbatch_of(a)));
 }
 
-/// Puts the F of two microbatches in the same order on all stages of a group. Returns true if anything changed.
+/// Puts the F of two microbatches in the same order on all stages of a group. Returns true if any order is new.
 inline bool align_groups(const operation_table& t, precedence& known) {
     bool changed = false;
     const auto follow = [&](operation_id a, operation_id b, operation_id c, operation_id d) {

@@ -266,7 +266,7 @@ function drawCurve(c, curve, place, top, limit, fill, line) {
 }
 
 // The way of the chosen microbatch along the edges: its forwards through the stages, and its gradients back. A gradient
-// that waits for none comes from its own forward.
+// that waits for no other gradient comes from its own forward.
 function drawWay(c, number) {
   const place = new Map(rows.map((row) => [row.rank, row.lanes[number]]));
   const schedule = rows[0].lanes[number].schedule;

@@ -323,7 +323,7 @@ inline const json* listed_microbatches(const fields& top) {
     return value && value->is_array() ? value : nullptr;
 }
 
-/// The number of microbatches. `listed` is the list that describes them; null if there is only a number.
+/// The number of microbatches. `listed` is the list that describes the microbatches; null if there is only a number.
 inline std::optional<std::size_t> count_microbatches(const fields& top, const json* listed, std::size_t version,
                                                      violation_list& found) {
     if (!listed) return top.count("microbatches", most_stage_microbatches);

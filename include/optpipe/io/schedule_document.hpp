@@ -35,7 +35,8 @@ struct schedule_document {
     std::optional<std::vector<memory_size>> peak_memory;
 };
 
-/// The operations of a document as a schedule of this problem. `validate` reports operations out of its range.
+/// The operations of a document as a schedule of this problem. `validate` reports operations that the problem doesn't
+/// have.
 [[nodiscard]] schedule to_schedule(const problem& p, const schedule_document& document);
 
 /// Storage options that the document names and the problem doesn't have.

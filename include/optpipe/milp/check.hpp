@@ -30,8 +30,8 @@ struct infeasibility {
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
 /// All violations by the point `values`, which has one value per variable. Empty if the point is feasible. The check
-/// doesn't depend on how the values were found. `feasibility` defines the tolerances. In rows, integer variables have
-/// their rounded values.
+/// doesn't depend on how the values were found. `feasibility` defines the tolerances. The activities of rows are
+/// computed with integers rounded.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
 

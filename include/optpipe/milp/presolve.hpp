@@ -42,9 +42,9 @@ struct undo_list;
 /// `unbounded` means unbounded or infeasible; solving the model without its costs tells which.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
-/// A smaller model with the same optimum, and the way back. If the status is `unbounded`, this is the model that
-/// presolve had reached by then, and its feasible points can be restored. If the status is `infeasible`, there is no
-/// model.
+/// A smaller model with the same optimum, and the way back. If the status is `unbounded`, the result has the model at
+/// which presolve stopped, and the feasible points of this model can be restored. If the status is `infeasible`, there
+/// is no model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original);
@@ -65,8 +65,8 @@ public:
     [[nodiscard]] std::vector<double> project(std::span<const double> original) const;
 
     /// A row of the original in terms of the reduced model: a point satisfies it if and only if the restored point
-    /// satisfies the original row. Empty if no linear row does that, because presolve lost the values of some of its
-    /// columns.
+    /// satisfies the original row. Empty if no linear row expresses the original row, because presolve lost the values
+    /// of some of its columns.
     [[nodiscard]] std::optional<constraint> translate(const constraint& original) const;
 
     /// The variable in the reduced model, if it still exists there with the same meaning.

@@ -192,7 +192,8 @@ private:
     }
 
     spend_time spend_;
-    /// By stage: whether its last weight gradient was the last of the step. Stored as bytes, because lanes share it.
+    /// By stage: whether its last weight gradient was the last of the step. Stored as bytes, because lanes share the
+    /// vector.
     std::vector<unsigned char> is_complete_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;

@@ -22,8 +22,8 @@ namespace optpipe::testing {
 /// operation, unless `spin` covers it.
 template <class Model> class paced_model {
 public:
-    /// `unit` is the length of the problem's unit of time. `spin` is the time before its end at which an operation
-    /// stops sleeping and spins.
+    /// `unit` is the length of the problem's unit of time. An operation sleeps until `spin` before its end, and then
+    /// spins.
     paced_model(Model model, const problem& p, clock_time unit, std::chrono::nanoseconds spin = {})
         : model_{std::move(model)}, problem_{p}, unit_{unit}, spin_{spin} {}
 

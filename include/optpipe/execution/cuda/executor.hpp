@@ -147,9 +147,9 @@ public:
     }
 
     /// Captures the commands that `issue()` puts into the lanes, as one graph, which the executor keeps for as long as
-    /// it lives. Can't be used with `options::record_times`. Nothing may be running. The lanes, and the memory that
-    /// they use, must still exist when the graph is launched. Throws `execution_error` if the step can't be issued. If
-    /// an operation failed, all ranks throw its error.
+    /// it lives. `capture` can't be used with `options::record_times`. Nothing may be running when `capture` is called.
+    /// The lanes, and the memory that they use, must still exist when the graph is launched. Throws `execution_error`
+    /// if the step can't be issued. If an operation failed, all ranks throw its error.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
     /// Captures the steps of all these executors together, issued by one thread.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {

@@ -82,8 +82,8 @@ public:
     /// it. The caller holds `rank_group::mutex`, also for `forget`, which is called before a lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// Announces a lane of this kind, with room for that number of commands. Throws if the lane's messages can't be
-    /// carried along with those of the other lanes. Called before all other functions, without the mutex.
+    /// Announces a lane of this kind, with room for that number of commands. Throws if the messages of the announced
+    /// lane can't be carried along with those of the other lanes. Called before all other functions, without the mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
@@ -99,7 +99,7 @@ protected:
 };
 
 /// State shared by the ranks of one process. The group's mutex is held whenever work is put into a stream, except while
-/// a model launches. A launch may take long or wait for another rank, so the rank's own thread does it without the
+/// a model launches. A launch may take long or wait for another rank, so the rank's own thread launches without the
 /// mutex.
 struct rank_group {
     std::mutex mutex;
@@ -316,7 +316,8 @@ private:
         lock_type* lock_;
     };
 
-    /// Issues all possible commands other than launches, or one launch. Returns whether anything happened.
+    /// Issues all possible commands other than launches, or one launch. Returns whether any command was issued, or an
+    /// exchange was offered.
     static bool drain_all(detail::rank_group& group, lock_type& lock, bool launches) {
         bool any = false;
         for (auto* s : group.lanes)

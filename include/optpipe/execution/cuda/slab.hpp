@@ -108,7 +108,8 @@ private:
 struct pinned_options {
     /// Most bytes that one call pins, rounded up to pages.
     std::size_t part = pinned_part_bytes;
-    /// The processors that touch the pages first, which places the pages in their memory. If empty, any processor may.
+    /// The processors that touch the pages first, which places the pages in their memory. If empty, any processor may
+    /// touch the pages first.
     std::vector<int> processors{};
 };
 

@@ -60,7 +60,7 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
 } // namespace detail
 
 /// Measures a stage of a model by itself: forward, backward for the input and for the weights, saved bytes,
-/// recomputations and transfers. Gradients and buffers stay as they are.
+/// recomputations and transfers. Gradients and buffers of the model stay as they are.
 [[nodiscard]] inline measured_stage measure_stage(const training& model, stage s, const tensors& inputs,
                                                   const measuring_options& how = {}) {
     constexpr std::size_t first_recomputed = 2; // after keeping and offloading

@@ -63,9 +63,9 @@ enum class stash_phase : std::uint8_t { forward, recompute, input_gradient, kept
 
 class recomputed_part;
 
-/// What autograd saves in the forward of one microbatch of a stage. Autograd owns the memory, and so frees it during
-/// the backward as it always does; the stash knows it by weak pointers. One task at a time uses a stash. The stash
-/// outlives the graph.
+/// What autograd saves in the forward of one microbatch of a stage. Autograd owns the saved memory, and frees it during
+/// the backward as without a stash; the stash has weak pointers to the memory. One task at a time uses a stash. The
+/// stash outlives the graph.
 class stash final : public tensor_saver {
 public:
     /// The addresses of tensors that a stage owns; they aren't counted.

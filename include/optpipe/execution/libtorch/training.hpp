@@ -51,8 +51,8 @@ struct training {
     std::function<tensors(std::size_t step, microbatch)> input;
     /// The loss of a microbatch, a scalar. A step minimizes the mean over the microbatches.
     std::function<at::Tensor(const tensors& output, std::size_t step, microbatch)> loss;
-    /// The parts (`part`) that a storage option recomputes, by the option's name. An option that isn't named here, but
-    /// recomputes, recomputes the whole stage.
+    /// The parts (`part`) that a storage option recomputes, by the option's name. An option that recomputes, but isn't
+    /// named in this map, recomputes the whole stage.
     std::map<std::string, std::vector<std::string>> recomputed{};
 };
 

@@ -48,9 +48,9 @@ struct communicator_limits {
     std::optional<int> cga_cluster_size{};
 };
 
-/// A non-blocking communicator, which can be aborted. To be used by one thread at a time; meanwhile no thread may use
-/// another communicator of the same device. After an error or a timeout, only `abort` and the destructor may be called,
-/// and every rank must call one of them.
+/// A non-blocking communicator, which can be aborted. To be used by one thread at a time; during a call, no thread may
+/// use another communicator of the same device. After an error or a timeout, only `abort` and the destructor may be
+/// called, and every rank must call one of them.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -197,9 +197,9 @@ template <class... Communicators> void abort_together(Communicators&... all) noe
 }
 
 /// An open group: its sends and receives progress together, except those with the same peer and direction, which match
-/// in order. A group may use several communicators. Without `close`, the destructor closes it, and errors appear only
-/// at the next call. The watchdog aborts the communicators if a call blocks for too long; it is null if no call can
-/// block.
+/// in order. A group may use several communicators. Without `close`, the destructor closes the group, and errors appear
+/// only at the next call. The watchdog aborts the communicators if a call blocks for too long; the watchdog is null if
+/// no call can block.
 class batch {
 public:
     explicit batch(watchdog* watched_by = nullptr) : watched_by_{watched_by} {

@@ -64,8 +64,8 @@ struct world_id {
 /// Communicators of an existing engine, between the pipeline's ranks in their order, on `options::device`. The
 /// communicators are borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
 struct borrowed_communicators {
-    /// Two communicators, because NCCL runs the work of one in a single order. Non-blocking ones are better: a blocking
-    /// one holds up the issuing thread until the peer has reached its first message, and ends only by `abort`.
+    /// Two communicators, because NCCL runs the work of one in a single order. Non-blocking communicators are better: a
+    /// blocking one holds up the issuing thread until the peer has reached its first message, and ends only by `abort`.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
@@ -141,8 +141,8 @@ public:
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open{watched_.get()};
         const auto stream = on.target.native();
-        // In a group, the work of a communicator runs after that of communicators used before it. The order must be the
-        // same on all ranks, or they would wait for each other.
+        // In a group, the work of a communicator runs after that of communicators used before it. All ranks must use
+        // the communicators in the same order, or ranks would wait for each other.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -175,8 +175,8 @@ public:
     /// read data that never arrived, and the other replicas would use this wrong sum.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// A communicator for work other than the pipeline's messages. The communicator ends with the others, and its
-    /// address stays valid. All ranks of the new communicator must call `join_beside` together.
+    /// A communicator for work other than the pipeline's messages. The new communicator ends with those of the
+    /// pipeline, and its address stays valid. All ranks of the new communicator must call `join_beside` together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -347,7 +347,7 @@ public:
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
     /// An additional communicator for `gradient_sum`, which ends with those of the pipeline. All ranks of the new
-    /// communicator join at the same time, before the first step. Throws as the constructors do.
+    /// communicator join at the same time, before the first step. Throws what the constructors throw.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};

@@ -12,7 +12,7 @@ namespace optpipe::milp {
 /// Reads a model from a text in MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, LAZYCONS and USERCUTS (which are
 /// read as rows), COLUMNS with integer markers, RHS (a right-hand side of the objective is subtracted from it), RANGES
 /// and BOUNDS; further N rows are free rows. If there are several sets of right-hand sides, ranges or bounds, the first
-/// one counts. `$` in the place of a name starts a comment, and a UTF-8 byte order mark is skipped. Throws
+/// set counts. `$` in the place of a name starts a comment, and a UTF-8 byte order mark is skipped. Throws
 /// `input_error` with the line if the text is wrong, or has something that this library has no model for.
 [[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
                               mps_format format = mps_format::automatic);

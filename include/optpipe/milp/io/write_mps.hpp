@@ -83,7 +83,7 @@ private:
             rows_.push_back({r, names_.new_row(name + "_upper"), 'L', upper, 0.0});
         } else {
             // A reader computes one side from the other and the range. The row is written with the side from which the
-            // other follows exactly.
+            // other side follows exactly.
             const double range = upper - lower;
             const bool from_below = lower + range == upper;
             rows_.push_back({r, name, from_below ? 'G' : 'L', from_below ? lower : upper, range});

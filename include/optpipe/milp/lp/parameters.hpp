@@ -29,7 +29,8 @@ struct simplex_parameters {
     /// The dual ratio test takes a group of breakpoints only if its best pivot is at least this share (0 to 1) of the
     /// largest pivot of all groups. The last such group is taken, because it gives the longest step.
     double share_of_largest_pivot = 0.1;
-    /// While all breakpoints flip anyway, each group of them reaches farther than the previous one by this factor.
+    /// As long as all breakpoints of a group flip their variables to the other bound, the next group reaches farther by
+    /// this factor.
     double coarsening = 4.0;
     /// Number of times that a method may find its factors wrong before it gives up.
     int most_retries = 50;

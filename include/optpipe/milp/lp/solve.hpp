@@ -33,8 +33,8 @@ struct findings {
 };
 
 /// One solve of a program from the current basis: the dual method, the primal method if costs were shifted, and a check
-/// of the result against the unscaled program. A result that fails the check is computed again with more care: with a
-/// new factorization, then with firmer pivots, then without scaling from the slack basis.
+/// of the result against the unscaled program. A result that fails the check is computed again with more care: first
+/// with more factorizations, then with firmer pivots, then without scaling and from the slack basis.
 class solve_run {
 public:
     solve_run(const linear_program& program, scaled_tableau& s, const simplex_options& options,
@@ -193,7 +193,7 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
     return true;
 }
 
-/// True if the optimum of the working costs was reached. If the method ended otherwise, `verdict_` has the result, if
+/// True if the optimum of the working costs was reached. If that optimum wasn't reached, `verdict_` has the result, if
 /// there is one.
 inline bool solve_run::run_dual(const method_settings& settings, bool& costs_changed) {
     const auto interrupt = [this](double objective) { return is_interrupted() || proves_cutoff(objective); };

@@ -71,8 +71,8 @@ private:
         return std::move(now.steps);
     }
     /// Shrinks a coefficient if possible, and returns it. `others` is the most that the rest of the row can reach. With
-    /// the column at the bound where the term is largest, the row stays the same. One step away from that bound,
-    /// `others` can just reach the side.
+    /// the column at the bound where the term is largest, the shrunk row is the same as before. One step away from that
+    /// bound, `others` can just reach the side of the shrunk row.
     static double tighten(const reducible& m, row r, const term& t, double others, double noise, const margins& slack,
                           shrinking_row& now) {
         if (!m.is_integer(t.column)) return t.coefficient;

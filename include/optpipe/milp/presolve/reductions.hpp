@@ -123,7 +123,8 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// Removes a continuous column x that has no cost and occurs only in this row. The row's bounds become wider instead.
+/// Removes a continuous column x that has no cost and occurs only in this row. To make up for x, the row's bounds
+/// become wider.
 struct absorb_column {
     variable x;
     row at;

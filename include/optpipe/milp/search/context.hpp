@@ -45,7 +45,7 @@ struct context {
     /// Converts a point of the problem to one of the given model.
     std::function<std::vector<double>(std::span<const double>)> to_given;
     /// A known point in the problem's own terms, which must stay within the bounds until an incumbent is as good. Empty
-    /// if there is none.
+    /// if no such point is known.
     std::vector<double> witness_point;
     double witness_objective = infinity;
     std::function<void(const char*)> witness_lost;
@@ -58,7 +58,7 @@ struct context {
     /// The worst objective that is still searched for, in terms of `incumbents`.
     double ceiling = infinity;
 
-    /// Solves the model of a neighbourhood. Returns the best point found.
+    /// Solves the model of a neighbourhood. Returns the best point found in the neighbourhood.
     std::function<std::optional<std::vector<double>>(const milp::model&, sub_effort most, double cutoff)> solve_sub;
 
     bool offer_given(std::vector<double> values) const {

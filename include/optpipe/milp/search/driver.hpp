@@ -108,7 +108,7 @@ private:
     }
     /// The model with wider sides and bounds. Each side moves by its slack. Each bound moves by its slack, divided by
     /// the column's largest coefficient (at least 1), so that no row moves by more than that slack. Bounds of integers
-    /// and sides of integral rows stay. Empty if nothing is wider.
+    /// and sides of integral rows stay. Empty if no side and no bound is wider.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {
@@ -306,8 +306,8 @@ private:
         return false;
     }
     /// Finds out what an unbounded relaxation means. The model is unbounded, too, if it has any solution, because its
-    /// numbers are rational. A solution is first searched in the presolved model. The presolved model may have none
-    /// although the given model has one, because some reductions assume that an optimum exists.
+    /// numbers are rational. A solution is first searched in the presolved model. The presolved model may have no
+    /// solution although the given model has one, because some reductions assume that an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())
             if (auto found = any_solution(reduction_.model()).incumbent)

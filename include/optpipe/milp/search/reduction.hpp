@@ -22,9 +22,9 @@ namespace optpipe::milp::search {
 /// The searched model, and the way back from it to the given one: one presolve step per restart.
 class reduction {
 public:
-    /// Starts with the given model. Bounds may cross by the tolerance; the value between them then replaces both.
-    /// Bounds that may just stand for "none" become rows, because a row takes part in no other computation until it
-    /// becomes tight.
+    /// Starts with the given model. Bounds may cross by the tolerance; the value between two crossing bounds replaces
+    /// both. Bounds that may just stand for "none" become rows, because a row takes part in no other computation until
+    /// it becomes tight.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;

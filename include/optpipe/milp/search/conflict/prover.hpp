@@ -21,7 +21,7 @@
 namespace optpipe::milp::search {
 
 /// A problem with one more integer column, which is at least the objective, in integral units. The column's lower bound
-/// is thus a bound on the objective, and a literal on it can be assumed.
+/// is thus a bound on the objective, and a literal on the column can be assumed.
 struct problem_with_objective {
     problem instance;
     std::size_t objective = 0;
@@ -154,7 +154,7 @@ private:
 
     /// Looks for a first point if there is none yet: dispatching rules decide the binaries that order columns, a few
     /// rules at first, then one more in each later slice. The effort of these rules doesn't count as stalled. A rule
-    /// visits every row several times, so it may take a few times as long as the slice.
+    /// visits every row several times, so a rule may take a few times as long as the slice.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();

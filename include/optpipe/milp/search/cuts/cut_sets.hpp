@@ -113,7 +113,7 @@ private:
             for (const auto v : component)
                 scale_[v] = -scale_[v];
     }
-    /// The side of the scaled row that requires flow to enter; negative if flow may leave.
+    /// The flow that must enter node i: a side of its scaled row; negative if flow may leave the node.
     [[nodiscard]] double demand_of(std::size_t i) const {
         const double side = scale_[i] > 0.0 ? problem_.row_lower[i] : problem_.row_upper[i];
         return std::isfinite(side) ? scale_[i] * side : -1.0;
@@ -176,7 +176,7 @@ private:
         }
         return false;
     }
-    /// Opens the arcs that enter the nodes of `queue_`. Returns false if there are none.
+    /// Opens the arcs that enter the nodes of `queue_`. Returns false if no arcs enter these nodes.
     bool open_cut() {
         bool opened = false;
         for (const auto v : queue_)

@@ -36,8 +36,8 @@ struct separation_parameters {
     std::size_t columns_per_cut = 10;
 };
 
-/// Rounds of cuts at the root, until the bound stalls. Each round runs all separators into one pool, adds the best cuts
-/// to the relaxation, and removes those that aren't tight.
+/// Rounds of cuts at the root, until the bound stalls. In each round, all separators fill one pool; the best cuts are
+/// added to the relaxation, and cuts that aren't tight are removed from it.
 class separation {
 public:
     separation(const context& c, const domains& d, const implied_bounds& implied) : context_{&c}, implied_{&implied} {

@@ -100,8 +100,8 @@ public:
     }
 
     /// Tightens a bound, unless the literal holds already. Returns false on a conflict. If a row implies a bound of a
-    /// continuous column that crosses the other bound, both are made equal. The row that implied the bound then reports
-    /// a conflict, because the row knows its tolerance.
+    /// continuous column that crosses the other bound, the two bounds are made equal. The row that implied the bound
+    /// then reports a conflict, because the row knows its tolerance.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;
         const auto j = column_of(l.bound);

@@ -143,8 +143,8 @@ public:
     }
 
 private:
-    /// Extra memory during a factorization, as a multiple of the factors' memory (measured). Lists grow, and the rest
-    /// of the matrix has lists of its own.
+    /// Extra memory during a factorization, as a multiple of the factors' memory (measured). During a factorization,
+    /// lists grow, and the part of the matrix that isn't eliminated yet has lists of its own.
     static constexpr double room_per_factors = 1.6;
 
     [[nodiscard]] std::size_t room_for(std::size_t working) const {

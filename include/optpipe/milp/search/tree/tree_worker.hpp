@@ -161,7 +161,8 @@ public:
         engine_.set_cutoff(results_.cutoff);
         return true;
     }
-    /// Offers the relaxation's point, whose integers must be integral. Returns false if no solution can be made of it.
+    /// Offers the relaxation's point, whose integers must be integral. Returns false if no solution can be made of that
+    /// point.
     bool offer_rounded() {
         std::vector<double> values(lp_.point().begin(), lp_.point().end());
         for (std::size_t j = 0; j < values.size(); ++j)
@@ -300,7 +301,8 @@ private:
         has_point = status == lp_status::optimal;
         return verdict::open;
     }
-    /// Whether multipliers prove, by our own arithmetic, that the node has no points left. If so, a clause is learned.
+    /// Whether multipliers prove, by our own arithmetic, that the node has no points left. If the proof succeeds, a
+    /// clause is learned.
     bool closes(std::span<const double> multipliers, double share) {
         proof_.build(multipliers, share, results_.cutoff);
         proof_.normalize(engine_.bounds());
