@@ -33,9 +33,9 @@ struct rank_times {
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
 /// Durations of the messages along edges whose two ends were both measured, from the time when both ends were ready.
-/// Each duration is divided by the size of the edge and by the microbatch's factor. Messages that share an exchange
-/// have only the end of the whole exchange. No duration is negative, although an end may be observed before the start
-/// of the other side.
+/// Each duration is divided by the size of the edge and by the microbatch's factor. For messages that share an
+/// exchange, only the end of the whole exchange is known. No duration is negative, although an end may be observed
+/// before the start of the other side.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 

@@ -147,9 +147,9 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 /// `kept` exists until the weight gradient is done. `freed` and `kept` may move to the host and back to another address
 /// meanwhile. `backward_input` reads the gradient at the output and writes the gradient at the input; it stores in
 /// `kept`, `restored_kept` and `added` everything that `backward_weight` needs. `backward_weight` adds to the gradients
-/// of the parameters; stages with frozen weights have none, and stages that train nothing have no backward at all. On a
-/// device, the model's functions only put work into the lane, and buffers stay in place until that work ends. An
-/// exception ends the step on all ranks.
+/// of the parameters; stages with frozen weights need no `backward_weight`, and stages that train nothing have no
+/// backward at all. On a device, the model's functions only put work into the lane, and buffers stay in place until
+/// that work ends. An exception ends the step on all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 

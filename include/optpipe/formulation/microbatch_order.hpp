@@ -31,9 +31,9 @@ namespace optpipe::formulation {
 /// the same option. The two statements about transfers hold here as well.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
-/// The inputs of a list's operations belong to one list again, in another stage or slice, and have one delay. Memory
-/// depends only on the number of operations of each list and kind. The first slices of sequences may be numbered in the
-/// order of their forwards on stage 0. W follow their gradients if the W cost the same.
+/// The inputs of the operations of one list also belong to one list, in another stage or slice, and all have the same
+/// delay. Memory depends only on the number of operations of each list and kind. The first slices of sequences may be
+/// numbered in the order of their forwards on stage 0. W follow their gradients if the W cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);

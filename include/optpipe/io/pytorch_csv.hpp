@@ -219,9 +219,9 @@ private:
 
     /// Adds the waits for sends, and for each stage the reduction of its gradients after the last of its backwards.
     ///
-    /// A send is waited for once its rank has received a message that the receiver sent after posting the receive. A
-    /// wait in that place is short, and the sent data isn't held longer than necessary. The remaining sends are waited
-    /// for at the end.
+    /// The wait for a send follows the first message that the receiver sent after posting its receive. So the waits for
+    /// sends are short, and the sent data isn't held longer than necessary. The remaining sends are waited for at the
+    /// end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;

@@ -135,7 +135,7 @@ private:
             taken = taken > 0 ? 2 : 1;
         }
     }
-    /// Labels an operation, with the other part of its pair, in the columns that it doesn't share.
+    /// Labels an operation, with the other part of its pair, in the columns that no other operation shares.
     void label(const std::vector<timed_operation>& list, std::size_t i) {
         const auto& timed = list[i];
         if (is_second_part(timed.op)) return;

@@ -82,8 +82,9 @@ public:
     /// it. The caller holds `rank_group::mutex`, also for `forget`, which is called before a lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// Announces a lane of this kind, with room for that number of commands. Throws if the messages of the announced
-    /// lane can't be carried along with those of the other lanes. Called before all other functions, without the mutex.
+    /// Announces a lane of this kind, with room for that number of commands. Throws if the carrier can't combine the
+    /// messages of the announced lane with those of the other lanes. Called before all other functions, without the
+    /// mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
@@ -278,7 +279,7 @@ struct flow {
         }
         if (is_launch(c) && !is_issued_here(on)) return false;
         try {
-            // This may be the thread of another rank, with another current device.
+            // The calling thread may belong to another rank, with another current device.
             const current_device here{on.place.device};
             return issue(on, c, lock);
         } catch (const execution_error& e) { // of another rank, which has failed meanwhile

@@ -18,7 +18,7 @@ namespace optpipe::nccl {
 ///
 /// All replicas construct their `gradient_sum` at the same time, before the first step; the member must outlive the
 /// `gradient_sum`. The pipelines of all replicas must run the same programs, so that all replicas reduce in one order.
-/// If a replica doesn't come, the step of this rank, and so that of its pipeline, ends after `cuda::options::patience`.
+/// If a replica doesn't come, the steps of this rank and of its pipeline end after `cuda::options::patience`.
 class gradient_sum {
 public:
     /// `id` is made by one of the replicas, or by `execution::share_group_id` for all groups. `limits` restricts the

@@ -45,7 +45,7 @@ struct options {
     fault_injection faults{};
 };
 
-/// Times of copies and messages as in the problem, with `unit` as the length of its unit of time.
+/// Times of copies and messages as in the problem, with `unit` as the length of the problem's unit of time.
 [[nodiscard]] copy_time planned_copies(const problem& p, clock_time unit);
 [[nodiscard]] message_time planned_messages(const problem& p, clock_time unit);
 

@@ -221,7 +221,7 @@ public:
         at(r).is_there = false;
     }
     /// Removes deleted rows from the lists of their columns. All deleted rows are removed at once, because a column may
-    /// have many.
+    /// list many deleted rows.
     void normalize() {
         for (const variable x : stale_) {
             at(x).has_stale = false;

@@ -119,7 +119,7 @@ public:
     }
 
 private:
-    /// The bound, or infinity if other solvers read it as such.
+    /// The bound, or infinity if other solvers would read the bound as infinite.
     static double without_endless(double bound) {
         constexpr double endless = 1e20;
         return std::abs(bound) < endless ? bound : std::copysign(infinity, bound);

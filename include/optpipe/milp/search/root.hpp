@@ -46,7 +46,7 @@ struct root_parameters {
     std::size_t first_visits_in_parallel = 200'000;
     std::size_t first_conflicts_if_short = 500;
     /// Conflicts without progress until the relaxation starts; fewer if the problem is so small that its relaxation
-    /// takes less time than that.
+    /// takes less time than these conflicts.
     std::size_t first_stall_limit = 1'500;
     /// Limits of the prover between two checks.
     std::size_t conflicts_per_slice = 500;

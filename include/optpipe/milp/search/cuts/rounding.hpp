@@ -44,9 +44,9 @@ struct rounding_parameters {
     double least_rest = 1e-5;
 };
 
-/// The bound from which a column that isn't an integer is measured. `nearest` is the nearer one at the point.
-/// `relaxing` is the bound whose distance can be left out of the rounded sum. With `relaxing`, only integers stay in
-/// the cut, as in a cut-set inequality.
+/// The bound from which a column that isn't an integer is measured. `nearest` is the bound that is nearer to the
+/// column's value at the point. `relaxing` is the bound whose distance can be left out of the rounded sum. With
+/// `relaxing`, only integers stay in the cut, as in a cut-set inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
