@@ -18,8 +18,8 @@
 namespace optpipe::execution {
 
 /// A program with everything that a step of it needs: addresses, lanes and markers. To be used by the thread that
-/// issues; executor, model, the program's arenas and its lanes outlive it. Any thread may destroy it once its steps
-/// have ended.
+/// issues; executor, model, the program's arenas and its lanes outlive it. Any thread may destroy a loaded program once
+/// its steps have ended.
 template <class Executor, class Model> class loaded_program {
     using lane_type = lane_of<Executor>;
     using task = bound_program::task;

@@ -445,7 +445,7 @@ rowsCanvas.addEventListener("pointermove", (event) => {
   pointers.set(event.pointerId, event);
   if (other) {
     const apart = (a, b) => Math.max(8, Math.abs(a.clientX - b.clientX));
-    // The point under the resting finger stays there. So two fingers zoom, and also pan if both move.
+    // Zooming keeps the point under the resting finger in its place. So two fingers zoom, and also pan if both move.
     return zoom(apart(event, other) / apart(before, other), local(other)[0]);
   }
   if (moved <= clickSlack) return;

@@ -27,7 +27,7 @@ struct simplex_parameters {
     double trusted_pivot = 1e-7;
     double pivot_agreement = 1e-7;
     /// The dual ratio test takes a group of breakpoints only if its best pivot is at least this share (0 to 1) of the
-    /// largest pivot of all groups. The last such group is taken, because it gives the longest step.
+    /// largest pivot of all groups. The last group with so large a pivot is taken, because it gives the longest step.
     double share_of_largest_pivot = 0.1;
     /// As long as all breakpoints of a group flip their variables to the other bound, the next group reaches farther by
     /// this factor.

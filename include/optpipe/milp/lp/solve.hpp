@@ -111,7 +111,8 @@ inline method_settings solve_run::settings(int attempt) const {
     s.perturb = attempt != 1;
     if (attempt == 0) return s;
     s.updates = std::min(s.updates, parameters.updates_when_careful);
-    // If the program is infeasible by no more than the tolerance, either answer is acceptable if it can be proven.
+    // If the program is infeasible by no more than the tolerance, either answer, feasible or infeasible, is acceptable
+    // if it can be proven.
     s.least_proof = 0.0;
     if (attempt > 1) s.primal_tolerance *= parameters.looser;
     if (attempt > 1) s.dual_tolerance *= parameters.looser;

@@ -241,7 +241,7 @@ private:
         auto point = reduction_.project(hooks_.witness);
         if (check(reduction_.model(), point, options_->tolerance).empty()) context_.witness_point = std::move(point);
     }
-    /// Uses implied integers, unless the witness isn't integral in these columns.
+    /// Uses implied integers, unless the witness isn't integral in the implied columns.
     void take_implied_integers() {
         auto with_implied = problem_;
         if (implied_integers{with_implied}.apply() == 0) return;

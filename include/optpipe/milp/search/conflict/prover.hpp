@@ -153,8 +153,8 @@ private:
     static constexpr prover_parameters with_{};
 
     /// Looks for a first point if there is none yet: dispatching rules decide the binaries that order columns, a few
-    /// rules at first, then one more in each later slice. The effort of these rules doesn't count as stalled. A rule
-    /// visits every row several times, so a rule may take a few times as long as the slice.
+    /// rules at first, then one more in each later slice. The effort of dispatching rules doesn't count as stalled. A
+    /// rule visits every row several times, so a rule may take a few times as long as the slice.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();

@@ -21,9 +21,8 @@ namespace optpipe::milp::search {
 /// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes. A column that isn't
 /// an integer and is in two rows is an arc: from the row with a scaled coefficient below 0 to the row with one above 0.
 /// A column in a single row connects that row with the outside. For each node with a demand, the first cut is the one
-/// whose arcs are least open at the point. Then the arcs of this cut are opened, and the next cut behind it is found,
-/// and so on (the nested cuts and the creep flow of Koch and Martin, 1998). The sum of the rows behind each cut is
-/// rounded.
+/// whose arcs are least open at the point. The arcs of each cut are then opened to find the next cut behind it (the
+/// nested cuts and the creep flow of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
 class cut_sets {
 public:
     explicit cut_sets(const problem& p)
@@ -176,7 +175,7 @@ private:
         }
         return false;
     }
-    /// Opens the arcs that enter the nodes of `queue_`. Returns false if no arcs enter these nodes.
+    /// Opens the arcs that enter the nodes of `queue_`. Returns false if no arcs enter the nodes of `queue_`.
     bool open_cut() {
         bool opened = false;
         for (const auto v : queue_)

@@ -297,7 +297,8 @@ private:
         return has_capacity_ && rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }
 
-    /// Rounds parts_ <= right_, which is valid because the parts are nonnegative, and converts it back to columns.
+    /// Rounds parts_ <= right_, which is valid because the parts are nonnegative, and converts the result back to
+    /// columns.
     std::optional<cut> round(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         rounded_.clear();
