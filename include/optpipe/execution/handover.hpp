@@ -46,9 +46,9 @@ struct handover_result {
 /// the next program lacks, because an executor may be used by one thread only; then the rank is ready.
 ///
 /// Every step comes with one minimum over the ranks' votes on the plan under way: not ready yet, refused, or ready. The
-/// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so all switch
-/// to the plan then, or all drop it, or all wait. No rank announces in advance at which step to switch, so no such
-/// announcement can be late.
+/// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so after that
+/// step all switch to the plan under way, or all drop it, or all wait. No rank announces in advance at which step to
+/// switch, so no such announcement can be late.
 ///
 /// A rank refuses a plan if it can't make programs of the plan, if `check_programs` rejects the programs, if the
 /// programs have other stages on the rank, or other microbatches, than the first program, or if they need more arenas,
@@ -85,9 +85,9 @@ public:
     void step() {
         step([] {});
     }
-    /// Runs a step like `step()`, and calls `ran()` between the step and the handover. During this call, `program()`
-    /// and `times()` belong to the step that just ended. Reports made in `ran` reach rank 0 after one of the next
-    /// steps.
+    /// Runs a step like `step()`, and calls `ran()` between the step and the handover. During the call of `ran`,
+    /// `program()` and `times()` belong to the step that just ended. Reports made in `ran` reach rank 0 after one of
+    /// the next steps.
     template <class Ran> void step(const Ran& ran) {
         try {
             advance();

@@ -22,8 +22,8 @@ struct probed_transfer {
 
 /// Measures a transfer that needn't be part of any program: a copy to the host and back, in a lane of its own, before a
 /// step. A probe uses the first bytes of the arenas, which hold nothing between two steps, and leaves the bytes
-/// unchanged. Commands of the step that use these bytes must wait for `done()`. The first probe runs twice and counts
-/// the second run, because first uses are slower. Allocates no memory. To be used by the thread that issues; the
+/// unchanged. Commands of the step that use the probe's bytes must wait for `done()`. The first probe runs twice and
+/// counts the second run, because first uses are slower. Allocates no memory. To be used by the thread that issues; the
 /// executor outlives it.
 template <class Executor> class transfer_probe {
     using lane_type = lane_of<Executor>;

@@ -9,7 +9,7 @@
 
 namespace optpipe::formulation {
 
-/// The point of the model that represents a valid schedule within its horizon. This point passes `milp::check`, and has
+/// The point of the model that represents a valid schedule within its horizon. The point passes `milp::check`, and has
 /// the schedule's objective, or a smaller one if the schedule has storage options that the model lacks. Refused
 /// (`does_not_apply`) if the schedule needs overtaking and the model excludes it.
 [[nodiscard]] outcome<std::vector<double>> values_of(const formulated& f, const schedule& s);

@@ -167,7 +167,7 @@ private:
         bool has_left = false;
     };
 
-    // Used before the thread starts.
+    // The greetings, which are exchanged before the thread starts.
 
     /// The first message of a rank. A peer that sends anything else isn't a rank.
     struct greeting {

@@ -19,7 +19,7 @@ namespace optpipe::cuda {
 class green_contexts {
 public:
     /// Makes `count` parts of at least `least` multiprocessors each (on Hopper multiples of 8, at least 8). Throws if
-    /// the device can't be split like that.
+    /// the device can't be split into such parts.
     green_contexts(int device, unsigned count, unsigned least) {
         check(cudaInitDevice(device, 0, 0), "cudaInitDevice");
         CUdevResource whole{};

@@ -37,9 +37,9 @@ struct options {
     /// programs with another `lowering_options::host_part`, data across two parts is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
     /// The channel that is told at once about a failure on this rank. While this rank waits for its device or for NCCL,
-    /// it asks the channel for failures of other ranks. `finish` throws a failure of another rank at once, and doesn't
-    /// wait for its time limit. `bootstrap::tcp_control` and `mpi::control` are such channels. The channel must outlive
-    /// the executors.
+    /// it asks the channel for failures of other ranks. `finish` throws a failure of another rank at once, without
+    /// waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are such channels. The channel must
+    /// outlive the executors.
     execution::failure_channel* failures = nullptr;
     /// Called with a warning if something is likely to be slow.
     std::function<void(const std::string&)> warn{};

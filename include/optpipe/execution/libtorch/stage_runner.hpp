@@ -44,7 +44,7 @@ struct stash_option {
 struct cell {
     explicit cell(std::unique_ptr<stash> own) : saved{std::move(own)} {}
 
-    /// Declared before everything that holds the graph, as it outlives the graph.
+    /// Declared before everything that holds the graph, because the stash must outlive the graph.
     std::unique_ptr<stash> saved;
     tensors input_gradients{};
     /// The edges of the floating-point outputs; invalid if an output has no gradient.
@@ -148,7 +148,7 @@ private:
     stash::weight_addresses weights_{};
     at::Device device_ = at::kCPU;
     at::Tensor anchor_{};
-    /// For each storage option that was rehearsed.
+    /// Keys of the saved tensors that W needs, for each storage option that was rehearsed.
     std::map<storage_index, saved_keys> needed_by_weight_{};
     /// Empty until the first rehearsal.
     std::optional<bool> draws_random_{};

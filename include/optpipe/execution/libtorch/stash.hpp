@@ -189,8 +189,8 @@ private:
 };
 
 /// Runs a part of a stage's forward that storage options may recompute; `forward` returns a tensor. If the option of
-/// this microbatch recomputes the part `name`, its saved tensors are dropped after the forward. Otherwise `part` only
-/// calls `forward`.
+/// this microbatch recomputes the part `name`, its saved tensors are dropped after the forward. If the option doesn't
+/// recompute the part, `part` only calls `forward`.
 template <class Forward>
 [[nodiscard]] at::Tensor part(std::string_view name, Forward forward, const at::Tensor& input) {
     auto* const saver = dynamic_cast<stash*>(detail::active_saver);

@@ -21,8 +21,8 @@ struct stage_module {
     tensors parameters{}, buffers{};
 };
 
-/// A module as a stage: a holder such as `torch::nn::Sequential`, a `torch::nn::AnyModule`, or a shared pointer. Its
-/// forward takes and returns a tensor, or `tensors`.
+/// A module as a stage: a holder such as `torch::nn::Sequential`, a `torch::nn::AnyModule`, or a shared pointer. The
+/// module's forward takes and returns a tensor, or `tensors`.
 template <class Module> [[nodiscard]] stage_module stage_of(Module of) {
     const auto owned = [&](const auto& module) { return std::pair{module->parameters(), module->buffers()}; };
     auto [parameters, buffers] = [&] {

@@ -177,8 +177,8 @@ inline bool solve_run::prefers_primal(const method_settings& settings) {
     return !s_.t.is_dual_feasible(settings.dual_tolerance);
 }
 
-/// Finds a dual feasible basis, if there is one. Returns false if a limit ended the search for such a basis. Numerical
-/// trouble is left to the next steps, which can start from any basis.
+/// Finds a dual feasible basis, if there is one. Returns false if a limit ended the search for a dual feasible basis.
+/// Numerical trouble is left to the next steps, which can start from any basis.
 inline bool solve_run::run_phase_one(const method_settings& settings) {
     s_.t.compute_reduced_costs();
     if (!needs_phase_one(s_.t, settings.dual_tolerance)) return true;
@@ -194,8 +194,8 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
     return true;
 }
 
-/// True if the optimum of the working costs was reached. If that optimum wasn't reached, `verdict_` has the result, if
-/// there is one.
+/// True if the optimum of the working costs was reached. If the optimum of the working costs wasn't reached, `verdict_`
+/// has the result, if there is one.
 inline bool solve_run::run_dual(const method_settings& settings, bool& costs_changed) {
     const auto interrupt = [this](double objective) { return is_interrupted() || proves_cutoff(objective); };
     dual_method method{s_.t, settings, random_, interrupt};

@@ -29,17 +29,17 @@ struct rounding_parameters {
     double least_efficacy = 1e-3;
     /// Smaller coefficients count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients by which the sum is divided, one at a time. The best divisor is then divided by each of
-    /// the shares, as in the paper.
+    /// Number of coefficients by which the sum is divided, one at a time. The best of these divisors is divided by each
+    /// of the shares, as Marchand and Wolsey do.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
     /// Number of integers that are also tried from their other bound.
     std::size_t most_flips = 30;
     /// Least distance of the side after division from the integers below and above. If the side is too near the integer
     /// below, the cut is weak; too near the integer above, coefficients are large. Coefficients stay small if the side
-    /// itself is small, like a demand divided by the capacity of an arc. For such a side, a distance of `least_rest`
-    /// from both integers suffices; it is ten times the integrality tolerance. (Of 31 networks whose arcs can carry all
-    /// demand, 30 are solved to optimality within 6 s; without this rule, 11 are.)
+    /// itself is small, like a demand divided by the capacity of an arc. For a small side, a distance of `least_rest`
+    /// from both integers suffices, which is ten times the integrality tolerance. (Of 31 networks whose arcs can carry
+    /// all demand, 30 are solved to optimality within 6 s; without this rule, 11 are.)
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };

@@ -85,8 +85,8 @@ private:
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
         if (auto found = context_->help.solution_near(point)) w.offer_given(std::move(*found));
     }
-    /// Searches a neighbourhood of the incumbent, alternating between two kinds. The search may take a share of the
-    /// iterations that the worker's relaxations have taken.
+    /// Searches a neighbourhood of the incumbent, alternating between two kinds of neighbourhoods. The search may take
+    /// a share of the iterations that the worker's relaxations have taken.
     void neighbourhood(tree_worker& w, const node& n, std::size_t nodes) {
         const auto incumbent = w.found().point;
         if (!incumbent || !context_->solve_sub || !relaxed(w, n)) return;
