@@ -53,7 +53,8 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
 /// has ended; the caller then sees all results. `finish` throws `execution_error` if something failed on any rank: an
 /// exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed device.
 /// `finish` throws only once nothing on this rank uses the buffers any more. The error is the same on all ranks, and
-/// the executor is unusable after it. `cancel(what_it_did, reason)` makes `finish` throw such an error on all ranks.
+/// the executor is unusable after it. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all
+/// ranks.
 ///
 /// Ranks that communicate only by messages, as with NCCL without a `failure_channel`, detect a failure on their own.
 /// The rank where the failure started reports the reason; the others report that one of their messages hasn't ended.

@@ -41,12 +41,12 @@ struct handover_result {
 /// same two steps, or on none.
 ///
 /// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from the plan, checks
-/// them and binds them to addresses in the arenas. This work uses neither lanes nor memory of the executor. All
-/// programs of a rank share lanes and markers. Between two steps, the training thread opens the lanes and markers that
-/// the next program lacks, because an executor may be used by one thread only; then the rank is ready.
+/// them and binds them to addresses in the arenas. The thread of the handover uses neither lanes nor memory of the
+/// executor. All programs of a rank share lanes and markers. Between two steps, the training thread opens the lanes and
+/// markers that the next program lacks, because an executor may be used by one thread only; then the rank is ready.
 ///
 /// Every step comes with one minimum over the ranks' votes on the plan under way: not ready yet, refused, or ready. The
-/// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so after that
+/// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so after the
 /// step all switch to the plan under way, or all drop it, or all wait. No rank announces in advance at which step to
 /// switch, so no such announcement can be late.
 ///

@@ -57,12 +57,12 @@ private:
 /// `runner` and `handover` run the wrapper in place of the model, with programs that have updates.
 ///
 /// Whether a step is skipped, and the factor that its gradients are scaled by, depend on the gradients of all ranks.
-/// Waiting for all gradients before the update would be a barrier in the middle of training. Instead, a rank adds its
-/// own gradients to the state that it receives from the ranks before it, makes its updates with this state, and passes
-/// the state on. The last rank knows everything and tells all ranks. Each rank reads the last rank's decision before
-/// its first backward of the next step; the forwards of its warm-up run meanwhile. If a rank made its updates with
-/// another decision, the rank revises them (`revise`). After the revision, parameters are bitwise the same as with a
-/// barrier.
+/// Waiting for all gradients before the update would be a barrier in the middle of training. With post-validation, a
+/// rank adds its own gradients to the state that it receives from the ranks before it, makes its updates with this
+/// state, and passes the state on. The last rank knows all gradients, and tells all ranks the decision. Each rank reads
+/// the last rank's decision before its first backward of the next step; the forwards of its warm-up run meanwhile. If a
+/// rank made its updates with another decision, the rank revises them (`revise`). After the revision, parameters are
+/// bitwise the same as with a barrier.
 ///
 /// If any rank had to revise its updates, the decision tells all ranks. The step in which the ranks learn of a revision
 /// is void, because some forwards used wrong parameters. The remaining computations of a void step do nothing, while

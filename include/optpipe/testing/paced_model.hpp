@@ -18,8 +18,8 @@ namespace optpipe::testing {
 /// model.
 ///
 /// For lanes that run work when its turn comes, as threads do; on a CUDA stream, a paced model would hold up the
-/// issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. This delay lengthens each
-/// operation, unless `spin` covers it.
+/// issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. The delay lengthens each
+/// operation, unless `spin` covers the delay.
 template <class Model> class paced_model {
 public:
     /// `unit` is the length of the problem's unit of time. An operation sleeps until `spin` before its end, and then

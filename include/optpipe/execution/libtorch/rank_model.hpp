@@ -27,8 +27,8 @@
 
 namespace optpipe::libtorch {
 
-/// Activations and gradients between stages, by the operation that makes them. All ranks of a process share it. A rank
-/// may be a step ahead of its neighbour, so the oldest value of an operation is taken first.
+/// Activations and gradients between stages, by the operation that makes them. All ranks of a process share a
+/// `value_table`. A rank may be a step ahead of its neighbour, so the oldest value of an operation is taken first.
 class value_table {
 public:
     void put(const operation& of, tensors values) {

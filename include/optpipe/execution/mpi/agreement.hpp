@@ -44,7 +44,7 @@ public:
         if (!is_first()) board_.send(optpipe::rank{0}, {});
         if (!deadline_) begin_to_end();
     }
-    /// Processes notices. Returns whether there were any.
+    /// Processes notices. Returns whether there were any notices.
     bool poll() {
         bool moved = false;
         while (const auto came = board_.next()) {

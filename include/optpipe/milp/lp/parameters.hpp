@@ -26,8 +26,8 @@ struct simplex_parameters {
     /// by column differ by more than `pivot_agreement` · max(1, pivot).
     double trusted_pivot = 1e-7;
     double pivot_agreement = 1e-7;
-    /// The dual ratio test takes a group of breakpoints only if its best pivot is at least this share (0 to 1) of the
-    /// largest pivot of all groups. The last group with so large a pivot is taken, because it gives the longest step.
+    /// The dual ratio test takes the last group of breakpoints whose best pivot is at least this share (0 to 1) of the
+    /// largest pivot of all groups. The last group gives the longest step.
     double share_of_largest_pivot = 0.1;
     /// As long as all breakpoints of a group flip their variables to the other bound, the next group reaches farther by
     /// this factor.

@@ -57,8 +57,8 @@ private:
         return is_beyond_all_sums(weights, std::llround(left));
     }
     /// Whether no multiples of the weights add up to the sum. For each residue modulo the least weight, the least sum
-    /// with that residue decides. These least sums are found round by round (Böcker and Lipták, 2007). Every sum that
-    /// is at least the product of the least and the largest weight can be reached, because the weights have no common
+    /// with that residue decides. The least sums are found round by round (Böcker and Lipták, 2007). Every sum that is
+    /// at least the product of the least and the largest weight can be reached, because the weights have no common
     /// divisor (Brauer, 1942).
     static bool is_beyond_all_sums(const std::vector<std::int64_t>& weights, std::int64_t sum) {
         const auto [first, last] = std::minmax_element(weights.begin(), weights.end());

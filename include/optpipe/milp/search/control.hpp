@@ -45,8 +45,8 @@ public:
         if (clock::now() >= deadline_) return end(limit::time);
         return counts_matter_ && over_counts();
     }
-    /// Checks the limits of nodes, iterations and memory. `over` skips the three limits in deterministic mode, which
-    /// checks them only between rounds.
+    /// Checks the limits of nodes, iterations and memory. `over` doesn't check the limits of nodes, iterations and
+    /// memory in deterministic mode, which checks them only between rounds.
     [[nodiscard]] bool over_counts() {
         if (nodes() >= node_limit_ || iterations() >= iteration_limit_) return end(limit::nodes);
         if (memory() > countable()) return end(limit::memory);

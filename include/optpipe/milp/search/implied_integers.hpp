@@ -138,8 +138,9 @@ private:
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
     /// Must be called after the rows have been measured. A bound that is nearly an integral multiple of its group's
-    /// common divisor leaves this divisor as it is, and is rounded to that multiple later. This rounding loses only the
-    /// noise: with integral rows, rounding all columns of a point in the same way keeps it feasible.
+    /// common divisor leaves this divisor as it is, and is rounded to that multiple later. Rounding a bound to a
+    /// multiple loses only the noise: with integral rows, rounding all columns of a point in the same way keeps it
+    /// feasible.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})

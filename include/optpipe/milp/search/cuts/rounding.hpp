@@ -29,8 +29,8 @@ struct rounding_parameters {
     double least_efficacy = 1e-3;
     /// Smaller coefficients count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients by which the sum is divided, one at a time. The best of these divisors is divided by each
-    /// of the shares, as Marchand and Wolsey do.
+    /// Number of coefficients by which the sum is divided, one at a time. The best of the tried divisors is divided by
+    /// each of the shares, as Marchand and Wolsey do.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
     /// Number of integers that are also tried from their other bound.

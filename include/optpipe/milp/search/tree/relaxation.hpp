@@ -20,7 +20,7 @@
 
 namespace optpipe::milp::search {
 
-/// The linear program of a problem; a `relaxation` adds its cuts after these rows.
+/// The linear program of a problem; a `relaxation` adds its cuts after the rows of the problem.
 [[nodiscard]] inline linear_program program_of(const problem& p) {
     linear_program lp;
     std::vector<Eigen::Triplet<double>> entries;
