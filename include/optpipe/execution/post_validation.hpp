@@ -78,8 +78,8 @@ private:
 /// parameters and moments takes memory for the copy.
 ///
 /// In a void step, a forward on a rank that hasn't read the decision yet may receive the data of an earlier message. A
-/// model that reads positions from its input must therefore check the positions. Replicas of a pipeline (`reduce`) need
-/// bitwise equal gradients, so that all detect the same void steps.
+/// model that reads positions from its input must check the positions, because a void step may deliver wrong data.
+/// Replicas of a pipeline (`reduce`) need bitwise equal gradients, so that all detect the same void steps.
 ///
 /// The host decides, so a step can't be captured as a graph.
 ///

@@ -60,8 +60,8 @@ public:
 private:
     /// Searches again after a search that found no point, now with the sides moved by a part of their tolerance. A
     /// model is infeasible only if the search with moved sides finds no point either. Points may miss the moved sides
-    /// by no more than the rest of the tolerance. The search may use one node more than the first one did. This second
-    /// search runs no conflict search, which has no node limit.
+    /// by no more than the rest of the tolerance. The search may use one node more than the first search did. This
+    /// second search runs no conflict search, which has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // share of the tolerance
         constexpr double rest = 0.499;
@@ -81,7 +81,7 @@ private:
         return found;
     }
     /// Searches the given model again without presolve, if the first search couldn't settle presolve's model within the
-    /// tolerances. The search has at most `least_nodes` more nodes than the first one. This second search runs no
+    /// tolerances. The search has at most `least_nodes` more nodes than the first search. This second search runs no
     /// conflict search, which has no node limit. The result is empty if the second search doesn't settle the model
     /// either; a better point is kept.
     std::optional<result> search_plain() {

@@ -188,8 +188,8 @@ private:
     std::vector<std::size_t> chosen_;
 };
 
-/// Divides rows over integral columns by the greatest common divisor of their coefficients. Coefficients and sides then
-/// are small integers, and their sums are exact.
+/// Divides rows over integral columns by the greatest common divisor of their coefficients. Divided coefficients and
+/// sides are small integers, and their sums are exact.
 inline void make_rows_integral(problem& p) {
     std::vector<double> coefficients;
     for (std::size_t i = 0; i < p.rows(); ++i) {

@@ -310,7 +310,7 @@ private:
         if (rounded_.touched().size() > longest()) return std::nullopt;
         return normalized(rounded_, limit, lower_, upper_);
     }
-    /// Adds a part to the cut, and returns the constant that goes to the limit.
+    /// Adds a part to the cut, and returns the constant that must be added to the limit.
     double add_back(const part& p, double weight) {
         if (p.is_row) {
             for (const auto& e : entries(p.index))

@@ -56,7 +56,8 @@ public:
         if (share > 0.0) noise_ = 0.0; // the cutoff includes a distance already
         noise_ += arithmetic_;
     }
-    /// Leaves out terms that are too small to count; their least values by the bounds at the root go to the limit.
+    /// Leaves out terms that are too small to count; their least values by the bounds at the root are moved into the
+    /// limit.
     void normalize(const domains& d) {
         terms_.clear();
         double largest = 0.0;
