@@ -15,7 +15,7 @@ public:
 
 /// Whether a broken contract throws `contract_error`; otherwise it ends the program on the spot.
 /// OPTPIPE_CONTRACTS_THROW (0 or 1) decides, and must be the same in all files of a program and in `optpipe::compiled`.
-/// Its default is 1 where NDEBUG is defined, else 0.
+/// The default is 1 where NDEBUG is defined, else 0.
 [[nodiscard]] bool contracts_throw() noexcept;
 
 namespace detail {

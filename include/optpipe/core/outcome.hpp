@@ -22,8 +22,8 @@ enum class refusal_reason {
 /// Why there is no schedule: an outcome, not an error.
 struct refusal {
     refusal_reason reason = refusal_reason::does_not_apply;
-    /// Names the missing condition, as a sentence without a full stop. It may contain numbers, also in constant
-    /// expressions: `{"takes at most ", most, " microbatches"}`.
+    /// Names the missing condition, as a sentence without a full stop. The sentence may contain numbers, also in
+    /// constant expressions: `{"takes at most ", most, " microbatches"}`.
     bounded_text<200> sentence{};
     /// The rank that lacks memory, or whose order can't be executed.
     optpipe::rank rank{};
@@ -60,8 +60,8 @@ private:
     refusal why_;
 };
 
-/// A value, or the reason why there is none. `std::variant` can't replace it, because clang 14 doesn't allow variants
-/// in constant expressions.
+/// A value, or the reason why there is none. `std::variant` can't replace this class, because clang 14 doesn't allow
+/// variants in constant expressions.
 template <class T> class outcome {
 public:
     constexpr outcome() = default;

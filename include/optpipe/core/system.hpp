@@ -86,7 +86,7 @@ inline void sleep_precisely() {
 }
 
 /// Processor time, in seconds, of the thread that creates the clock. Any thread may read the clock while that thread
-/// lives. Systems without such a clock give the wall-clock time, as if the thread never slept.
+/// lives. Systems without a clock of processor time give the wall-clock time, as if the thread never slept.
 class thread_clock {
 public:
 #if defined(__linux__)

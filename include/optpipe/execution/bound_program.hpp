@@ -15,8 +15,8 @@
 
 namespace optpipe::execution {
 
-/// A rank's program with addresses in place of buffer numbers. Its construction touches neither the executor nor the
-/// memory, so any thread may do it.
+/// A rank's program with addresses in place of buffer numbers. Any thread may construct a bound program, because the
+/// constructor touches neither the executor nor the memory.
 class bound_program {
 public:
     /// One instruction, or the backward of a pair, with its addresses.
@@ -46,7 +46,7 @@ public:
         /// First position in `copies` or `messages`.
         std::uint32_t first = 0;
         std::uint32_t count = 0;
-        /// For a pair: its backward, and the memory that it takes while it runs.
+        /// For a pair: its backward, and the memory that the pair takes while it runs.
         const task* backward = nullptr;
         stash_part pair_memory{};
     };
@@ -91,7 +91,7 @@ private:
     void mark_last_weights(std::size_t stages);
 
     std::vector<std::span<std::byte>> pieces_;
-    /// The ends of all links. Never reallocated, because tasks point to them.
+    /// The ends of all links, never reallocated, because tasks point to them.
     std::vector<received_value> received_;
     std::vector<handed_value> handed_;
     std::vector<slice_memory> slices_;

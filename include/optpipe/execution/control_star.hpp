@@ -26,8 +26,8 @@ struct control_letter {
     std::string text{};
 };
 
-/// The state of one rank of a control channel, with rank 0 in the middle. It takes and gives letters; a carrier
-/// delivers them, in order between any two ranks.
+/// The state of one rank of a control channel, with rank 0 in the middle. A `control_star` takes and gives letters; a
+/// carrier delivers them, in order between any two ranks.
 class control_star {
 public:
     struct addressed {
@@ -60,7 +60,7 @@ public:
     /// wait for rank 0.
     [[nodiscard]] std::string missing() const;
 
-    /// Takes a letter that has arrived. Throws `error` if no rank of this channel sends such a letter.
+    /// Takes a letter that has arrived. Throws `error` if no rank of this channel can have sent the letter.
     void take(rank from, control_letter what);
     [[nodiscard]] bool has_outgoing() const { return !outbox_.empty(); }
     /// Removes and returns the letters to send.

@@ -29,9 +29,10 @@ concept has_copy = requires(C& engine, L& on, copy_direction way, const task_lab
 
 /// Copies between a device and its host.
 ///
-/// Semantics: `copy` appends copies to the lane, from one arena to the other. All of them end before the next entry of
-/// the lane starts. `pieces` and the memory that they name stay in place until the step ends. If the engine owns
-/// stashes (`buffer_owners`), `pieces` is empty, and its own copy engine finds by the label which tensors to copy.
+/// Semantics: `copy` appends copies to the lane, from one arena to the other. All copies of a call end before the next
+/// command of the lane starts. `pieces` and the memory that they name stay in place until the step ends. If the
+/// training engine owns stashes (`buffer_owners`), `pieces` is empty, and the training engine's own `copy_engine` finds
+/// by the label which tensors to copy.
 template <class C, class L> concept copy_engine = lane<L> && has_copy<C, L>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.

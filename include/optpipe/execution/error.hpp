@@ -17,7 +17,7 @@ public:
           operation_{std::move(operation)}, reason_{reason} {}
 
     [[nodiscard]] optpipe::rank rank() const { return rank_; }
-    /// Spelled as everywhere, such as "2F0" or "receive of 2F0 from rank 1"; or the rank's activity outside of
+    /// The operation that failed, such as "2F0" or "receive of 2F0 from rank 1"; or the rank's activity outside of
     /// operations.
     [[nodiscard]] const std::string& operation() const { return operation_; }
     [[nodiscard]] const std::string& reason() const { return reason_; }

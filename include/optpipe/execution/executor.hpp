@@ -50,10 +50,11 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
 ///
 /// Semantics: `open_lane(kind, commands)` returns a separate lane, which may be borrowed from an engine; `commands` is
 /// the largest number of commands that the lane holds at once. `finish()` returns once everything in this rank's lanes
-/// has ended; the caller then sees all results. It throws `execution_error` if something failed on any rank: an
-/// exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed device. It
-/// doesn't throw before nothing on this rank uses the buffers any more. The error is the same on all ranks, and the
-/// executor is unusable from then on. `cancel(what_it_did, reason)` makes `finish` fail in this way.
+/// has ended; the caller then sees all results. `finish` throws `execution_error` if something failed on any rank: an
+/// exception from work, a peer that doesn't answer within the executor's time limit `patience`, or a failed device.
+/// `finish` throws only once nothing on this rank uses the buffers any more. The error is the same on all ranks, and
+/// the executor is unusable after it. `cancel(what_it_did, reason)` makes `finish` throw `execution_error` on all
+/// ranks.
 ///
 /// Ranks that communicate only by messages, as with NCCL without a `failure_channel`, detect a failure on their own.
 /// The rank where the failure started reports the reason; the others report that one of their messages hasn't ended.

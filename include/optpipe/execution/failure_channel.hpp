@@ -6,8 +6,8 @@
 
 namespace optpipe::execution {
 
-/// Tells all ranks at once that one rank has failed. It serves executors that can't tell other processes themselves,
-/// such as NCCL's. Any thread may use it.
+/// Tells all ranks at once that one rank has failed. A failure channel serves executors that can't tell other processes
+/// themselves, such as NCCL's. Any thread may use a failure channel.
 class failure_channel {
 public:
     /// Announces that this rank has failed. If several ranks fail, the first failure that rank 0 hears of counts.

@@ -25,7 +25,7 @@ struct update_decision {
 class gradient_state {
 public:
     explicit gradient_state(std::size_t stages) : squares_(stages) {}
-    /// Reads the state that `text` wrote. Throws `error` if it is for another number of stages.
+    /// Reads the state that `text` wrote. Throws `error` if the state is for another number of stages.
     gradient_state(std::size_t stages, std::string_view text);
     /// The numbers as they are in memory: all ranks must run on machines of the same kind.
     [[nodiscard]] std::string text() const;
@@ -33,8 +33,8 @@ public:
     /// Adds the sum of the squares of all gradients of a stage.
     void add(stage s, double squares) { squares_[s.position()] = squares; }
     /// The right decision if the state has all gradients: skip if the sum of squares isn't finite, else scale down to
-    /// `max_norm`. The sum is taken in the order of stages, so it is the same to the last bit for any order of the
-    /// ranks.
+    /// `max_norm`. The squares are summed in the order of stages, so the sum is the same to the last bit for any order
+    /// of the ranks.
     [[nodiscard]] update_decision decision(double max_norm) const;
 
     /// Records that a rank makes its update under this decision.

@@ -25,7 +25,7 @@
 
 namespace optpipe {
 
-/// Makes the programs of all ranks from the text of a plan. If it throws, the rank refuses the plan.
+/// Makes the programs of all ranks from the text of a plan. If the program maker throws, the rank refuses the plan.
 using program_maker = std::function<per_rank<rank_program>(const std::string& plan)>;
 
 /// The outcome of a published plan.
@@ -40,19 +40,19 @@ struct handover_result {
 /// Runs one rank's program, step after step, and replaces it by the program of a better plan: on all ranks between the
 /// same two steps, or on none.
 ///
-/// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from it, checks them and
-/// binds them to addresses in the arenas. This work uses neither lanes nor memory of the executor. The programs share
-/// lanes and markers. Between two steps, the training thread opens the lanes and markers that the next program lacks,
-/// because an executor may be used by one thread only; then the rank is ready.
+/// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from the plan, checks
+/// them and binds them to addresses in the arenas. The thread of the handover uses neither lanes nor memory of the
+/// executor. All programs of a rank share lanes and markers. Between two steps, the training thread opens the lanes and
+/// markers that the next program lacks, because an executor may be used by one thread only; then the rank is ready.
 ///
 /// Every step comes with one minimum over the ranks' votes on the plan under way: not ready yet, refused, or ready. The
-/// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so all switch
-/// to the plan then, or all drop it, or all wait. No rank announces the step of the switch in advance, so no message
-/// can be late for it.
+/// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so after the
+/// step all switch to the plan under way, or all drop it, or all wait. No rank announces in advance at which step to
+/// switch, so no such announcement can be late.
 ///
-/// A rank refuses a plan for one of four reasons. It can't make programs of the plan. `check_programs` rejects the
-/// programs. The programs have other stages on the rank, or other microbatches, than the first program. They need more
-/// arenas, lanes or markers than there are. If a rank refuses, all ranks keep their current program.
+/// A rank refuses a plan if it can't make programs of the plan, if `check_programs` rejects the programs, if the
+/// programs have other stages on the rank, or other microbatches, than the first program, or if they need more arenas,
+/// lanes or markers than there are. If a rank refuses, all ranks keep their current program.
 ///
 /// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, the channel of
 /// a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured
@@ -63,7 +63,7 @@ struct handover_result {
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
     /// Starts with `first`, in arenas of the size it needs, or of `room` if that is larger. A thread of the handover
-    /// calls `make`, one plan at a time. Throws as `runner` does.
+    /// calls `make`, one plan at a time. Throws what the constructor of `runner` throws.
     handover(const rank_program& first, Executor& on, Model& model, Channel& channel, program_maker make,
              const execution::arena_sizes& room = {}, const execution::buffer_owners& owners = {})
         : executor_{on}, channel_{channel}, make_{std::move(make)}, program_{first}, runner_{first, on, model, room,
@@ -85,9 +85,9 @@ public:
     void step() {
         step([] {});
     }
-    /// Runs a step like `step()`, and calls `ran()` between the step and the handover. During this call, `program()`
-    /// and `times()` belong to the step that just ended. Reports made in `ran` reach rank 0 after one of the next
-    /// steps.
+    /// Runs a step like `step()`, and calls `ran()` between the step and the handover. During the call of `ran`,
+    /// `program()` and `times()` belong to the step that just ended. Reports made in `ran` reach rank 0 after one of
+    /// the next steps.
     template <class Ran> void step(const Ran& ran) {
         try {
             advance();
@@ -167,7 +167,8 @@ private:
         waiting_.reset();
         ++published_;
     }
-    /// Called between two steps: brings a plan as far as this rank can by itself.
+    /// Called between two steps: takes the next plan, or makes this rank ready for it, as far as that needs no other
+    /// rank.
     void advance() {
         // No other plan arrives before the last one is settled.
         if (auto plan = channel_.next_published())

@@ -35,15 +35,15 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
 ///
 /// Semantics: `launch`, `record`, `wait`, copies and exchanges append a command to the lane and return without waiting
 /// for it. Commands of one lane run in order, each after the end of the one before; different lanes run at the same
-/// time. `record(m)` marks all commands in the lane up to then. `wait(m)` holds back the following commands of the lane
-/// until all commands marked by the last `record(m)` before it have ended; without such a `record` it does nothing.
-/// Results of commands that ended before a wait ends are visible to the commands after it.
+/// time. `record(m)` marks all commands that are in the lane when it is called. `wait(m)` holds back the following
+/// commands of the lane until all commands marked by the last `record(m)` before it have ended; without such a `record`
+/// it does nothing. Results of commands that ended before a wait ends are visible to the commands after it.
 ///
 /// `launch(label, work)` calls `work(lane)` once. Some lanes call work immediately; work then only appends commands to
-/// the lane (such as a kernel to a stream). Other lanes call work when its turn comes; work may not append commands
-/// then. Work may wait for another rank, which holds up only its own rank if each rank has its own thread. One thread
-/// at a time calls the lanes of a rank. After an error no more commands run, but calls return as before, until `finish`
-/// of the executor reports it.
+/// the lane (such as a kernel to a stream). Other lanes call work when its turn comes; in such a lane, work may not
+/// append commands. Work may wait for another rank, which holds up only its own rank if each rank has its own thread.
+/// One thread at a time calls the lanes of a rank. After an error no more commands run, but calls return as before,
+/// until `finish` of the executor reports the error.
 template <class L> concept lane = std::movable<L> && has_marker<L> && has_launch<L> && has_record<L> && has_wait<L>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

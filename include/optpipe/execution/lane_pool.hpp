@@ -12,8 +12,8 @@
 namespace optpipe::execution {
 
 /// The lanes and markers of one rank, shared by the programs of a run. Only one program at a time has commands in the
-/// lanes, so the next program reuses lanes and markers. They stay open until the pool is destroyed. To be used by the
-/// thread that issues; the executor outlives it.
+/// lanes, so the next program reuses lanes and markers. Lanes and markers stay open until the pool is destroyed. To be
+/// used by the thread that issues; the executor outlives it.
 template <class Executor> class lane_pool {
 public:
     using lane_type = lane_of<Executor>;
@@ -23,8 +23,8 @@ public:
     lane_pool(const lane_pool&) = delete;
     lane_pool& operator=(const lane_pool&) = delete;
 
-    /// One lane of each of these different kinds, with room for `commands` at once. Opens lanes that are missing, and
-    /// throws the executor's exception if it can't.
+    /// One lane of each kind in `kinds`, which are all different; `commands` has the number of commands for which each
+    /// lane needs room. Opens lanes that are missing, and throws the executor's exception if that fails.
     [[nodiscard]] std::vector<lane_type*> lanes(std::span<const lane_kind> kinds,
                                                 std::span<const std::size_t> commands) {
         std::vector<lane_type*> taken;
@@ -53,8 +53,8 @@ private:
             return each.kind == kind && each.commands >= commands;
         });
         if (fits != lanes_.end()) return fits->lane;
-        // The first program gets exactly what it needs. Later plans may need more waits; doubling then keeps the number
-        // of new lanes small.
+        // The first program gets lanes with exactly the room that it needs. Later plans may need more waits; doubling
+        // the room then keeps the number of new lanes small.
         const bool grows =
             std::any_of(lanes_.begin(), lanes_.end(), [&](const pooled_lane& each) { return each.kind == kind; });
         const auto room = grows ? 2 * commands : commands;

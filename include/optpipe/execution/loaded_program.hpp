@@ -18,14 +18,14 @@
 namespace optpipe::execution {
 
 /// A program with everything that a step of it needs: addresses, lanes and markers. To be used by the thread that
-/// issues; executor, model, the program's arenas and its lanes outlive it. Any thread may destroy it once its steps
-/// have ended.
+/// issues; executor, model, the program's arenas and its lanes outlive it. Any thread may destroy a loaded program once
+/// its steps have ended.
 template <class Executor, class Model> class loaded_program {
     using lane_type = lane_of<Executor>;
     using task = bound_program::task;
 
 public:
-    /// Throws the executor's exception if it has no more lanes or markers.
+    /// Throws the executor's exception if the executor has no more lanes or markers.
     loaded_program(bound_program p, Executor& on, Model& model, lane_pool<Executor>& from)
         : executor_{&on}, model_{&model}, program_{std::move(p)}, markers_{from.markers(program_.markers)},
           lanes_{from.lanes(program_.lane_kinds, program_.commands)} {}
@@ -177,7 +177,7 @@ private:
     bound_program program_;
     std::vector<marker_of<Executor>*> markers_;
     std::vector<lane_type*> lanes_;
-    /// Messages of one exchange, in the engine's memory.
+    /// The messages of one exchange, at addresses in the engine's memory.
     std::vector<message_end> messages_;
 };
 

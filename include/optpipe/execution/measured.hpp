@@ -28,13 +28,14 @@ struct rank_times {
                                          clock_time time_unit);
 
 /// Largest number of bytes of an arena in use at once. A buffer is in use from the start of its first instruction to
-/// the end of its last. At one instant, buffers are freed before others are taken. Only measured buffers count; 0 if
-/// there are none.
+/// the end of its last. At one instant, buffers are freed before others are taken. Only measured buffers count; the
+/// result is 0 if there are no measured buffers.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
-/// Durations of the messages along edges whose two ends were both measured, from the time when both ends were ready,
-/// over the size of the edge and the microbatch's factor. Messages that share an exchange have only the end of the
-/// whole exchange. Never negative, although an end may be observed before the start of the other side.
+/// Durations of the messages along edges whose two ends were both measured, from the time when both ends were ready.
+/// Each duration is divided by the size of the edge and by the microbatch's factor. For messages that share an
+/// exchange, only the end of the whole exchange is known. No duration is negative, although an end may be observed
+/// before the start of the other side.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 
@@ -66,8 +67,8 @@ void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::
 namespace optpipe {
 namespace detail {
 
-/// Calls `visit(operation, times)` for all computations and copies that were measured. Both parts of a pair have its
-/// times.
+/// Calls `visit(operation, times)` for all computations and copies that were measured. Both parts of a pair have the
+/// times of the pair.
 template <class Visit> void for_each_operation(std::span<const rank_times> ranks, const Visit& visit) {
     for (const auto& r : ranks)
         for (std::size_t i = 0; i < r.times.size(); ++i) {
@@ -87,7 +88,8 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
         }
 }
 
-/// The planned duration of a message over the time between its ranks; 0 if it goes along no edge.
+/// The planned duration of a message, divided by the time for a message between its ranks; 0 if the message goes along
+/// no edge.
 inline double planned_factor(const problem& p, const exchange_part& part) {
     const auto e = edge_of(p, label_of(part));
     return e ? e->size * p.microbatches.factors(e->from, part.message.microbatch).message : 0.0;

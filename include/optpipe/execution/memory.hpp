@@ -20,7 +20,7 @@ template <class M> concept has_host_memory = requires(M& from, std::size_t bytes
 
 /// Allocates a rank's arenas, each once.
 ///
-/// Semantics: `device(n)` and `host(n)` return a slab, which owns at least `n` bytes until it is destroyed. Its
+/// Semantics: `device(n)` and `host(n)` return a slab, which owns at least `n` bytes until it is destroyed. The slab's
 /// `memory()` is aligned for any type; on a GPU, to 256 bytes. An allocation that fails throws a child of
 /// `optpipe::error`. The host can access the bytes of host slabs, but perhaps not those of device slabs.
 template <class M> concept memory = has_device_memory<M> && has_host_memory<M>;

@@ -24,7 +24,7 @@ struct post_validation_options {
     double max_norm = std::numeric_limits<double>::infinity();
     /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
     /// every rank. If empty, the order is 0, 1, and so on. A rank waits for those before it, so ranks that end late
-    /// should come late (`order_of_ends`). Results don't depend on it.
+    /// should come late (`order_of_ends`). Results don't depend on the order.
     std::vector<rank> order{};
     /// Makes every rank wait for all gradients before its update, as without post-validation; for comparisons.
     bool barrier = false;
@@ -50,22 +50,24 @@ private:
     rank last_{};
 };
 
-/// The stages that a rank updates, in the order of its program. Throws `error` if there are none.
+/// The stages that a rank updates, in the order of its program. Throws `error` if the program updates no stage.
 [[nodiscard]] std::vector<stage> updated_stages(const rank_program& p);
 
 /// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4): a wrapper around a reversible model.
 /// `runner` and `handover` run the wrapper in place of the model, with programs that have updates.
 ///
 /// Whether a step is skipped, and the factor that its gradients are scaled by, depend on the gradients of all ranks.
-/// Waiting for them before the update would be a barrier in the middle of training. Instead, a rank adds its own
-/// gradients to the state that it receives from the ranks before it, makes its updates with this state, and passes the
-/// state on. The last rank knows everything and tells all ranks. Each rank reads that decision before its first
-/// backward of the next step; the forwards of its warm-up run meanwhile. If the rank made its updates with another
-/// decision, it revises them (`revise`). Parameters then equal those with a barrier, bit for bit.
+/// Waiting for all gradients before the update would be a barrier in the middle of training. With post-validation, a
+/// rank adds its own gradients to the state that it receives from the ranks before it, makes its updates with this
+/// state, and passes the state on. The last rank knows all gradients, and tells all ranks the decision. Each rank reads
+/// the last rank's decision before its first backward of the next step; the forwards of its warm-up run meanwhile. If a
+/// rank made its updates with another decision, the rank revises them (`revise`). After the revision, parameters are
+/// bitwise the same as with a barrier.
 ///
-/// If any rank had to revise its updates, all ranks know it. The step in which they learn it is void, because some
-/// forwards used wrong parameters. The remaining computations of a void step do nothing, while its messages and copies
-/// go on, so that the program stays consistent. All ranks detect a void step by `was_void` and run it again:
+/// If any rank had to revise its updates, the decision tells all ranks. The step in which the ranks learn of a revision
+/// is void, because some forwards used wrong parameters. The remaining computations of a void step do nothing, while
+/// messages and copies go on, so that the program stays consistent. All ranks detect a void step by `was_void` and run
+/// it again:
 ///
 ///     for (std::size_t i = 0; i < steps; ++i)
 ///         do run.step(); while (model.was_void());
@@ -73,11 +75,11 @@ private:
 ///
 /// A void step takes the time of its messages, copies and first forwards. Overflows are rare, and gradients should
 /// rarely need scaling; if most steps are void, the barrier is faster. A reversible optimizer that keeps a copy of
-/// parameters and moments takes memory for it.
+/// parameters and moments takes memory for the copy.
 ///
 /// In a void step, a forward on a rank that hasn't read the decision yet may receive the data of an earlier message. A
-/// model that reads positions from its input must check them. Replicas of a pipeline (`reduce`) need bitwise equal
-/// gradients, so that all detect the same void steps.
+/// model that reads positions from its input must check the positions, because a void step may deliver wrong data.
+/// Replicas of a pipeline (`reduce`) need bitwise equal gradients, so that all detect the same void steps.
 ///
 /// The host decides, so a step can't be captured as a graph.
 ///

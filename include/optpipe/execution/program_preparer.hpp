@@ -30,7 +30,7 @@ struct prepared_program {
 [[nodiscard]] rank_program checked_program(per_rank<rank_program> all, rank self, std::size_t ranks);
 /// Throws `error` unless both programs have the same stages and microbatches.
 void check_same_work(const rank_program& next, const rank_program& first);
-/// For example "rank 2 refuses plan 1: ...".
+/// A text such as "rank 2 refuses plan 1: ...".
 [[nodiscard]] std::string refusal_of(rank self, std::uint64_t plan, const std::string& why);
 
 /// A thread that prepares one plan at a time.

@@ -24,7 +24,7 @@ namespace optpipe {
 /// replace the first in the same arenas: `bind`, `load`, `replace`.
 ///
 /// Contract: `check_programs` accepts the programs of all ranks together; the programs of a step come from one plan;
-/// executor and model outlive it.
+/// executor and model outlive the runner.
 template <class Executor, class Model> class runner {
     static_assert(execution::check_executor<Executor>());
     using lane_type = execution::lane_of<Executor>;
@@ -47,8 +47,8 @@ public:
     runner(const runner&) = delete;
     runner& operator=(const runner&) = delete;
 
-    /// Binds another program of this rank to addresses in the arenas. Throws `error` if that program is for another
-    /// rank, uses functions that the model lacks, or needs larger arenas. Any thread may call it.
+    /// Binds another program of this rank to addresses in the arenas. Throws `error` if the other program is for
+    /// another rank, uses functions that the model lacks, or needs larger arenas. Any thread may call `bind`.
     [[nodiscard]] execution::bound_program bind(const rank_program& p) const {
         if (p.self != executor_->self() || p.ranks != executor_->ranks())
             throw error{"a program of rank " + std::to_string(p.self.value()) + " of " + std::to_string(p.ranks) +
@@ -126,7 +126,7 @@ private:
     execution::lane_pool<Executor> lanes_;
 };
 
-/// Runs one step of one rank. To run several, make a `runner` once.
+/// Runs one step of one rank. To run several steps, make a `runner` once.
 template <class Executor, class Model> void run(const rank_program& p, Executor& on, Model& model) {
     runner<Executor, Model>{p, on, model}.step();
 }

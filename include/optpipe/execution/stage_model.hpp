@@ -13,11 +13,11 @@
 namespace optpipe::execution {
 
 /// A part of a stash, as a list of pieces: a single piece if possible, none if it has no bytes. With
-/// `part_placement::contiguous` it is always a single piece, except if only some of the part is offloaded: then the
-/// offloaded piece comes first, and the rest second.
+/// `part_placement::contiguous`, a part is always a single piece, except if only some of the part is offloaded: then
+/// the offloaded piece comes first, and the rest second.
 using stash_part = std::span<const std::span<std::byte>>;
 
-/// The only piece of a part; empty if it has no bytes. Throws `error` if there are several.
+/// The only piece of a part; empty if it has no bytes. Throws `error` if the part has several pieces.
 [[nodiscard]] constexpr std::span<std::byte> contiguous(stash_part part) {
     if (part.size() > 1) throw error{"a part of a stash lies in several pieces: lower with part_placement::contiguous"};
     return part.empty() ? std::span<std::byte>{} : part.front();
@@ -57,8 +57,9 @@ struct forward_task {
     storage_index storage = 0;
     /// The inputs of all edges, by stage; `input` is the first.
     std::span<const received_value> inputs{};
-    /// The places for the output; `output` is the first. The same activation goes to all of them. There are several if
-    /// consumers are on this rank and on others, or if edges hold memory; each names its first consumer.
+    /// The places for the output; `output` is the first. The same activation goes to all places. There are several
+    /// places if consumers are on this rank and on others, or if edges hold memory; each place names its first
+    /// consumer.
     std::span<const handed_value> outputs{};
     /// In a group of stages: the places for this stage's share of the result, which all gradients of the group get.
     std::span<const handed_value> partials{};
@@ -73,11 +74,11 @@ struct recompute_task {
     /// Contents as left by the forward.
     stash_part kept{};
     stash_part freed{};
-    /// Memory for the rest of the activation. The backward gets all four parts as they are left here.
+    /// Memory for the rest of the activation. The backward gets all four parts as the recomputation leaves them.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
-    /// As the forwards left them.
+    /// Keys and values as the forwards left them.
     std::span<const slice_memory> keys_values{};
 };
 
@@ -92,13 +93,13 @@ struct backward_task {
     stash_part kept{};
     stash_part freed{};
     /// Memory that the weight gradient needs if weight_stash exceeds the other parts. Empty in a full backward. A model
-    /// that writes to it therefore needs `backward` (`has_backward`), or a problem without full backwards.
+    /// that writes to `added` therefore needs `backward` (`has_backward`), or a problem without full backwards.
     stash_part added{};
-    /// Empty if nothing was recomputed ahead. Then an option with `backward_extra` recomputes here.
+    /// Empty if nothing was recomputed ahead; an option with `backward_extra` then recomputes in this task.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
-    /// In a full backward: as in `weight_task`.
+    /// In a full backward: whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
     /// The gradients at the output, by the stage that used it; the gradient is their sum, and `input` is the first.
     std::span<const received_value> inputs{};
@@ -109,12 +110,12 @@ struct backward_task {
     /// Keys and values of the slices of the sequence up to this one.
     std::span<const slice_memory> keys_values{};
     /// The gradients of keys and values, of the same slices, as far as later slices use them: this slice's last, unless
-    /// it is the last of its sequence. The gradient of the sequence's last slice comes first and sets them; the others
-    /// add to those of the slices before.
+    /// it is the last of its sequence. The gradient of the sequence's last slice runs first and sets the gradients of
+    /// keys and values; each other gradient adds to those of the slices before its own.
     std::span<const slice_memory> keys_values_gradients{};
     /// In a pair: whether the weight gradient is a part of it, as in `backward`.
     bool is_full = false;
-    /// In a pair: the memory that it takes while it runs (`overlap::memory`).
+    /// In a pair: the memory that the pair takes while it runs (`overlap::memory`).
     stash_part pair_memory{};
 };
 
@@ -143,24 +144,25 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 ///
 /// Semantics: `launch` of the compute lane makes the calls, in the order of the schedule, one at a time. `forward`
 /// reads the input, and writes the output and the whole stash. `freed` exists until the input gradient is done, and
-/// `kept` exists until the weight gradient is done. Either may move to the host and back to another address meanwhile.
-/// `backward_input` reads the gradient at the output and writes the gradient at the input; it stores in `kept`,
-/// `restored_kept` and `added` everything that `backward_weight` needs. `backward_weight` adds to the gradients of the
-/// parameters; stages with frozen weights have none, and stages that train nothing have no backward at all. On a
-/// device, the calls only put work into the lane, and their buffers stay in place until that work ends. An exception
-/// ends the step on all ranks.
+/// `kept` exists until the weight gradient is done. `freed` and `kept` may move to the host and back to another address
+/// meanwhile. `backward_input` reads the gradient at the output and writes the gradient at the input; it stores in
+/// `kept`, `restored_kept` and `added` everything that `backward_weight` needs. `backward_weight` adds to the gradients
+/// of the parameters; stages with frozen weights need no `backward_weight`, and stages that train nothing have no
+/// backward at all. On a device, the model's functions only put work into the lane, and buffers stay in place until
+/// that work ends. An exception ends the step on all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
 /// A model that gains from doing both halves of a backward at once. Without `backward`, B is `backward_input`, then
-/// `backward_weight`. If a weight stash is larger than the activation, the problem then needs `full_backward = false`.
+/// `backward_weight`. Without `backward`, a problem with a weight stash larger than the activation needs `full_backward
+/// = false`.
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
 };
 /// A model that can run a forward and a backward, of two microbatches, as one task, in which one computes while the
 /// other communicates. `overlap` does what `forward` does for the first task, and `backward`, or without `is_full`
 /// `backward_input`, for the second. Neither task uses a buffer that the other writes. Loading a program with pairs
-/// fails for a model without it. On a CUDA stream, `cuda::side_stream` is for the second task.
+/// fails for a model without `overlap`. On a CUDA stream, `cuda::side_stream` is for the second task.
 template <class M, class L>
 concept has_overlap = requires(M& model, L& on, const forward_task& f, const backward_task& b) {
     { model.overlap(on, f, b) } -> std::same_as<void>;
@@ -168,9 +170,9 @@ concept has_overlap = requires(M& model, L& on, const forward_task& f, const bac
 template <class M, class L> concept overlapping_stage_model = stage_model<M, L> && has_overlap<M, L>;
 
 /// A model that several pipelines train at once: `reduce` sums, or averages, their gradients of a stage. A separate
-/// lane's `launch` calls it after all weight gradients of the stage and before the stage's update; the compute lane
-/// continues with other stages meanwhile. All pipelines reduce their stages in the same order. Loading a program with
-/// reductions fails for a model without `reduce`.
+/// lane's `launch` calls `reduce` after all weight gradients of the stage and before the stage's update; the compute
+/// lane continues with other stages meanwhile. All pipelines reduce their stages in the same order. Loading a program
+/// with reductions fails for a model without `reduce`.
 template <class M, class L> concept has_reduce = requires(M& model, L& on, stage which) {
     { model.reduce(on, which) } -> std::same_as<void>;
 };
@@ -180,16 +182,16 @@ template <class M, class L> concept has_update = requires(M& model, L& on, stage
 };
 
 /// A model whose forward may hold less than the backward needs: `recompute` restores the rest before `backward_input`
-/// or `backward`. The schedule determines the stages and microbatches for which it is called. Loading a program with a
-/// RECOMPUTE fails for a model without it.
+/// or `backward`. The schedule determines the stages and microbatches for which `recompute` is called. Loading a
+/// program with a RECOMPUTE fails for a model without `recompute`.
 template <class M, class L> concept has_recompute = requires(M& model, L& on, const recompute_task& task) {
     { model.recompute(on, task) } -> std::same_as<void>;
 };
 
 /// A model whose engine owns the buffers of messages (`buffer_owners`), for transports that need addresses.
-/// `message(label)` is the memory from which this message is sent, or into which it is received. Called when the
-/// exchange is issued; the memory stays valid until the exchange ends. Without it, the transport gets no bytes and
-/// relies on the labels.
+/// `message(label)` is the memory from which this message is sent, or into which it is received. `message` is called
+/// when the exchange is issued; the memory stays valid until the exchange ends. Without `message`, the transport gets
+/// no bytes and relies on the labels.
 template <class M> concept has_message = requires(M& model, const task_label& what) {
     { model.message(what) } -> std::same_as<std::span<std::byte>>;
 };
@@ -213,8 +215,8 @@ template <class M, class L> consteval bool check_stage_model() {
     }
 }
 
-/// The same for a model that runs pairs. Assert it where plans may have pairs: a program with pairs is otherwise
-/// refused only when it is loaded.
+/// Like `check_stage_model`, for a model that runs pairs. Assert this check where plans may have pairs: a program with
+/// pairs is otherwise refused only when it is loaded.
 template <class M, class L> consteval bool check_overlapping_stage_model() {
     static_assert(check_stage_model<M, L>());
     static_assert(has_overlap<M, L>,

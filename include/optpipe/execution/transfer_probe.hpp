@@ -21,16 +21,16 @@ struct probed_transfer {
 };
 
 /// Measures a transfer that needn't be part of any program: a copy to the host and back, in a lane of its own, before a
-/// step. It uses the first bytes of the arenas, which hold nothing between two steps, and leaves them unchanged.
-/// Commands of the step that use these bytes must wait for `done()`. The first probe runs twice and counts the second
-/// run, because first uses are slower. Allocates no memory. To be used by the thread that issues; the executor outlives
-/// it.
+/// step. A probe uses the first bytes of the arenas, which hold nothing between two steps, and leaves the bytes
+/// unchanged. Commands of the step that use the probe's bytes must wait for `done()`. The first probe runs twice and
+/// counts the second run, because first uses are slower. Allocates no memory. To be used by the thread that issues; the
+/// executor outlives it.
 template <class Executor> class transfer_probe {
     using lane_type = lane_of<Executor>;
     static_assert(timed_lane<lane_type>);
 
 public:
-    /// Throws the executor's exception if it has no more lanes or markers.
+    /// Throws the executor's exception if the executor has no more lanes or markers.
     explicit transfer_probe(Executor& on)
         : executor_{&on}, done_{on.make_marker()}, lane_{on.open_lane(lane_kind::copy, commands)} {}
     transfer_probe(const transfer_probe&) = delete;

@@ -17,8 +17,8 @@ class capacity_rows {
 public:
     explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
-    /// Adds Σ (least memory × time of a stash) ≤ (most that fits)·(C − head − tail) twice: for memory held until
-    /// gradients end, and for memory held until W.
+    /// Adds Σ (least memory × time of a stash) ≤ (most memory of stashes that fits)·(C − head − tail) twice: for memory
+    /// held until gradients end, and for memory held until W.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())

@@ -14,19 +14,19 @@ namespace optpipe::formulation {
 
 /// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). Device memory rises
 /// at the starts of F, of reloads and recomputations, and of each I whose weight gradient needs more memory than is
-/// held. Between two such events memory only falls.
+/// held. Between two rises of memory, memory only falls.
 ///
 /// The memory that F holds counts from the start of F, and restored memory counts from the start of the recomputation.
 /// Memory that I releases counts until the end of I, and the rest counts until the end of W. Offloaded memory doesn't
 /// count from the end of the offload to the start of the reload. If `weight_stash` is larger than the restored stash,
-/// everything counts until the end of W. The additional memory of such a `weight_stash` (`extra`) counts from the start
-/// of an I that isn't part of a full backward.
+/// everything counts until the end of W. The amount by which `weight_stash` is larger than the restored stash (`extra`)
+/// counts from the start of an I that isn't part of a full backward.
 ///
 /// Keys and values, and the memory that edges hold, count from the start of the operation that takes them to the end of
 /// the operation that frees them, which may run on another rank. Memory of keys, values and edges rises at the starts
 /// of F and gradients.
 ///
-/// If memory rises twice at one instant, the event that is ordered second counts both.
+/// If memory rises twice at one instant, the event that is ordered second counts both rises.
 class device_memory {
 public:
     explicit device_memory(model_builder& d)

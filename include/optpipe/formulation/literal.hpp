@@ -4,7 +4,8 @@
 
 namespace optpipe::formulation {
 
-/// A constant, a binary variable, or the negation of a binary variable. Its value is `constant + coefficient · column`.
+/// A constant, a binary variable, or the negation of a binary variable. The value of a literal is `constant +
+/// coefficient · column`.
 struct literal {
     double constant = 0.0;
     double coefficient = 0.0;

@@ -31,9 +31,9 @@ namespace optpipe::formulation {
 /// the same option. The two statements about transfers hold here as well.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
-/// The inputs of a list's operations belong to one list again, in another stage or slice, and have one delay. Memory
-/// depends only on the number of operations of each list and kind. The first slices of sequences may be numbered in the
-/// order of their forwards on stage 0. W follow their gradients if the W cost the same.
+/// The inputs of the operations of one list also belong to one list, in another stage or slice, and all have the same
+/// delay. Memory depends only on the number of operations of each list and kind. The first slices of sequences may be
+/// numbered in the order of their forwards on stage 0. W follow their gradients if the W cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);
@@ -71,7 +71,7 @@ inline void order_microbatches(const operation_table& t, bool keep, precedence& 
         }
 }
 
-/// If overtaking is allowed: puts two W in the order of their gradients. Returns true if anything changed.
+/// If overtaking is allowed: puts two W in the order of their gradients. Returns true if any order is new.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
     for (const stage s : t.problem().graph.all_stages()) {
@@ -96,7 +96,7 @@ inline bool align_weights(const operation_table& t, precedence& known) {
     return t.id(t.role_of(a), t.cell_at(first, t.microbatch_of(a)));
 }
 
-/// Puts the F of two microbatches in the same order on all stages of a group. Returns true if anything changed.
+/// Puts the F of two microbatches in the same order on all stages of a group. Returns true if any order is new.
 inline bool align_groups(const operation_table& t, precedence& known) {
     bool changed = false;
     const auto follow = [&](operation_id a, operation_id b, operation_id c, operation_id d) {

@@ -155,7 +155,8 @@ public:
         all[slot(a, b)] = l;
         all[slot(b, a)] = l.negation();
     }
-    /// For two transfers that exclude each other: whether a comes before b if both take place. Empty for other pairs.
+    /// For two transfers that exclude each other: whether a comes before b if both take place. Empty for pairs that
+    /// don't exclude each other.
     [[nodiscard]] std::optional<literal> transfer_order(operation_id a, operation_id b) const {
         const auto found = transfer_orders_.find({std::min(a, b), std::max(a, b)});
         if (found == transfer_orders_.end()) return std::nullopt;

@@ -8,8 +8,8 @@
 namespace optpipe::formulation {
 
 /// Triangle inequalities with one known side: an operation after b comes after all predecessors of b. For example, "W
-/// of b before F of a" implies "I of b before F of a". If microbatches keep their order, it also implies "W of b before
-/// F of a + 1" and "W of b − 1 before F of a". Transfers have such rows, too.
+/// of b before F of a" implies "I of b before F of a". If microbatches keep their order, "W of b before F of a" also
+/// implies "W of b before F of a + 1" and "W of b − 1 before F of a". Transfers have monotone rows, too.
 class monotone_rows {
 public:
     explicit monotone_rows(model_builder& d) : d_{d}, t_{d.operations()} {}

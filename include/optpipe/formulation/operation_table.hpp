@@ -30,7 +30,7 @@ inline constexpr std::size_t roles = 6;
 /// A full backward is an I and, directly after it, its W. If the split is allowed and `weight_stash` is at most
 /// `activation`, I and W are never worse than a B: the rank needs the same time and never more memory, and the gradient
 /// is passed on earlier. If `weight_stash` is larger, I and W may need too much memory, so they can be one B
-/// (`may_be_full`). In a problem without full backwards, a constraint rules this B out.
+/// (`may_be_full`). In a problem without full backwards, a constraint excludes the B of stages where `may_be_full`.
 ///
 /// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
 /// example, if a rank's memory holds all stashes at once, they are just kept: a schedule without the rank's transfers

@@ -11,8 +11,8 @@ namespace optpipe::formulation {
 /// Whether microbatches may overtake each other. `forbidden`: see `microbatch_order`; `pooled`: see `stash_pool`.
 using optpipe::overtaking;
 
-/// Optional strengthenings of the model. Each can be switched off to measure its effect. `propagation`, `memory_area`
-/// and `link_capacity` only apply to plain problems.
+/// Optional strengthenings of the model. Each strengthening can be switched off to measure its effect. `propagation`,
+/// `memory_area` and `link_capacity` only apply to plain problems.
 struct strengthenings {
     /// Fixes the orders and tightens the windows that `propagate_order` deduces from memory and time. Applies only if
     /// the operations of each kind and stage run in the order of microbatches.
@@ -40,7 +40,7 @@ struct options {
     strengthenings with{};
     /// Largest number of rows; larger models are refused. Not tuned.
     std::size_t most_rows = 2'000'000;
-    /// Called repeatedly while the order of operations is determined, which takes most of the time. Once it returns
+    /// Called repeatedly while the order of operations is determined, which takes most of the time. Once `stop` returns
     /// true, the model is refused.
     std::function<bool()> stop{};
 };

@@ -66,7 +66,7 @@ public:
         arcs_.push_back({a, b, lag});
         order(a, b);
     }
-    /// Adds the order a before b. Returns true if it is new.
+    /// Adds the order a before b. Returns true if the order is new.
     bool order(operation_id a, operation_id b) {
         if (is_stopped_ || precedes(a, b) || must_stop()) return false;
         if (a == b || precedes(b, a)) {

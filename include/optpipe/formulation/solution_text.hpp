@@ -16,7 +16,7 @@ namespace optpipe::formulation {
 using named_values = std::map<std::string, double, std::less<>>;
 
 /// The values in a solver's solution file. `columns` are the names of the model's first variables, for GLPK, which
-/// writes only numbers. Throws `input_error` if the text isn't such a file, or has no solution.
+/// writes only numbers. Throws `input_error` if the text isn't a solution file, or has no solution.
 [[nodiscard]] named_values parse_solution(std::string_view text, const std::string& source,
                                           const std::vector<std::string>& columns = {});
 

@@ -7,8 +7,8 @@
 namespace optpipe::formulation {
 
 /// Adds the windows of transfers (README, equation 4): E_O ≥ E_F + T_O, E_R ≥ E_O + T_R, E_I − T_I ≥ E_R. If there may
-/// be a recomputation, it takes the place of I in the last row. A stash that isn't offloaded has two transfers of
-/// length 0 in this window.
+/// be a recomputation, the recomputation takes the place of I in E_I − T_I ≥ E_R. A stash that isn't offloaded has two
+/// transfers of length 0 between F and the computation that needs the stash.
 ///
 /// Without overtaking, the transfers of a stage keep the order of microbatches, too. The reason: if microbatch a comes
 /// before b, but b is offloaded first, the two offloads can be swapped, because a's F ended even before b's. If b is

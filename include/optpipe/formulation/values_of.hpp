@@ -9,7 +9,7 @@
 
 namespace optpipe::formulation {
 
-/// The point of the model that represents a valid schedule within its horizon. This point passes `milp::check`, and has
+/// The point of the model that represents a valid schedule within its horizon. The point passes `milp::check`, and has
 /// the schedule's objective, or a smaller one if the schedule has storage options that the model lacks. Refused
 /// (`does_not_apply`) if the schedule needs overtaking and the model excludes it.
 [[nodiscard]] outcome<std::vector<double>> values_of(const formulated& f, const schedule& s);
@@ -102,8 +102,8 @@ private:
     std::vector<double> values_;
 };
 
-/// The schedule with options that the model has. If an option changes, operations start as early as the new option lets
-/// them, because the model's horizon may exclude the old times.
+/// The schedule with options that the model has. If an option changes, operations start as early as the new option
+/// allows, because the model's horizon may exclude the old times.
 inline outcome<schedule> with_options_of_model(const operation_table& t, const schedule& s) {
     const auto& p = t.problem();
     auto changed = optpipe::order_of(s);

@@ -66,8 +66,8 @@ private:
     std::size_t flows_ = 0;
 };
 
-/// The position of a schedule among several in one trace: for each rank, its process comes after those of earlier
-/// schedules.
+/// The position of a schedule among several in one trace: for each rank, the schedule's process comes after those of
+/// earlier schedules.
 struct trace_place {
     std::size_t number = 0;
     std::size_t count = 1;

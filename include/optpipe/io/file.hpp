@@ -17,7 +17,7 @@ namespace detail {
 
 } // namespace detail
 
-/// The whole content of a file; pipes are read to their end. Throws `file_error` if it can't be read or has more than
+/// The whole content of a file; pipes are read to their end. Throws `file_error` if the file can't be read or has more than
 /// `max_bytes`.
 [[nodiscard]] std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U);
 

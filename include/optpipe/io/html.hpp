@@ -37,7 +37,7 @@ struct html_options {
     bool shows_idle = false;
 };
 
-/// A page that shows a schedule in any browser. It has a timeline to zoom and pan, with memory under each rank,
+/// A page that shows a schedule in any browser. The page has a timeline to zoom and pan, with memory under each rank,
 /// tooltips, and the path of a microbatch through the ranks; idle time by cause; the progress of the search; and the
 /// storage options in use. The page is one file, which loads nothing.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,

@@ -266,7 +266,7 @@ function drawCurve(c, curve, place, top, limit, fill, line) {
 }
 
 // The way of the chosen microbatch along the edges: its forwards through the stages, and its gradients back. A gradient
-// that waits for none comes from its own forward.
+// that waits for no other gradient comes from its own forward.
 function drawWay(c, number) {
   const place = new Map(rows.map((row) => [row.rank, row.lanes[number]]));
   const schedule = rows[0].lanes[number].schedule;
@@ -445,7 +445,7 @@ rowsCanvas.addEventListener("pointermove", (event) => {
   pointers.set(event.pointerId, event);
   if (other) {
     const apart = (a, b) => Math.max(8, Math.abs(a.clientX - b.clientX));
-    // The point under the resting finger stays there. So two fingers zoom, and also pan if both move.
+    // Zooming keeps the point under the resting finger in its place. So two fingers zoom, and also pan if both move.
     return zoom(apart(event, other) / apart(before, other), local(other)[0]);
   }
   if (moved <= clickSlack) return;

@@ -229,7 +229,7 @@ inline std::vector<std::uint32_t> read_sequences(const json& list, violation_lis
     return numbers;
 }
 
-/// Reads the list `microbatches`. Contract: it is a list, with one entry per microbatch of the problem.
+/// Reads the list `microbatches`. Contract: `list` is a list with one entry per microbatch of the problem.
 inline void read_microbatches(const json& list, problem& p, violation_list& found) {
     const auto stages = p.graph.stages();
     std::vector<read_factors> all;

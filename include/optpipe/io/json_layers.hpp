@@ -13,7 +13,7 @@ namespace optpipe {
 /// as `parse_problem` does. If the text has no placements, `usual_placements` are used.
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
 
-/// Reads a file with `parse_layers`. Throws `file_error` if it can't be read or is larger than 64 MiB.
+/// Reads a file with `parse_layers`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
 [[nodiscard]] partition_problem read_layers(const std::string& path);
 
 } // namespace optpipe

@@ -20,7 +20,7 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 /// the name of its source. Without units, times are in ms and sizes in GB.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 
-/// Reads a file with `parse_problem`. Throws `file_error` if it can't be read or is larger than 64 MiB.
+/// Reads a file with `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
 [[nodiscard]] problem read_problem(const std::string& path);
 
 } // namespace optpipe
@@ -48,7 +48,7 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 namespace optpipe {
 namespace detail {
 
-/// The parts of a problem as read. Some may be missing.
+/// The parts of a problem as read. Some parts may be missing.
 struct problem_parts {
     std::optional<std::size_t> ranks;
     std::optional<std::size_t> microbatches;
@@ -323,7 +323,7 @@ inline const json* listed_microbatches(const fields& top) {
     return value && value->is_array() ? value : nullptr;
 }
 
-/// The number of microbatches. `listed` is the list that describes them; null if there is only a number.
+/// The number of microbatches. `listed` is the list that describes the microbatches; null if there is only a number.
 inline std::optional<std::size_t> count_microbatches(const fields& top, const json* listed, std::size_t version,
                                                      violation_list& found) {
     if (!listed) return top.count("microbatches", most_stage_microbatches);

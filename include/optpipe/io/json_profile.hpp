@@ -16,7 +16,7 @@ namespace optpipe {
 /// profile belongs to a problem is checked by `profile_violations`.
 [[nodiscard]] cost_profile parse_profile(std::string_view text, const std::string& source_name);
 
-/// Reads a file with `parse_profile`. Throws `file_error` if it can't be read or is larger than 256 MiB.
+/// Reads a file with `parse_profile`. Throws `file_error` if the file can't be read or is larger than 256 MiB.
 [[nodiscard]] cost_profile read_profile(const std::string& path);
 
 } // namespace optpipe

@@ -19,7 +19,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 /// listed in the document.
 [[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
 
-/// Reads a file with `parse_schedule`. Throws `file_error` if it can't be read or is larger than 1 GiB.
+/// Reads a file with `parse_schedule`. Throws `file_error` if the file can't be read or is larger than 1 GiB.
 [[nodiscard]] schedule_document read_schedule(const std::string& path);
 
 } // namespace optpipe

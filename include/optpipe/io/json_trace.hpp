@@ -15,7 +15,8 @@ namespace optpipe {
 /// Adds the operations in a trace to a profile: Chrome's trace events, as PyTorch's profiler (Kineto) and
 /// `schedule_to_chrome_trace` write them, and converters of Nsight Systems. A trace may have some ranks only; the steps
 /// of several traces are the same steps, beginning with `first_step`. The n-th range of an operation belongs to the
-/// n-th step. If an operation has ranges on a GPU (`gpu_user_annotation`), only these count. Messages aren't measured.
+/// n-th step. If an operation has ranges on a GPU (`gpu_user_annotation`), only its ranges on the GPU count. Messages
+/// aren't measured.
 ///
 /// The text is read event by event. Throws `input_error`, with line and column, for text that isn't JSON, and for
 /// traces without ranges of operations, or with operations that the problem doesn't have.

@@ -163,7 +163,8 @@ inline std::string line_and_column(std::string_view text, std::size_t bytes_read
     return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-/// Parses a JSON text. If it isn't JSON, throws `input_error` with one violation, whose place is the line and column.
+/// Parses a JSON text. If the text isn't JSON, throws `input_error` with one violation, whose place is the line and
+/// column.
 inline json parse_json(std::string_view text, const std::string& source, const streamed_list* streamed = nullptr) {
     const auto refuse = [&](std::string place, std::string why) {
         throw input_error{source, {{std::move(place), std::move(why)}}};

@@ -19,8 +19,8 @@ enum class pytorch_format {
 
 struct pytorch_options {
     pytorch_format format = pytorch_format::compute_only;
-    /// Leaves out offloads, reloads and recomputation, which PyTorch's schedules can't express. If this is false, a
-    /// schedule with any of them is refused.
+    /// Leaves out offloads, reloads and recomputation, which PyTorch's schedules can't express. If false, a schedule
+    /// with offloads, reloads or recomputation is refused.
     bool without_storage = false;
     /// For stages under FSDP, in `compute_comms`: the number of a rank's stages whose parameters are gathered at once,
     /// at least 1 (PyTorch itself uses 3). Each further stage costs the memory of a stage's parameters, and gives the
@@ -37,16 +37,16 @@ struct pytorch_options {
 /// backward only. Pairs are written in `compute_only`, and refused in `compute_comms`. Microbatches may differ, and be
 /// slices of sequences: a row runs them in their order, and the user's stage keeps what a slice leaves for the next.
 ///
-/// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds them to `compute_only`; in `compute_comms` they are added
-/// if `unsharded_stages` isn't 0.
+/// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds UNSHARD and RESHARD to `compute_only`; `to_pytorch` adds
+/// them to `compute_comms` if `unsharded_stages` isn't 0.
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
 /// The order of a schedule file's computations on a problem, for `simulate`; the two actions of an overlap are a pair
 /// if the problem has that pair, and otherwise follow each other. All activations are kept on the device. Throws
 /// `input_error` if the file doesn't fit the problem (other ranks, stages elsewhere, other microbatches), or if
-/// messages of `compute_comms` are wrong (`message_violations`). Refused if its rows wait for each other even when no
-/// send waits for its receive, and for problems that `to_pytorch` refuses.
+/// messages of `compute_comms` are wrong (`message_violations`). Refused if the file's rows wait for each other even
+/// when no send waits for its receive, and for problems that `to_pytorch` refuses.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -152,7 +152,7 @@ namespace detail {
 ///
 /// PyTorch issues a row's actions one after the other; a computation waits for the message that it receives. All
 /// messages of a rank are on one lane of its program, and the programs of all ranks were issued in one common order. So
-/// the rows can be run in that order even if every send waits for its receive.
+/// the rows can be run in the common order of the programs even if every send waits for its receive.
 class pytorch_lowering {
 public:
     pytorch_lowering(const problem& p, const per_rank<rank_program>& programs) : p_{&p} {
@@ -219,9 +219,9 @@ private:
 
     /// Adds the waits for sends, and for each stage the reduction of its gradients after the last of its backwards.
     ///
-    /// A send is waited for once its rank has received a message that the receiver sent after posting the receive. A
-    /// wait in that place is short, and the sent data isn't held longer than necessary. The remaining sends are waited
-    /// for at the end.
+    /// The wait for a send follows the first message that the receiver sent after posting its receive. So the waits for
+    /// sends are short, and the sent data isn't held longer than necessary. The remaining sends are waited for at the
+    /// end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;

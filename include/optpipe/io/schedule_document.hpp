@@ -35,7 +35,8 @@ struct schedule_document {
     std::optional<std::vector<memory_size>> peak_memory;
 };
 
-/// The operations of a document as a schedule of this problem. `validate` reports operations out of its range.
+/// The operations of a document as a schedule of this problem. `validate` reports operations that the problem doesn't
+/// have.
 [[nodiscard]] schedule to_schedule(const problem& p, const schedule_document& document);
 
 /// Storage options that the document names and the problem doesn't have.
@@ -51,8 +52,8 @@ struct claim_slacks {
 [[nodiscard]] claim_slacks claim_slacks_of(const problem& p, const schedule& s, tolerance t = {});
 
 /// Everything that is wrong with a document of this problem: unreadable entries, storage options and operations that
-/// the problem doesn't have, violated rules, and claims that its operations contradict. If empty, the document can be
-/// relied on.
+/// the problem doesn't have, violated rules, and claims that its operations contradict. If there are no violations, the
+/// document can be relied on.
 [[nodiscard]] std::vector<violation> document_violations(const problem& p, const schedule_document& document);
 
 /// Derived fields of a document that disagree with the measures of its operations.
@@ -80,7 +81,8 @@ inline bool has_cell(const problem& p, const operation& op) {
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
 }
 
-/// The name of each cell's storage option. If none is named, it is `offload` if there is an OFFLOAD, else `keep`.
+/// The name of each cell's storage option. If no option is named, the cell has `offload` if there is an OFFLOAD, else
+/// `keep`.
 inline std::vector<std::string_view> storage_names(const problem& p, const schedule_document& document) {
     const cell_numbering cell{p.graph};
     std::vector<std::string_view> names(cell.size(), "keep");

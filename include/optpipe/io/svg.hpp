@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// The schedule as a figure, a standalone SVG document. For each rank it shows the computations, the transfers to the
-/// host and back, and the memory in use under its limit. Pointing at a box shows its spelling and its times.
+/// The schedule as a figure, a standalone SVG document. For each rank, the figure shows the computations, the transfers
+/// to the host and back, and the memory in use under its limit. Pointing at a box shows its spelling and its times.
 [[nodiscard]] std::string schedule_to_svg(const problem& p, const schedule_report& report,
                                           const svg_options& options = {});
 

@@ -121,7 +121,8 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     std::vector<svg_box> boxes;
     const auto narrow = [&](duration d) { return layout.width_of(d) < least_width; };
     for (const auto& timed : operations) {
-        // A run may grow to a pixel, then the next one starts, so that colours and bubbles stay at their times.
+        // A run of operations may grow to a pixel, then the next run starts, so that colours and bubbles stay at their
+        // times.
         if (!boxes.empty() && narrow(timed.end - timed.start) && narrow(boxes.back().end - boxes.back().start) &&
             narrow(timed.start - boxes.back().end)) {
             auto& run = boxes.back();

@@ -51,7 +51,7 @@ struct baseline {
 
 /// One line with the objective, its distance from the bound, bubbles, memory, offloads and recomputation. If there are
 /// other methods, a second line has their excess over this objective, and there is one line for each reason why some
-/// have no schedule.
+/// methods have no schedule.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 

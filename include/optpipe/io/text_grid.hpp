@@ -26,8 +26,8 @@ struct grid_options {
 /// width of a cell shows the length of its operation. Labels are `2F0`, or in narrow cells `F0` or `F`; dots are
 /// bubbles. A schedule that is longer than a line continues below. If a schedule would take too many lines, only its
 /// start and its end are shown with labels, and the time between them is on one line. If no label fits, the whole
-/// schedule is on one line. On such a line, a letter stands for the kind of the running operation, and a sign for
-/// several kinds in one column. A pair is one operation: `2F5;3B1`, or `F5;B1`, or the letter P.
+/// schedule is on one line. On a line without labels, a letter stands for the kind of the running operation, and a sign
+/// for several kinds in one column. A pair is one operation: `2F5;3B1`, or `F5;B1`, or the letter P.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
 /// Writes the grid of a measurement and its plan: each line appears twice, as planned and as measured.
@@ -135,7 +135,7 @@ private:
             taken = taken > 0 ? 2 : 1;
         }
     }
-    /// Labels an operation, with the other part of its pair, in the columns that it doesn't share.
+    /// Labels an operation, with the other part of its pair, in the columns that no other operation shares.
     void label(const std::vector<timed_operation>& list, std::size_t i) {
         const auto& timed = list[i];
         if (is_second_part(timed.op)) return;

@@ -23,7 +23,7 @@ struct storage_use {
 [[nodiscard]] std::vector<storage_use> storage_uses(const problem& p, const schedule& s);
 
 /// Writes a table of the storage options in use, with a column per stage if there are few. Writes nothing if the
-/// problem has none.
+/// problem has no storage options.
 void write_storage_uses(std::ostream& out, const problem& p, const schedule& s);
 
 } // namespace optpipe

@@ -27,7 +27,7 @@ struct named_operation {
 class range_pattern {
 public:
     /// Reads "F=forward s{stage} m{microbatch}": a kind of operation as it is spelled, and the name. Throws
-    /// `input_error` if it can't be read.
+    /// `input_error` if the text can't be read.
     [[nodiscard]] static range_pattern parse(std::string_view text, const std::string& source_name);
 
     [[nodiscard]] std::optional<named_operation> match(std::string_view name) const;

@@ -44,7 +44,8 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// JSON has no infinity: an unlimited or unknown number is null. Without its point, -0 would be read as an integer.
+/// JSON has no infinity: an unlimited or unknown number is null. Without a decimal point, -0 would be read as an
+/// integer.
 inline std::string json_number(double value) {
     if (value == 0.0 && std::signbit(value)) return "-0.0";
     return std::isfinite(value) ? exact_number(value) : "null";

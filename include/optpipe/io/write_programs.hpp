@@ -145,7 +145,7 @@ inline std::string json_buffers_of(const rank_program& p, const operation_buffer
 inline std::string json_operation(const rank_program& p, const operation_buffers& each) {
     return quoted_field("op", to_string(each.op)) + json_buffers_of(p, each);
 }
-/// The parts of a pair, and the buffer of the memory that it takes while it runs.
+/// The parts of a pair, and the buffer of the memory that the pair takes while it runs.
 inline std::string json_pair(const rank_program& p, const instruction& i) {
     auto text = quoted_field("op", to_string(label_of(p, i)));
     std::string_view name = "forward";

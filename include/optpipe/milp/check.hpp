@@ -23,15 +23,15 @@ struct infeasibility {
     friend bool operator==(const infeasibility&, const infeasibility&) = default;
 };
 
-/// The sum of the terms at `values`. It is computed with extra digits, and rounded once.
+/// The sum of the terms at `values`. The sum is computed with extra digits, and rounded once.
 [[nodiscard]] double activity(std::span<const term> terms, std::span<const double> values);
 
 /// The objective in the model's own direction, including the offset.
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
 /// All violations by the point `values`, which has one value per variable. Empty if the point is feasible. The check
-/// doesn't depend on how the values were found. `feasibility` defines the tolerances. In rows, integer variables have
-/// their rounded values.
+/// doesn't depend on how the values were found. `feasibility` defines the tolerances. The activities of rows are
+/// computed with integers rounded.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
 

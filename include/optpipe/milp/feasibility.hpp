@@ -21,8 +21,8 @@ struct feasibility {
 
     /// The magnitude of a number in comparisons, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
-    /// The slack is absolute, as in other solvers. It is relative only for numbers so large that their sums are less
-    /// precise.
+    /// The slack is absolute, as in other solvers. The slack is relative only for numbers so large that their sums are
+    /// less precise.
     [[nodiscard]] double slack(double bound) const {
         constexpr double share = 1e-8;
         return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;

@@ -45,7 +45,7 @@ struct solve_options {
     /// may exceed it by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
     /// A solution is optimal if objective and bound differ by no more than one of these gaps; the relative one is from
-    /// 0 to 1. If both are 0, optimality is proven as exactly as the tolerance allows.
+    /// 0 to 1. If both gaps are 0, optimality is proven as exactly as the tolerance allows.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};

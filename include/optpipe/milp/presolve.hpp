@@ -18,12 +18,11 @@
 namespace optpipe::milp {
 
 struct presolve_options {
-    /// Allows reductions that keep an optimal solution, but not all feasible ones. Disable them if rows are added
-    /// later.
+    /// Allows reductions that keep an optimal solution, but not all feasible ones. Disable dual reductions if rows are
+    /// added later.
     bool dual_reductions = true;
-    /// Allows reductions that map several points to one, and so lose the values of some columns. Disable them if rows
-    /// in terms of the original are added later: `translate` always has an answer if neither these nor the dual
-    /// reductions are allowed.
+    /// Allows reductions that map several points to one, and so lose the values of some columns. Disable them and the
+    /// dual reductions if rows in terms of the original are added later: `translate` then always has an answer.
     bool many_to_one = true;
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< number of these rounds that may probe, which takes longest
@@ -43,9 +42,9 @@ struct undo_list;
 /// `unbounded` means unbounded or infeasible; solving the model without its costs tells which.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
-/// A smaller model with the same optimum, and the way back. If the status is `unbounded`, this is the model that
-/// presolve had reached by then, and its feasible points can be restored. If the status is `infeasible`, there is no
-/// model.
+/// A smaller model with the same optimum, and the way back. If the status is `unbounded`, the result has the model at
+/// which presolve stopped, and the feasible points of this model can be restored. If the status is `infeasible`, there
+/// is no model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original);
@@ -61,13 +60,13 @@ public:
     /// Converts values of the reduced model's variables to values of the original's variables, with the same objective.
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const;
 
-    /// Values of the reduced model's variables for a point of the original. They are feasible if presolve keeps that
-    /// point; most dual reductions cut some points off.
+    /// Values of the reduced model's variables for a point of the original. The values are feasible if presolve keeps
+    /// the point; most dual reductions cut some points off.
     [[nodiscard]] std::vector<double> project(std::span<const double> original) const;
 
     /// A row of the original in terms of the reduced model: a point satisfies it if and only if the restored point
-    /// satisfies the original row. Empty if no linear row does that, because presolve lost the values of some of its
-    /// columns.
+    /// satisfies the original row. Empty if no linear row expresses the original row, because presolve lost the values
+    /// of some of its columns.
     [[nodiscard]] std::optional<constraint> translate(const constraint& original) const;
 
     /// The variable in the reduced model, if it still exists there with the same meaning.

@@ -78,7 +78,8 @@ static_assert(check_milp_solver<own_solver>());
 
 } // namespace optpipe::milp
 
-// The search takes seconds to compile. A program that compiles it once needs only the declarations above elsewhere.
+// The search takes seconds to compile. If one file of a program compiles the search, the other files need only the
+// declarations above.
 #if !defined(OPTPIPE_COMPILED)
 #include "optpipe/milp/search/run.hpp"
 #endif

@@ -27,7 +27,7 @@ struct builder_trials {
     std::uint64_t seed = 1;
     problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 8, .cells = 48};
     /// The builder must apply to at least this share of the problems. A builder for one placement and split backwards
-    /// applies to about a tenth of them.
+    /// applies to about a tenth of the problems.
     double least_share = 0.05;
 };
 

@@ -23,8 +23,8 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks of one rank. They use copies for all accesses to device memory, because the host may not be able to
-/// access it.
+/// The checks of one rank. The checks use copies for all accesses to device memory, because the host may not be able to
+/// access device memory.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;
     using lane_type = typename context::lane_type;
@@ -206,7 +206,7 @@ private:
 
     /// Every rank sends to both neighbours and receives from both in one exchange. On every rank the exchange lists a
     /// receive first, so an executor that ran the messages one after the other would be stuck. An empty exchange that
-    /// follows on the same lane must not overtake the first.
+    /// follows on the same lane must not overtake the full one.
     void check_both_ways() {
         using execution::receive_of;
         using execution::send_of;
@@ -240,8 +240,8 @@ private:
         }
     }
 
-    /// Work of rank 0 throws, or rank 0 cancels. After such a failure, no later command may run, and `finish` must
-    /// report the failure on every rank, with the label.
+    /// Work of rank 0 throws, or rank 0 cancels. After the failure, no later command may run, and `finish` must report
+    /// the failure on every rank, with the label.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);

@@ -15,8 +15,8 @@
 namespace optpipe::testing {
 
 /// A stage model that computes nothing, but knows the expected content of every buffer. Each operation checks all its
-/// buffers byte by byte, and writes the content that the next operations expect. If a check fails, it throws an
-/// exception that describes the error. The host must be able to read the memory.
+/// buffers byte by byte, and writes the content that the next operations expect. A check that fails throws an exception
+/// that describes the error. The host must be able to read the memory.
 class tracing_model {
 public:
     using spend_time = std::function<void(const operation&)>;
@@ -192,7 +192,8 @@ private:
     }
 
     spend_time spend_;
-    /// By stage: whether its last weight gradient was the last of the step. Stored as bytes, because lanes share it.
+    /// By stage: whether its last weight gradient was the last of the step. Stored as bytes, because lanes share the
+    /// vector.
     std::vector<unsigned char> is_complete_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;

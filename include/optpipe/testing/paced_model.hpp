@@ -14,15 +14,16 @@
 namespace optpipe::testing {
 
 /// Makes another stage model as slow as the problem says: each operation ends when its planned time is over, or later
-/// if the model itself takes longer. With `tracing_model` it plays a plan through before there is a real model.
+/// if the model itself takes longer. With `tracing_model`, a paced model plays a plan through before there is a real
+/// model.
 ///
 /// For lanes that run work when its turn comes, as threads do; on a CUDA stream, a paced model would hold up the
-/// issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. This delay lengthens each
-/// operation, unless `spin` covers it.
+/// issuing thread. The system takes up to a tenth of a millisecond to wake up a thread. The delay lengthens each
+/// operation, unless `spin` covers the delay.
 template <class Model> class paced_model {
 public:
-    /// `unit` is the length of the problem's unit of time. `spin` is the time before its end at which an operation
-    /// stops sleeping and spins.
+    /// `unit` is the length of the problem's unit of time. An operation sleeps until `spin` before its end, and then
+    /// spins.
     paced_model(Model model, const problem& p, clock_time unit, std::chrono::nanoseconds spin = {})
         : model_{std::move(model)}, problem_{p}, unit_{unit}, spin_{spin} {}
 

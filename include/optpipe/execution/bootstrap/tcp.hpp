@@ -58,7 +58,7 @@ class patience_left {
 public:
     explicit patience_left(std::chrono::milliseconds patience)
         : deadline_{std::chrono::steady_clock::now() + patience} {}
-    /// Polls until one of the handles is ready, the deadline is over, or `most` has passed. Returns whether one is
+    /// Polls until one of the handles is ready, the deadline is over, or `most` has passed. Returns whether a handle is
     /// ready.
     [[nodiscard]] bool any_ready(std::span<pollfd> handles,
                                  std::chrono::milliseconds most = std::chrono::hours{24}) const {
@@ -120,8 +120,8 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     if (ask(handle, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
     return std::string(reinterpret_cast<const char*>(&address), size);
 }
-/// Whether the socket is connected to itself. That happens if nothing listens on the port yet, and this machine
-/// assigned the same port to the connecting socket.
+/// Whether the socket is connected to itself. A socket connects to itself if nothing listens on the port yet, and this
+/// machine has assigned the same port to the socket.
 [[nodiscard]] inline bool is_connected_to_itself(int handle) {
     const auto here = address_of(handle, &::getsockname);
     return !here.empty() && here == address_of(handle, &::getpeername);
@@ -129,7 +129,7 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
 
 /// One attempt to connect to one address.
 inline socket_handle try_to_connect(const addrinfo& to, const patience_left& patience) {
-    // With several addresses, one that doesn't answer must leave time for the others.
+    // If a host has several addresses, an address that doesn't answer must leave time for the others.
     constexpr std::chrono::seconds most{1};
     socket_handle peer{::socket(to.ai_family, to.ai_socktype, to.ai_protocol)};
     if (!peer) return peer;
@@ -144,7 +144,8 @@ inline socket_handle try_to_connect(const addrinfo& to, const patience_left& pat
     return is_connected_to_itself(peer.get()) ? socket_handle{} : std::move(peer);
 }
 
-/// Rank 0, or the name of its host, may not exist yet, so both are retried until the deadline.
+/// Connects to rank 0. Retries until the deadline, because the name of rank 0's host may not exist yet, or rank 0 may
+/// not listen yet.
 inline socket_handle connect_to(const std::string& host, const std::string& port, const patience_left& patience) {
     for (;;) {
         try {
@@ -233,7 +234,7 @@ private:
         peer.unblock();
         visitors_.push_back({std::move(peer)});
     }
-    /// Reads from a visitor. Returns true if nothing more is expected from it.
+    /// Reads from a visitor. Returns true if nothing more is expected from the visitor.
     bool is_done(visitor& v, const patience_left& patience, int& served) {
         const auto heard = ::recv(v.peer.get(), v.name.data() + v.heard, v.name.size() - v.heard, 0);
         if (heard < 0 && would_block()) return false;

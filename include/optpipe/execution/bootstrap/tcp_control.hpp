@@ -60,7 +60,8 @@ struct control_frame {
                 all += static_cast<char>((number >> shift) & 0xffU);
         return all += text;
     }
-    /// Removes and returns the first frame; nothing if it is incomplete. Throws `network_error` if it isn't a frame.
+    /// Removes and returns the first frame; nothing if it is incomplete. Throws `network_error` if `from` doesn't begin
+    /// with a frame.
     [[nodiscard]] static std::optional<control_frame> take(std::string& from) {
         if (from.size() < header) return std::nullopt;
         if (static_cast<unsigned char>(from[0]) > static_cast<unsigned char>(kind_type::goodbye))
@@ -95,7 +96,7 @@ public:
     }
     void wake() const noexcept {
         const char byte = 0;
-        // If the pipe is full, the reader is woken anyway.
+        // If the pipe is full, the reader is woken without this byte.
         [[maybe_unused]] const auto written = ::write(in_.get(), &byte, 1);
     }
     void clear() const noexcept {
@@ -113,10 +114,10 @@ private:
 } // namespace detail
 
 /// One rank's control channel over sockets, which stay open: rank 0 listens at host:port, and all others connect to it.
-/// It serves executors that can't tell other processes of failures themselves, such as NCCL's
+/// Such a channel serves executors that can't tell other processes of failures themselves, such as NCCL's
 /// (`cuda::options::failures`). All ranks construct and destroy their `tcp_control` at the same time: the destructor
-/// waits for the others, at most for `patience`. A lost connection counts as a failure of that rank. If several ranks
-/// fail at the same time, each may report its own reason.
+/// waits for the others, at most for `patience`. A lost connection counts as a failure of the rank at its other end. If
+/// several ranks fail at the same time, each may report its own reason.
 class tcp_control final : public execution::failure_channel,
                           private threads::control_carrier,
                           private threads::wakeable {
@@ -166,7 +167,7 @@ private:
         bool has_left = false;
     };
 
-    // Used before the thread starts.
+    // The greetings, which are exchanged before the thread starts.
 
     /// The first message of a rank. A peer that sends anything else isn't a rank.
     struct greeting {
@@ -235,7 +236,7 @@ private:
             failed_.report(channel_.self(), "the control channel", e.what());
         }
     }
-    /// Returns false at the end.
+    /// Returns false once this rank and all others have left, or the time for leaving is over.
     bool step() {
         std::optional<time_point> leaving;
         {

@@ -15,7 +15,8 @@ struct captured_step {
     std::deque<event> ends{};
     std::optional<graph> work{};
 
-    /// Captures `issue()`, which forks from `begin` and joins `origin` again.
+    /// Captures the work of `issue()`. The streams that `issue()` uses must wait for `begin` first, and `origin` must
+    /// wait for these streams at the end.
     template <class Issue> void capture(stream_ref origin, const Issue& issue) {
         work = graph::capture(origin, [&] {
             origin.record(begin);

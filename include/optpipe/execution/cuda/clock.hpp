@@ -14,7 +14,8 @@ class device_clock {
 public:
     using time_point = std::chrono::steady_clock::time_point;
 
-    /// To be called before the first event of a step. Waits for an event in a stream of its own.
+    /// To be called before the first event of a step. Records an event in a stream of the clock's own, and waits for
+    /// the event.
     void begin_step() {
         if (has_begun_) return;
         const auto before = std::chrono::steady_clock::now();

@@ -83,7 +83,7 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. To be used only by the thread that issues. Lower its programs starting from
+/// One rank on a CUDA device. To be used only by the thread that issues. Lower programs for this executor starting from
 /// `cuda::lowering_defaults`, or `nccl::lowering_defaults`: `lower` itself knows nothing about devices.
 class executor {
 public:
@@ -147,9 +147,9 @@ public:
     }
 
     /// Captures the commands that `issue()` puts into the lanes, as one graph, which the executor keeps for as long as
-    /// it lives. Can't be used with `options::record_times`. Nothing may be running. The lanes, and the memory that
-    /// they use, must still exist when the graph is launched. Throws `execution_error` if the step can't be issued. If
-    /// an operation failed, all ranks throw its error.
+    /// it lives. `capture` can't be used with `options::record_times`. Nothing may be running when `capture` is called.
+    /// The lanes, and the memory that they use, must still exist when the graph is launched. Throws `execution_error`
+    /// if the step can't be issued. If an operation failed, all ranks throw its error.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
     /// Captures the steps of all these executors together, issued by one thread.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
@@ -203,7 +203,7 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// Tells the other ranks of the failure before their messages disappear. Otherwise they would report the missing
+    /// Tells the other ranks of the failure before their messages disappear; otherwise they would report the missing
     /// messages as the error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());

@@ -13,8 +13,8 @@ namespace optpipe::cuda {
 /// communicators; `executor::capture` ensures that.
 class graph {
 public:
-    /// Captures the work that `issue()` puts into `origin`, and into streams that wait for its events. All these
-    /// streams must be joined to `origin` again by events at the end. If `issue` throws, the capture ends and the
+    /// Captures the work that `issue()` puts into `origin`, and into streams that wait for its events. All streams with
+    /// captured work must be joined to `origin` again by events at the end. If `issue` throws, the capture ends and the
     /// exception is rethrown.
     template <class Issue> static graph capture(stream_ref origin, Issue&& issue) {
         check(cudaStreamBeginCapture(origin.native(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");

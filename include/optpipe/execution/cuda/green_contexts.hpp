@@ -19,7 +19,7 @@ namespace optpipe::cuda {
 class green_contexts {
 public:
     /// Makes `count` parts of at least `least` multiprocessors each (on Hopper multiples of 8, at least 8). Throws if
-    /// the device can't be split like that.
+    /// the device can't be split into such parts.
     green_contexts(int device, unsigned count, unsigned least) {
         check(cudaInitDevice(device, 0, 0), "cudaInitDevice");
         CUdevResource whole{};
@@ -40,7 +40,7 @@ public:
     }
     green_contexts(const green_contexts&) = delete;
     green_contexts& operator=(const green_contexts&) = delete;
-    /// Streams made here must be destroyed before.
+    /// Streams made by `make_stream` must be destroyed before this object.
     ~green_contexts() { release(); }
 
     [[nodiscard]] std::size_t size() const { return contexts_.size(); }
@@ -67,7 +67,7 @@ private:
         check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);
         if (known != cudaDriverEntryPointSuccess || !found) throw error{cudaErrorNotSupported, name};
         const CUresult status = reinterpret_cast<Function>(found)(arguments...);
-        // The first hundreds of values of both enumerations agree.
+        // The first hundreds of values of CUresult and cudaError_t agree.
         if (status != CUDA_SUCCESS) throw error{static_cast<cudaError_t>(status), name};
     }
     void add(int device, CUdevResource& part) {

@@ -83,8 +83,9 @@ public:
     /// it. The caller holds `rank_group::mutex`, also for `forget`, which is called before a lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// Announces a lane of this kind, with room for that number of commands. Throws if the lane's messages can't be
-    /// carried along with those of the other lanes. Called before all other functions, without the mutex.
+    /// Announces a lane of this kind, with room for that number of commands. Throws if the carrier can't combine the
+    /// messages of the announced lane with those of the other lanes. Called before all other functions, without the
+    /// mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
@@ -99,8 +100,9 @@ protected:
     ~carrier() = default;
 };
 
-/// State shared by the ranks of one process. Its mutex is held whenever work is put into a stream, except while a model
-/// launches. A launch may take long or wait for another rank, so the rank's own thread does it without the mutex.
+/// State shared by the ranks of one process. The group's mutex is held whenever work is put into a stream, except while
+/// a model launches. A launch may take long or wait for another rank, so the rank's own thread launches without the
+/// mutex.
 struct rank_group {
     std::mutex mutex;
     std::condition_variable moved;
@@ -180,8 +182,8 @@ private:
 ///
 /// If several ranks of one process exchange messages without NCCL, a message can be put into the streams only when both
 /// ends have reached it on the host. The issuing thread isn't held up: the commands behind the message are kept, and
-/// put into the stream once the partner has come. The partner's thread puts them there, except for launches. The rank's
-/// own thread does the launches when it next puts a command into a lane, or finishes.
+/// put into the stream once the partner has come. The partner's thread puts the kept commands into the stream, except
+/// for launches. The rank's own thread does the launches when it next puts a command into a lane, or finishes.
 class lane {
 public:
     using marker = cuda::marker;
@@ -278,7 +280,7 @@ struct flow {
         }
         if (is_launch(c) && !is_issued_here(on)) return false;
         try {
-            // This may be the thread of another rank, with another current device.
+            // The calling thread may belong to another rank, with another current device.
             const current_device here{on.place.device};
             return issue(on, c, lock);
         } catch (const execution_error& e) { // of another rank, which has failed meanwhile
@@ -316,7 +318,8 @@ private:
         lock_type* lock_;
     };
 
-    /// Issues all possible commands other than launches, or one launch. Returns whether anything happened.
+    /// Issues all possible commands other than launches, or one launch. Returns whether any command was issued, or an
+    /// exchange was offered.
     static bool drain_all(detail::rank_group& group, lock_type& lock, bool launches) {
         bool any = false;
         for (auto* s : group.lanes)
@@ -431,7 +434,7 @@ inline void lane::put_locked(const detail::command& c, std::unique_lock<std::mut
     const bool can_launch = flow::has_launch(s.group); // made possible by others meanwhile
     s.held.push_back(c);
     const bool is_first = s.held.size() == 1;
-    // Only these commands can release other lanes.
+    // Only records and exchanges can release other lanes.
     const bool gives = c.kind == detail::command_kind::record || c.kind == detail::command_kind::exchange;
     if (can_launch || (is_first && gives)) return flow::drain(s.group, lock);
     if (is_first && flow::try_issue(s, s.held.front(), lock)) s.held.pop_front();

@@ -35,7 +35,8 @@ processors_of_node(int node, const std::filesystem::path& nodes = "/sys/devices/
     return all;
 }
 
-/// Binds the calling thread to these processors from now on. Does nothing if there are none, or the system refuses.
+/// Binds the calling thread to these processors from now on. Does nothing if `processors` is empty, or the system
+/// refuses.
 inline void run_on(std::span<const int> processors) {
     if (processors.empty()) return;
     cpu_set_t set;

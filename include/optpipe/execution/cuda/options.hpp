@@ -26,20 +26,20 @@ struct options {
     /// step. Must be longer than a step takes.
     std::chrono::milliseconds patience{60'000};
     /// Time limit for the device to end its running work after an error. If the device doesn't end in time, memory that
-    /// it may still use is never freed. A longer limit leaks less, and delays the error.
+    /// it may still use is never freed. With a longer limit less memory is lost, but the error comes later.
     std::chrono::milliseconds drain{60'000};
-    /// Streams of an existing engine, or of green contexts. They are borrowed: their owner keeps them until the lanes
-    /// are destroyed. If empty, each lane creates its own stream; streams for messages have the highest priority.
+    /// Streams of an existing engine, or of green contexts. The streams are borrowed: their owner keeps them until the
+    /// lanes are destroyed. If empty, each lane creates its own stream; streams for messages have the highest priority.
     stream_source streams{};
-    /// Whether to record times with events around every task. Graphs can't be captured then.
+    /// Whether to record times with events around every task. If times are recorded, graphs can't be captured.
     bool record_times = false;
     /// Most bytes of host memory that one call pins, rounded up to pages, because drivers refuse to pin very many. In
     /// programs with another `lowering_options::host_part`, data across two parts is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
     /// The channel that is told at once about a failure on this rank. While this rank waits for its device or for NCCL,
-    /// it asks the channel for failures of other ranks. `finish` then throws such a failure at once, and doesn't wait
-    /// for its time limit. `bootstrap::tcp_control` and `mpi::control` are such channels. The channel must outlive the
-    /// executors.
+    /// it asks the channel for failures of other ranks. `finish` throws a failure of another rank at once, without
+    /// waiting for the time limit. `bootstrap::tcp_control` and `mpi::control` are such channels. The channel must
+    /// outlive the executors.
     execution::failure_channel* failures = nullptr;
     /// Called with a warning if something is likely to be slow.
     std::function<void(const std::string&)> warn{};

@@ -12,8 +12,8 @@
 
 namespace optpipe::cuda::detail {
 
-/// Waits until everything in a stream has ended, or until the deadline. Returns whether it has ended. `check()` is
-/// called repeatedly, and may throw.
+/// Waits until everything in a stream has ended, or until the deadline. Returns whether everything in the stream has
+/// ended. `check()` is called repeatedly, and may throw.
 template <class Check>
 [[nodiscard]] bool await(stream_ref where, std::chrono::steady_clock::time_point deadline, const Check& check) {
     while (!where.done()) {

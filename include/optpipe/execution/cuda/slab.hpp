@@ -20,7 +20,7 @@
 
 namespace optpipe::cuda {
 
-/// Set if a device may use its memory forever; the memory is then never freed. Null if that can't happen.
+/// Set if a device may use its memory forever; the memory is then never freed. Null if the memory can always be freed.
 using leak_flag = std::shared_ptr<const std::atomic<bool>>;
 
 /// All device memory of a plan as one block, allocated once.
@@ -61,7 +61,7 @@ inline constexpr std::size_t page_bytes = 4096;
     return part - reinterpret_cast<std::uintptr_t>(at) % part;
 }
 
-/// Pages of the host. If they fit into one part, they don't cross the end of a part; otherwise they start at the
+/// Pages of the host. If the pages fit into one part, they don't cross the end of a part; otherwise they start at the
 /// beginning of a part.
 class page_range {
 public:
@@ -108,7 +108,8 @@ private:
 struct pinned_options {
     /// Most bytes that one call pins, rounded up to pages.
     std::size_t part = pinned_part_bytes;
-    /// The processors that touch the pages first, which places the pages in their memory. If empty, any processor may.
+    /// The processors that touch the pages first, which places the pages in their memory. If empty, any processor may
+    /// touch the pages first.
     std::vector<int> processors{};
 };
 

@@ -9,8 +9,8 @@
 
 namespace optpipe::cuda {
 
-/// A point in a stream's work that other streams can wait for. It records no time, as that would make it slower.
-/// Belongs to the current device, like streams; only streams of that device record it.
+/// A point in a stream's work that other streams can wait for. An event records no time, because recording times is
+/// slower. Belongs to the current device, like streams; only streams of that device record it.
 class event {
 public:
     event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
@@ -69,7 +69,7 @@ protected:
     cudaStream_t stream_;
 };
 
-/// An owned stream. It doesn't wait for the default stream, and its destruction doesn't wait for running work.
+/// An owned stream. A stream that doesn't wait for the default stream. Its destruction doesn't wait for running work.
 class stream : public stream_ref {
 public:
     enum class priority { usual, highest };

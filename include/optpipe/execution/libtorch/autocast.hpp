@@ -19,7 +19,7 @@ struct autocast_state {
     }
 };
 
-/// While it exists, this thread casts as it did when `state` was taken.
+/// While this object exists, its thread casts as it did when `state` was taken.
 class autocast_scope {
 public:
     explicit autocast_scope(const autocast_state& state) : outer_{autocast_state::of(state.device)} {

@@ -27,7 +27,7 @@ struct weight_branches {
         tensors weights;
     };
     std::vector<branch> branches;
-    /// Weights that are used in several places; their gradients are computed with the input's.
+    /// Weights that are used in several places; their gradients are computed together with the input's gradient.
     tensors shared;
     /// For each root, whether the way to the input begins there.
     std::vector<bool> leads_to_input;
@@ -61,7 +61,8 @@ inline std::vector<node_pointer> in_topological_order(const edge_list& roots) {
     return order;
 }
 
-/// For each node on the way to the input, the weights that branch off there; the nodes come in topological order.
+/// Finds, for each node on the way to the input, the weights that branch off at the node; the nodes come in topological
+/// order.
 class branch_search {
 public:
     explicit branch_search(const Node* entry) : entry_{entry} {}
@@ -145,8 +146,9 @@ inline void add_gradient(at::Tensor& weight, const at::Tensor& gradient) {
         sum = gradient.clone();
 }
 
-/// The beginning of a stage's graph. In a full backward, it stores the gradients of the inputs; in an input gradient,
-/// they are taken at its edges, and it doesn't run. It hands the inputs on without holding them, as leaves would.
+/// The beginning of a stage's graph. A full backward runs this node, which stores the gradients of the inputs. A
+/// backward for the input doesn't run this node, but takes the inputs' gradients at the node's edges. The node passes
+/// the inputs on without holding them, while leaves would hold them.
 struct stage_entry : torch::autograd::Function<stage_entry> {
     /// `anchor` is any tensor with a gradient. `gradients` outlives the graph.
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor&,

@@ -42,7 +42,7 @@ public:
     }
     [[nodiscard]] threads::marker make_marker() { return by_.make_marker(); }
     [[nodiscard]] copy_engine& copies() { return copies_; }
-    /// Its messages only order the ranks, as all share a `value_table`.
+    /// Messages of this transport carry no data and only order the ranks, which share a `value_table`.
     [[nodiscard]] threads::transport& transport() { return by_.transport(); }
     [[nodiscard]] threads::memory& memory() { return by_.memory(); }
     void finish() { by_.finish(); }

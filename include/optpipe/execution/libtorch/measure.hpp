@@ -27,7 +27,7 @@ struct measured_stage {
 };
 
 struct measuring_options {
-    /// Each operation counts with its median.
+    /// Number of measurements of each operation; their median counts.
     std::size_t repeats = 5;
 };
 
@@ -51,7 +51,7 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
     }
     return result;
 }
-/// An operation takes some time, however short.
+/// The result is at least `least`, because an operation takes some time, however short.
 [[nodiscard]] inline duration in_milliseconds(double seconds) {
     constexpr double least = 1e-6;
     return duration{std::max(least, 1e3 * seconds)};
@@ -61,7 +61,7 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
 } // namespace detail
 
 /// Measures a stage of a model by itself: forward, backward for the input and for the weights, saved bytes,
-/// recomputations and transfers. Gradients and buffers stay as they are.
+/// recomputations and transfers. Gradients and buffers of the model stay as they are.
 [[nodiscard]] inline measured_stage measure_stage(const training& model, stage s, const tensors& inputs,
                                                   const measuring_options& how = {}) {
     constexpr std::size_t first_recomputed = 2; // after keeping and offloading

@@ -10,7 +10,7 @@
 
 namespace optpipe::libtorch {
 
-/// Bytes in use, now and at most. Several threads may change it.
+/// Bytes in use, now and at most. Several threads may use the meter.
 class byte_meter {
 public:
     void add(std::size_t bytes) {
@@ -40,13 +40,13 @@ private:
     std::size_t now_ = 0, most_ = 0;
 };
 
-/// What a rank's stashes take.
+/// The bytes that a rank's stashes take.
 struct byte_meters {
     byte_meter device, host;
 };
 
-/// The memory of one or several saved tensors, on the device or on the host. It is counted while it exists. Memory that
-/// a backward restores for itself is workspace, which no plan contains: it is counted only once `count` is called.
+/// The memory of one or several saved tensors, on the device or on the host. A block is counted while it exists, except
+/// for workspace: memory that a backward restores for itself is in no plan, and is counted only once `count` is called.
 class block {
 public:
     block(c10::Storage storage, byte_meters& meters, bool is_counted)
@@ -63,7 +63,7 @@ public:
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
     [[nodiscard]] bool is_counted() const { return is_counted_; }
     [[nodiscard]] bool is_on_device() const { return static_cast<bool>(storage_); }
-    /// Contract: it is on the device.
+    /// Contract: the block is on the device.
     [[nodiscard]] const c10::Storage& storage() const { return storage_; }
     [[nodiscard]] const void* address() const { return storage_.data(); }
 

@@ -31,13 +31,13 @@
 
 namespace optpipe::libtorch {
 
-/// How to lower a plan of a problem whose unit of memory is a byte, as `measured_problem` makes them. Sizes aren't
-/// rounded, because LibTorch allocates them.
+/// How to lower a plan of a problem whose unit of memory is a byte, such as a problem of `measured_problem`. Sizes
+/// aren't rounded, because LibTorch allocates them.
 [[nodiscard]] inline lowering_options lowering_defaults() { return {.bytes_per_unit = 1.0, .alignment = 1}; }
 
 /// How a pipeline runs.
 struct pipeline_options {
-    /// As in `lowering_options`, for the report.
+    /// Bytes per unit of memory, as in `lowering_options`; used for the report.
     double bytes_per_unit = 1.0;
     /// Length of the problem's unit of time, for the measured schedule.
     clock_time time_unit = std::chrono::milliseconds{1};
@@ -55,8 +55,8 @@ struct step_result {
 /// Trains a model by a plan, with a thread for each lane of each rank. Gradients are added to those in the parameters;
 /// the caller's optimizer runs between two steps.
 ///
-/// Stages that draw random numbers take turns on one device, because they share its generator. Bitwise repeatable sums
-/// need `at::set_num_threads(1)` before.
+/// Stages that draw random numbers take turns on one device, because they share its generator. For bitwise repeatable
+/// sums, call `at::set_num_threads(1)` before the first step.
 class pipeline {
 public:
     /// Rehearses each stage once with each storage option of the plan. `p` and `model` outlive the pipeline. Throws
@@ -79,7 +79,7 @@ public:
     pipeline(const pipeline&) = delete;
     pipeline& operator=(const pipeline&) = delete;
 
-    /// Runs a step. Throws `execution_error` if it fails; the pipeline is unusable from then on.
+    /// Runs a step. Throws `execution_error` if the step fails; the pipeline is unusable after a failure.
     step_result step() {
         for (const auto& each : models_)
             each->begin_step(steps_);
@@ -95,7 +95,7 @@ public:
         return {mean_loss(), measured_schedule(problem_.graph, times, how_.time_unit)};
     }
 
-    /// The sizes of what was saved in the steps so far.
+    /// The sizes of the stashes in the steps so far.
     [[nodiscard]] stash_report report() const {
         stash_report all;
         for (const auto& program : programs_) {

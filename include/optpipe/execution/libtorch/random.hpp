@@ -16,8 +16,9 @@ namespace optpipe::libtorch {
     return generator.get_state();
 }
 
-/// While it exists, the default generator of a device continues from another state, and no other scope of the process
-/// draws from any. Ranks that are threads share this generator, so their stages take turns if they draw random numbers.
+/// While this object exists, the default generator of a device continues from another state, and no other scope of the
+/// process draws random numbers. Ranks that are threads share this generator, so their stages take turns if they draw
+/// random numbers.
 class random_scope {
 public:
     random_scope(at::Device device, const at::Tensor& state)
@@ -39,7 +40,8 @@ public:
     random_scope& operator=(const random_scope&) = delete;
 
 private:
-    /// Generators belong to the process, and so do their turns. Recursive, as a forward may recompute.
+    /// One lock for the process, because its generators belong to the process. Recursive, because a forward may
+    /// recompute.
     static std::recursive_mutex& turns() {
         static std::recursive_mutex only;
         return only;

@@ -28,8 +28,8 @@
 
 namespace optpipe::libtorch {
 
-/// Activations and gradients between stages, by the operation that makes them. All ranks of a process share it. A rank
-/// may be a step ahead of its neighbour, so the oldest value of an operation is taken first.
+/// Activations and gradients between stages, by the operation that makes them. All ranks of a process share a
+/// `value_table`. A rank may be a step ahead of its neighbour, so the oldest value of an operation is taken first.
 class value_table {
 public:
     void put(const operation& of, tensors values) {
@@ -54,11 +54,11 @@ private:
     std::map<key, std::deque<tensors>> values_;
 };
 
-/// The stages of a rank, as a model of the program's tasks (`execution::stage_model`). It owns all tensors: programs
-/// run with `execution::buffer_owner::engine`. The calls of a lane return when their work is done.
+/// The stages of a rank, as a model of the program's tasks (`execution::stage_model`). The model owns all tensors:
+/// programs run with `execution::buffer_owner::engine`. The calls of a lane return when their work is done.
 class rank_model {
 public:
-    /// `p`, `model` and `values` outlive it.
+    /// `p`, `model` and `values` outlive this object.
     rank_model(const problem& p, const training& model, rank self, double bytes_per_unit, value_table& values)
         : problem_{p}, model_{model}, bytes_per_unit_{bytes_per_unit}, values_{values} {
         for (const stage s : p.graph.all_stages()) {
@@ -106,7 +106,7 @@ public:
         hand_back(t, runners_.at(t.stage)->backward(cell_of(t.stage, t.microbatch), gradients_for(t)));
         static_cast<void>(released(t.stage, t.microbatch));
     }
-    /// The copies of the program.
+    /// Runs the program's offloads and reloads.
     void offload(const operation& of) {
         RECORD_USER_SCOPE("PP:" + to_string(of));
         const auto share = runners_.at(of.stage)->option(of.storage).share;
@@ -129,7 +129,7 @@ public:
     }
     [[nodiscard]] const tensors& losses() const { return losses_; }
     [[nodiscard]] byte_meters& meters() { return meters_; }
-    /// What the stashes took, by stage and storage option.
+    /// The bytes that the stashes took, by stage and storage option.
     [[nodiscard]] std::vector<stash_bytes> stashes() const {
         std::vector<stash_bytes> all;
         for (const auto& [of, bytes] : sizes_)
@@ -141,7 +141,7 @@ private:
     template <class Task> static std::string label_of(operation_kind kind, const Task& t) {
         return "PP:" + to_string(operation{t.stage, kind, t.microbatch});
     }
-    // The compute lane makes and destroys cells while copies look for others.
+    // Locked, because the compute lane makes and destroys cells while copy lanes look for theirs.
     [[nodiscard]] cell& cell_of(stage s, microbatch m) {
         const std::scoped_lock lock{mutex_};
         return *cells_.at({s, m});

@@ -12,18 +12,18 @@ namespace optpipe::libtorch {
 struct planned_bytes {
     std::size_t planned = 0, measured = 0;
 };
-/// What the stashes of a rank took at once.
+/// The most bytes that the stashes of a rank took at once.
 struct rank_bytes {
     optpipe::rank rank{};
     planned_bytes device{}, host{};
 };
-/// What a stash took on the device.
+/// The bytes that a stash took on the device.
 struct stash_bytes {
     optpipe::stage stage{};
     std::string option{};
     planned_bytes after_forward{}, after_recompute{}, after_input_gradient{};
 };
-/// The sizes of what was really saved, beside those of the plan.
+/// The sizes of the saved tensors, beside the sizes of the plan.
 struct stash_report {
     std::vector<rank_bytes> ranks;
     /// One entry per stage and storage option that the plan uses.

@@ -37,8 +37,8 @@ struct saving_engine final : torch::autograd::Engine {
 
 } // namespace detail
 
-/// Makes autograd ask for the savers of `saving_scope`, in all threads of the process. Called by everything that needs
-/// it. Throws `error` if Python's engine is in use.
+/// Makes autograd ask for the savers of `saving_scope`, in all threads of the process. Called by all code that uses a
+/// `saving_scope`. Throws `error` if Python's engine is in use.
 inline void install_saving_engine() {
     using torch::autograd::Engine;
     Engine& current = Engine::get_default_engine();
@@ -47,7 +47,7 @@ inline void install_saving_engine() {
     torch::autograd::set_default_engine_stub(&detail::saving_engine::instance);
 }
 
-/// While it exists, autograd asks this saver in this thread.
+/// While this object exists, autograd asks the given saver in this thread.
 class saving_scope {
 public:
     explicit saving_scope(tensor_saver* by) : outer_{detail::active_saver} { detail::active_saver = by; }

@@ -44,14 +44,15 @@ struct stash_option {
 struct cell {
     explicit cell(std::unique_ptr<stash> own) : saved{std::move(own)} {}
 
-    /// Declared before everything that holds the graph, as it outlives the graph.
+    /// Declared before everything that holds the graph, because the stash must outlive the graph.
     std::unique_ptr<stash> saved;
     tensors input_gradients{};
     /// The edges of the outputs; invalid if an output has no gradient.
     torch::autograd::edge_list roots{};
     node_pointer entry{};
     std::size_t inputs = 0;
-    /// What W does: from these edges, with these gradients, to these weights, or to all if there are none.
+    /// A part of the work of W: autograd runs from `edges` with `gradients`, to `weights` or, if that list is empty, to
+    /// all weights.
     struct deferred_gradients {
         torch::autograd::edge_list edges;
         std::vector<item_pointer> gradients;
@@ -80,7 +81,7 @@ public:
         std::size_t microbatches = 1;
     };
 
-    /// `model` and `meters` outlive it. Throws `error` if Python's autograd is in use.
+    /// `model` and `meters` outlive this object. Throws `error` if Python's autograd is in use.
     stage_runner(const training& model, const place& where, std::vector<stash_option> options, byte_meters& meters)
         : model_{model}, module_{model.stages[where.self.position()]}, place_{where}, options_{std::move(options)},
           meters_{meters} {
@@ -106,7 +107,7 @@ public:
     [[nodiscard]] forward_result forward(std::size_t step, microbatch m, const tensors& inputs, storage_index how);
     /// Returns the gradients of the inputs; undefined where there is none.
     [[nodiscard]] tensors backward(cell& now, const tensors& gradients);
-    /// On the first stage, nothing can be done before W.
+    /// On the first stage, which has no gradients of inputs, all work is left to W.
     [[nodiscard]] tensors backward_input(cell& now, const tensors& gradients);
     void backward_weight(cell& now);
     /// The gradients of the outputs on the last stage.
@@ -147,7 +148,7 @@ private:
     stash::weight_addresses weights_{};
     at::Device device_ = at::kCPU;
     at::Tensor anchor_{};
-    /// By storage option, once it was rehearsed.
+    /// Keys of the saved tensors that W needs, for each storage option that was rehearsed.
     std::map<storage_index, saved_keys> needed_by_weight_{};
     /// Empty until the first rehearsal.
     std::optional<bool> draws_random_{};
@@ -189,7 +190,7 @@ inline tensors stage_runner::run_module(cell& now, const tensors& inputs, std::s
     return {model_.loss(outputs, step, m)};
 }
 
-/// Leaves the roots that get a gradient, and returns these gradients.
+/// Keeps only the roots that get a gradient, and returns these gradients.
 inline tensors stage_runner::begin_backward(cell& now, stash_phase phase, const tensors& gradients) {
     now.saved->begin(phase);
     tensors defined;

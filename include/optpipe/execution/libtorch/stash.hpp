@@ -32,7 +32,7 @@ using stage_function = std::function<tensors(const tensors&)>;
 struct saved_key {
     enum class group : std::uint8_t { forward, gradient, recomputed };
     group of = group::forward;
-    /// Of a recomputed part: its number.
+    /// Number of the part, for a tensor of a recomputed part.
     std::size_t part = 0;
     std::size_t position = 0;
     friend constexpr auto operator<=>(const saved_key&, const saved_key&) = default;
@@ -58,21 +58,22 @@ struct saved_item {
 };
 using item_pointer = std::shared_ptr<saved_item>;
 
-/// What a stash is used for.
+/// The task that uses a stash.
 enum class stash_phase : std::uint8_t { forward, recompute, input_gradient, kept, weight_gradient, full_backward };
 
 class recomputed_part;
 
-/// What autograd saves in the forward of one microbatch of a stage. Autograd owns the memory, and so frees it during
-/// the backward as it always does; the stash knows it by weak pointers. One task at a time uses it. It outlives the
-/// graph.
+/// What autograd saves in the forward of one microbatch of a stage. Autograd owns the saved memory, and frees it during
+/// the backward as without a stash; the stash has weak pointers to the memory. One task at a time uses a stash. The
+/// stash outlives the graph.
 class stash final : public tensor_saver {
 public:
     /// The addresses of tensors that a stage owns; they aren't counted.
     using weight_addresses = std::set<const void*>;
 
     /// `recomputed`: names of the parts to recompute. `needed_by_weight`: keys of the tensors that W needs; null while
-    /// that isn't known. `draws_random`: whether the forward may draw random numbers. All outlive the stash.
+    /// that isn't known. `draws_random`: whether the forward may draw random numbers. `meters`, `weights` and the two
+    /// lists outlive the stash.
     stash(byte_meters& meters, const weight_addresses& weights, const std::vector<std::string>& recomputed,
           const saved_keys* needed_by_weight, bool draws_random)
         : meters_{meters}, weights_{weights}, recomputed_{recomputed}, needed_by_weight_{needed_by_weight},
@@ -132,8 +133,8 @@ private:
     std::size_t count_ = 0;
 };
 
-/// The tensors that a part of a stage saves: its forward drops them, and recomputes them from its inputs under the same
-/// random state and autocast.
+/// The tensors that a recomputed part of a stage saves. The tensors are dropped after the part's forward, and
+/// recomputed from its inputs under the same random state and autocast.
 class recomputed_part final : public tensor_saver, public std::enable_shared_from_this<recomputed_part> {
 public:
     recomputed_part(stash& owner, std::size_t number, stage_function forward, const tensors& inputs)
@@ -182,14 +183,14 @@ private:
     at::Device device_ = at::kCPU;
     at::Tensor random_;
     autocast_state autocast_;
-    /// How many tensors the forward saved, and what was recomputed of them.
+    /// The number of tensors that the forward saved, and the recomputed tensors.
     std::size_t count_ = 0;
     std::optional<std::vector<item_pointer>> items_;
 };
 
 /// Runs a part of a stage's forward that storage options may recompute; `forward` returns a tensor. If the option of
-/// this microbatch recomputes the part `name`, its saved tensors are dropped after the forward. Elsewhere it is a plain
-/// call.
+/// this microbatch recomputes the part `name`, its saved tensors are dropped after the forward. If the option doesn't
+/// recompute the part, `part` only calls `forward`.
 template <class Forward>
 [[nodiscard]] at::Tensor part(std::string_view name, Forward forward, const at::Tensor& input) {
     auto* const saver = dynamic_cast<stash*>(detail::active_saver);
@@ -277,7 +278,7 @@ inline void stash::move_to_host(double share) {
     for_each_item([&](const saved_item& item) {
         if (item.memory && is_kept(item)) for_weight.insert(item.memory.get());
     });
-    // In the order of the items: addresses differ between runs.
+    // Blocks come in the order of the items, because the order of addresses differs between runs.
     std::vector<std::shared_ptr<block>> all;
     std::set<const block*> listed;
     for_each_item([&](const saved_item& item) {

@@ -22,8 +22,8 @@ struct stage_module {
     tensors parameters{}, buffers{};
 };
 
-/// A module as a stage: a holder such as `torch::nn::Sequential`, a `torch::nn::AnyModule`, or a shared pointer. Its
-/// forward takes and returns a tensor, or `tensors`.
+/// A module as a stage: a holder such as `torch::nn::Sequential`, a `torch::nn::AnyModule`, or a shared pointer. The
+/// module's forward takes and returns a tensor, or `tensors`.
 template <class Module> [[nodiscard]] stage_module stage_of(Module of) {
     const auto owned = [&](const auto& module) { return std::pair{module->parameters(), module->buffers()}; };
     auto [parameters, buffers] = [&] {
@@ -48,19 +48,19 @@ template <class Module> [[nodiscard]] stage_module stage_of(Module of) {
 /// A model in stages, and what to train it on.
 struct training {
     std::vector<stage_module> stages;
-    /// What the first stage takes. Steps count from 0.
+    /// The inputs of the first stage. Steps count from 0.
     std::function<tensors(std::size_t step, microbatch)> input;
-    /// A scalar. A step minimizes its mean over the microbatches.
+    /// The loss of a microbatch, a scalar. A step minimizes the mean over the microbatches.
     std::function<at::Tensor(const tensors& output, std::size_t step, microbatch)> loss;
-    /// The parts (`part`) that a storage option recomputes, by the option's name. An option that isn't named here, but
-    /// recomputes, recomputes the whole stage.
+    /// The parts (`part`) that a storage option recomputes, by the option's name. An option that recomputes, but isn't
+    /// named in this map, recomputes the whole stage.
     std::map<std::string, std::vector<std::string>> recomputed{};
     /// If false, plans may have full backwards only (`problem::split_backward`): for stages with an operation whose
     /// backward can't run once for the input and once for the weights.
     bool splits_backward = true;
 };
 
-/// The seed of a stage's random numbers for a microbatch. It doesn't depend on the plan.
+/// The seed of a stage's random numbers for a microbatch. The seed doesn't depend on the plan.
 [[nodiscard]] constexpr std::uint64_t seed_of(std::size_t step, stage s, microbatch m, std::size_t stages,
                                               std::size_t microbatches) {
     return (step * stages + s.position()) * microbatches + m.position();

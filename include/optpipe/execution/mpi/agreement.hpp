@@ -15,11 +15,11 @@ namespace optpipe::mpi {
 
 /// Brings all ranks to a common end of the run, successful or not.
 ///
-/// A rank that fails reports it to rank 0. Rank 0 takes the first report it gets as the verdict on the run, and tells
-/// all ranks. Each rank confirms the verdict, cancels or completes its running messages, and reports that it is done. A
-/// rank that leaves without a failure also reports that it is done. When all are done, or after its time limit
-/// `patience`, rank 0 announces the end, and which ranks haven't answered. If rank 0 itself is gone, the others stop
-/// waiting after twice the limit. To be used by one thread at a time.
+/// A rank that fails reports its failure to rank 0. Rank 0 takes the first report it gets as the verdict on the run,
+/// and tells all ranks. Each rank confirms the verdict, cancels or completes its running messages, and reports that it
+/// is done. A rank that leaves without a failure also reports that it is done. When all ranks are done, or after the
+/// time limit `patience`, rank 0 announces the end, and which ranks haven't answered. If rank 0 itself is gone, the
+/// others stop waiting after twice the limit. To be used by one thread at a time.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -44,7 +44,7 @@ public:
         if (!is_first()) board_.send(optpipe::rank{0}, {});
         if (!deadline_) begin_to_end();
     }
-    /// Processes notices. Returns whether there were any.
+    /// Processes notices. Returns whether there were any notices.
     bool poll() {
         bool moved = false;
         while (const auto came = board_.next()) {
@@ -78,8 +78,8 @@ private:
     [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
-    /// Whether rank 0 gets no more notices. A rank that is done may still answer a verdict. If the answer came after
-    /// the end, a later communicator to which MPI gives the same identity could receive it.
+    /// Whether rank 0 gets no more notices. A rank that is done may still answer a verdict. An answer that came after
+    /// the end could be received by a later communicator to which MPI gives the same identity.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 

@@ -51,7 +51,7 @@ public:
     }
 
     /// Makes the destructor free the communicator. To be called only if all ranks have agreed that no messages are
-    /// under way; otherwise a later communicator to which MPI gives the same identity could receive them.
+    /// under way; otherwise a later communicator to which MPI gives the same identity could receive these messages.
     void free_at_end() { frees_ = true; }
 
 private:

@@ -17,13 +17,13 @@
 
 namespace optpipe::mpi {
 
-/// One rank's control channel over MPI. It serves executors that can't tell other processes of failures themselves,
-/// such as NCCL's (`cuda::options::failures`); a `member` has one, too.
+/// One rank's control channel over MPI. Such a channel serves executors that can't tell other processes of failures
+/// themselves, such as NCCL's (`cuda::options::failures`); a `member` has one, too.
 ///
-/// The communicator stays the caller's: it is duplicated, and nothing is sent on the original. All its processes
-/// construct and destroy their `control` at the same time: the destructor waits for the others, at most for `patience`.
-/// A rank that leaves by an exception ends the run for all. A process that disappears is noticed when the ranks take a
-/// minimum, or when another process waits for it.
+/// The communicator stays the caller's: it is duplicated, and nothing is sent on the original. All processes of the
+/// communicator construct and destroy their `control` at the same time: the destructor waits for the others, at most
+/// for `patience`. A rank that leaves by an exception ends the run for all. The loss of a process is noticed when the
+/// other ranks wait for a minimum (`minimum`), or for a text of that process.
 class control final : public execution::failure_channel {
 public:
     explicit control(MPI_Comm among, const options& how = {}) : control{among, how, nullptr} {}

@@ -51,7 +51,7 @@ public:
     /// Whether the receivers have taken all letters sent.
     [[nodiscard]] bool has_gone() { return sent_.are_done(); }
     /// Receives and drops remaining letters until all letters of all ranks have been received. All ranks call this
-    /// function, once no rank sends new letters. Returns whether that succeeded in time.
+    /// function, once no rank sends new letters. Returns whether all letters were received in time.
     [[nodiscard]] bool finish(std::chrono::milliseconds patience) noexcept {
         const auto deadline = std::chrono::steady_clock::now() + patience;
         MPI_Request all_received = MPI_REQUEST_NULL;

@@ -14,7 +14,7 @@
 
 namespace optpipe::mpi {
 
-/// One rank that is a process. Its lanes are threads, its buffers are in memory of the CPU, and MPI carries its
+/// One rank that is a process. The rank's lanes are threads, its buffers are in memory of the CPU, and MPI carries its
 /// messages. To be used only by the thread that issues.
 class executor : private threads::executor {
 public:
@@ -45,8 +45,8 @@ private:
 static_assert(execution::check_executor<executor>());
 
 /// One rank of a communicator. The communicator stays the caller's: it is duplicated, and nothing is sent on the
-/// original. All its processes construct and destroy their `member` at the same time: the destructor waits for the
-/// others, at most for `patience`. A rank that leaves by an exception ends the run for all.
+/// original. All processes of the communicator construct and destroy their `member` at the same time: the destructor
+/// waits for the others, at most for `patience`. A rank that leaves by an exception ends the run for all.
 ///
 /// `finish` throws on all ranks if any rank fails: an exception, a failed allocation, a message that is missing or
 /// wrong, a process that hangs or is gone. The error has the rank, operation and reason that rank 0 heard of first, and

@@ -8,7 +8,8 @@
 namespace optpipe::mpi {
 
 /// Encodes the operation that produces a message as its tag. Messages match by their order alone; the tag only checks
-/// that the right message came. Messages of one operation share a tag; if MPI has few tags, so do operations far apart.
+/// that the right message came. Messages of one operation share a tag. If MPI has few tags, operations far apart share
+/// tags, too.
 class message_tags {
 public:
     /// `largest` is the largest tag that MPI allows, at least 32767.

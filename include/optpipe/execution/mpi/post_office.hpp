@@ -30,10 +30,10 @@
 
 namespace optpipe::mpi {
 
-/// Carries the messages of one rank's lanes over MPI. One thread makes all MPI calls; lanes give it their sends and
-/// receives, and wait at their gates. Activations and gradients have separate communicators; the messages of each
-/// communicator match by their order. Sends are synchronous, so an exchange ends once its partners have started theirs.
-/// The same thread carries the letters of the control channel.
+/// Carries the messages of one rank's lanes over MPI. One thread makes all MPI calls; lanes give their sends and
+/// receives to this thread, and wait at their gates. Activations and gradients have separate communicators; the
+/// messages of each communicator match by their order. Sends are synchronous, so an exchange ends once its partners
+/// have started theirs. The same thread carries the letters of the control channel.
 class post_office final : public threads::message_carrier, private threads::control_carrier, private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -68,7 +68,7 @@ public:
         if (agreement_.missing().empty()) return what;
         return {what.rank(), what.operation(), what.reason() + "; " + agreement_.missing()};
     }
-    /// Waits until all ranks want to leave. The lanes must be destroyed before.
+    /// Waits until all ranks want to leave. The lanes must be destroyed before the call.
     void leave() noexcept {
         {
             const std::scoped_lock lock{mutex_};
@@ -288,7 +288,7 @@ private:
     bool leaving_ = false;
     bool ended_ = false;
 
-    // Used only by the thread.
+    // Used only by the thread that calls MPI.
     std::vector<threads::message_offer> posting_;
     std::vector<MPI_Request> requests_;
     std::vector<transfer> transfers_;

@@ -48,16 +48,16 @@ struct communicator_limits {
     std::optional<int> cga_cluster_size{};
 };
 
-/// A non-blocking communicator, which can be aborted. To be used by one thread at a time; meanwhile no thread may use
-/// another communicator of the same device. After an error or a timeout, only `abort` and the destructor may be called,
-/// and every rank must do so.
+/// A non-blocking communicator, which can be aborted. To be used by one thread at a time; during a call, no thread may
+/// use another communicator of the same device. After an error or a timeout, only `abort` and the destructor may be
+/// called, and every rank must call one of them.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
     using abort_call = std::function<void(ncclComm_t)>;
 
     /// Returns when all ranks have joined; throws if they don't within `patience`. `id` is rank 0's `make_id()`. While
-    /// waiting it asks `failures`, if given, and throws the failure of another rank.
+    /// waiting, the constructor asks `failures`, if given, and throws the failure of another rank.
     communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl",
                  const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : rank_{rank}, ranks_{ranks}, patience_{patience}, name_{std::move(name)}, failures_{failures} {
@@ -134,8 +134,8 @@ public:
         if (asked != ncclSuccess) status = asked;
         if (status != ncclSuccess && status != ncclInProgress) settle(status, what);
     }
-    /// Aborts the running work on this rank. Outside of a group, it returns when that work has ended. Several
-    /// communicators may wait for each other's abort: see `abort_together`.
+    /// Aborts the running work on this rank. Outside of a group, `abort` returns when the aborted work has ended.
+    /// Several communicators may wait for each other's abort: see `abort_together`.
     void abort() noexcept {
         healthy_ = false;
         if (!communicator_) return;
@@ -197,8 +197,9 @@ template <class... Communicators> void abort_together(Communicators&... all) noe
 }
 
 /// An open group: its sends and receives progress together, except those with the same peer and direction, which match
-/// in order. It may use several communicators. Without `close`, the destructor closes it, and errors appear only at the
-/// next call. The watchdog aborts the communicators if a call blocks for too long; it is null if no call can block.
+/// in order. A group may use several communicators. Without `close`, the destructor closes the group, and errors appear
+/// only at the next call. The watchdog aborts the communicators if a call blocks for too long; the watchdog is null if
+/// no call can block.
 class batch {
 public:
     explicit batch(watchdog* watched_by = nullptr) : watched_by_{watched_by} {
@@ -217,7 +218,7 @@ public:
     void receive(communicator& by, std::span<std::byte> data, int peer, cudaStream_t where) {
         put(by, ncclRecv(data.data(), data.size(), ncclChar, peer, by.native(), where), "receive from", peer);
     }
-    /// Sums the data over all ranks, and leaves the sum on each.
+    /// Replaces `data` on each rank by the sum over all ranks.
     template <class Real> void add_up(communicator& by, std::span<Real> data, cudaStream_t where) {
         static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
         constexpr auto type = std::is_same_v<Real, float> ? ncclFloat : ncclDouble;

@@ -39,8 +39,9 @@ namespace optpipe::nccl {
 /// streams.
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one communicator, for `message_lanes::per_direction` and `single`
-    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. They also serve
-    /// `message_lanes::separate`, where sends mustn't wait for receives. They take twice the memory.
+    /// Two communicators: one for messages from even ranks, one for messages from odd ranks. The two communicators also
+    /// serve `message_lanes::separate`, where sends mustn't wait for receives. Two communicators take twice the memory
+    /// of one.
     per_sender,
 };
 
@@ -60,16 +61,16 @@ struct world_id {
     [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span{this, 1}); }
 };
 
-/// Communicators of an existing engine, between the pipeline's ranks in their order, on `options::device`. They are
-/// borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
+/// Communicators of an existing engine, between the pipeline's ranks in their order, on `options::device`. The
+/// communicators are borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
 struct borrowed_communicators {
-    /// Two communicators, because NCCL runs the work of one in a single order. Non-blocking ones are better: a blocking
-    /// one holds up the issuing thread until the peer has reached its first message, and ends only by `abort`.
+    /// Two communicators, because NCCL runs the work of one in a single order. Non-blocking communicators are better: a
+    /// blocking one holds up the issuing thread until the peer has reached its first message, and ends only by `abort`.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
     /// never end. Called after a failure, at most once for each communicator, in an open group (`ncclGroupStart`). The
-    /// rank's thread calls it, or another thread if NCCL holds up the rank's thread. It must not throw.
+    /// rank's thread calls `abort`, or another thread if NCCL holds up the rank's thread. `abort` must not throw.
     communicator::abort_call abort{};
 };
 
@@ -140,8 +141,8 @@ public:
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open{watched_.get()};
         const auto stream = on.target.native();
-        // In a group, the work of a communicator runs after that of communicators used before it. The order must be the
-        // same on all ranks, or they would wait for each other.
+        // In a group, the work of a communicator runs after that of communicators used before it. All ranks must use
+        // the communicators in the same order, or ranks would wait for each other.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -170,12 +171,12 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Aborts sums first. Streams continue after messages are aborted. A sum that still ran would read data that never
-    /// arrived, and the other replicas would use this wrong sum.
+    /// Aborts sums first. Sums are aborted before messages: streams continue after messages are aborted, so a sum could
+    /// read data that never arrived, and the other replicas would use this wrong sum.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// A communicator for work other than the pipeline's messages. The communicator ends with the others, and its
-    /// address stays valid. All of its ranks must call this together.
+    /// A communicator for work other than the pipeline's messages. The new communicator ends with those of the
+    /// pipeline, and its address stays valid. All ranks of the new communicator must call `join_beside` together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -188,7 +189,8 @@ public:
         return made;
     }
 
-    /// An instant that all ranks share, on this rank's clock. All ranks must call this together, before the first step.
+    /// An instant that all ranks share, on this rank's clock. All ranks must call `share_begin` together, before the
+    /// first step.
     [[nodiscard]] shared_instant<clock> share_begin() {
         cuda::stream s;
         const cuda::device_slab device{sizeof(std::int64_t)};
@@ -326,8 +328,8 @@ private:
 /// threads of one process, or processes on one or several machines.
 ///
 /// `options::patience` must be longer than a step takes. With `options::failures`, all ranks learn at once of the first
-/// failure, and throw it. Without it, each rank detects alone that another rank is gone, and its error names the rank
-/// itself.
+/// failure, and throw it. Without `options::failures`, each rank detects alone that another rank is gone, and its error
+/// names the rank itself.
 class member {
 public:
     /// Throws `execution_error` if this rank can't join the others.
@@ -344,8 +346,8 @@ public:
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
-    /// An additional communicator for `gradient_sum`, which ends with those of the pipeline. All of its ranks join at
-    /// the same time, before the first step. Throws as the constructors do.
+    /// An additional communicator for `gradient_sum`, which ends with those of the pipeline. All ranks of the new
+    /// communicator join at the same time, before the first step. Throws what the constructors throw.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};

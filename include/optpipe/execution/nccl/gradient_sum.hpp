@@ -14,11 +14,11 @@
 namespace optpipe::nccl {
 
 /// Sums the gradients of the replicas of a rank's stages. Each replica has its own device. The sums have a communicator
-/// of their own, apart from the pipeline's. It serves `reduce` of a stage model.
+/// of their own, apart from the pipeline's. A `gradient_sum` serves `reduce` of a stage model.
 ///
 /// All replicas construct their `gradient_sum` at the same time, before the first step; the member must outlive the
-/// `gradient_sum`. Their pipelines must run the same programs, so that all of them reduce in one order. If a replica
-/// doesn't come, the step of this rank, and so that of its pipeline, ends after `cuda::options::patience`.
+/// `gradient_sum`. The pipelines of all replicas must run the same programs, so that all replicas reduce in one order.
+/// If a replica doesn't come, the steps of this rank and of its pipeline end after `cuda::options::patience`.
 class gradient_sum {
 public:
     /// `id` is made by one of the replicas, or by `execution::share_group_id` for all groups. `limits` restricts the

@@ -72,7 +72,7 @@ private:
         changed_.wait_for(lock, own_patience(), [&] { return has_come() || failed_.happened().load(); });
         return has_come();
     }
-    /// Reports a failure and throws. If several are reported, only the first counts.
+    /// Reports a failure and throws. If several failures are reported, only the first counts.
     [[noreturn]] void fail(const std::string& waited_for, const std::string& missing);
     /// The time limit of this rank. Other ranks wait longer than rank 0, which knows the missing ranks and reports
     /// them.

@@ -16,7 +16,7 @@
 
 namespace optpipe::threads {
 
-/// Host memory that stands for memory of a device, or of its host. It is counted in `in_use` until destroyed.
+/// Host memory that stands for memory of a device, or of its host. A slab is counted in `in_use` until destroyed.
 class slab {
 public:
     slab(std::size_t bytes, std::shared_ptr<std::atomic<std::size_t>> in_use);

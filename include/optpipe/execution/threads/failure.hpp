@@ -21,7 +21,7 @@ protected:
     ~wakeable() = default;
 };
 
-/// The first failure on any rank. It ends all waits.
+/// The first failure on any rank. A failure ends all waits.
 class failure {
 public:
     [[nodiscard]] const std::atomic<bool>& happened() const { return happened_; }

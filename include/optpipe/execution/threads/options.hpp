@@ -17,8 +17,8 @@ using nanoseconds = std::chrono::nanoseconds;
 
 /// How long a transfer between a rank's device and its host occupies the link.
 using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t bytes)>;
-/// The time from when both ends of a message are ready until its data has arrived. The label is that of the send: its
-/// `peer` is the receiving rank.
+/// The time from when both ends of a message are ready until its data has arrived. The label is that of the send, so
+/// the label's `peer` is the receiving rank.
 using message_time = std::function<nanoseconds(rank from, const task_label& sent, std::size_t bytes)>;
 
 /// Failures caused on purpose, for tests of their handling. Storage options of the operations are ignored.
@@ -45,7 +45,7 @@ struct options {
     fault_injection faults{};
 };
 
-/// Times of copies and messages as in the problem, with `unit` as the length of its unit of time.
+/// Times of copies and messages as in the problem, with `unit` as the length of the problem's unit of time.
 [[nodiscard]] copy_time planned_copies(const problem& p, clock_time unit);
 [[nodiscard]] message_time planned_messages(const problem& p, clock_time unit);
 

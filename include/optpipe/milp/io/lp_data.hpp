@@ -41,7 +41,7 @@ struct lp_row {
     std::vector<term> terms;
 };
 
-/// The contents of an LP file. Names are views of its text. Columns are in the order of their first occurrence.
+/// The contents of an LP file. Names are views of the file's text. Columns are in the order of their first occurrence.
 class lp_data {
 public:
     sense direction = sense::minimize;

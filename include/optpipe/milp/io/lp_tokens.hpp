@@ -86,8 +86,8 @@ inline constexpr lp_spelling lp_spellings[] = {
     {"end", lp_section::end},
 };
 
-/// The number of characters at the start of `text` that spell `keyword`; 0 if it starts otherwise. A blank of the
-/// keyword matches any number of blanks.
+/// The number of characters at the start of `text` that spell `keyword`; 0 if `text` doesn't start with the keyword. A
+/// blank of the keyword matches any number of blanks.
 [[nodiscard]] inline std::size_t length_of_keyword(std::string_view text, std::string_view keyword) {
     std::size_t at = 0;
     for (const char c : keyword) {

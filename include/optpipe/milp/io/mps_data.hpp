@@ -84,7 +84,7 @@ struct mps_entry {
     double value;
 };
 
-/// The contents of an MPS file. Names are views of its text.
+/// The contents of an MPS file. Names are views of the file's text.
 struct mps_data {
     std::string_view name;
     sense direction = sense::minimize;

@@ -12,7 +12,7 @@ namespace optpipe::milp {
 /// Reads a model from a text in MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, LAZYCONS and USERCUTS (which are
 /// read as rows), COLUMNS with integer markers, RHS (a right-hand side of the objective is subtracted from it), RANGES
 /// and BOUNDS; further N rows are free rows. If there are several sets of right-hand sides, ranges or bounds, the first
-/// one counts. `$` in the place of a name starts a comment, and a UTF-8 byte order mark is skipped. Throws
+/// set counts. `$` in the place of a name starts a comment, and a UTF-8 byte order mark is skipped. Throws
 /// `input_error` with the line if the text is wrong, or has something that this library has no model for.
 [[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
                               mps_format format = mps_format::automatic);
@@ -366,8 +366,8 @@ private:
     std::optional<std::string_view> bound_set_;
 };
 
-/// Reads a text in the given format. If neither reader accepts it, the one that got further refuses it, because the
-/// file probably has its format.
+/// Reads a text in the given format. If neither reader accepts the text, the error is that of the reader that got
+/// further, because the file probably has the format of that reader.
 inline mps_data read_mps_data(std::string_view text, const std::string& source, mps_format format) {
     mps_reader as_fixed{text, source, true};
     if (format == mps_format::fixed) return as_fixed.read();

@@ -24,8 +24,8 @@ namespace lp {
     return std::min(least(coefficient - error), least(coefficient + error));
 }
 
-/// Sets multipliers to 0 if they would make the bound infinite or are only rounding. That is safe: any multipliers give
-/// a valid bound.
+/// Sets multipliers to 0 if they would make the bound infinite or are only rounding. Changing multipliers is safe: any
+/// multipliers give a valid bound.
 [[nodiscard]] inline std::vector<double> without_infinite_terms(const linear_program& program,
                                                                 std::span<const double> multipliers) {
     constexpr double rounding = 1e-14;
@@ -47,8 +47,8 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 } // namespace lp
 
 /// A lower bound on the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
-/// error of its computation on the safe side. One case isn't safe: the reduced cost of a column without a bound counts
-/// as 0 if it is tiny compared with the costs. Excluding that case would need exact arithmetic. If `with_costs` is
+/// error of its computation on the safe side. One case isn't safe, because excluding it would need exact arithmetic:
+/// the reduced cost of a column without a bound counts as 0 if it is tiny compared with the costs. If `with_costs` is
 /// false, the costs are left out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
                                             bool with_costs = true,

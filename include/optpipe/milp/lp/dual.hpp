@@ -16,8 +16,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The bounded dual simplex method. It starts from a dual feasible, factorized tableau with valid values. `Interrupt`
-/// is called once per iteration with the objective of the working costs.
+/// The bounded dual simplex method. The method starts from a dual feasible, factorized tableau with valid values.
+/// `Interrupt` is called once per iteration with the objective of the working costs.
 template <class Interrupt> class dual_method {
 public:
     dual_method(tableau& t, const method_settings& settings, random_numbers& random, Interrupt interrupt)
@@ -55,8 +55,8 @@ public:
     [[nodiscard]] std::size_t iterations() const { return iterations_; }
     /// Whether the working costs differ from the program's.
     [[nodiscard]] bool costs_changed() const { return costs_changed_; }
-    /// The multipliers of the rows that prove infeasibility, after `method_end::ray`. Their signs are those of a lower
-    /// bound.
+    /// The multipliers of the rows that prove infeasibility, after `method_end::ray`. The signs of the multipliers are
+    /// those of a lower bound.
     [[nodiscard]] std::vector<double> ray() const {
         auto y = rho_.value;
         for (double& v : y)
@@ -157,7 +157,7 @@ private:
         if (updates < parameters.few_updates) return parameters.least_pivot_of_few;
         return updates < parameters.many_updates ? parameters.least_pivot_of_some : parameters.least_pivot_of_many;
     }
-    /// The pivot is computed twice, by row and by column. If the two disagree, neither is trusted.
+    /// The pivot is computed twice, by row and by column. If the two values disagree, neither is trusted.
     [[nodiscard]] bool is_reliable(int row, int entering) const {
         const double by_column = column_[row];
         const double by_row = row_[entering];

@@ -48,8 +48,8 @@ public:
         history.note_first(x.density());
         const double expected = history.second();
         finish_forward(x, expected, false);
-        // Without a list, the density isn't known. It is assumed a little lower each time, so that a later solve lists
-        // its result again.
+        // Without a list, the density isn't known. The expected density is lowered a little each time, so that a later
+        // solve lists its result again.
         history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.

@@ -209,7 +209,8 @@ private:
             row_counts_.move(r, rows_.size(r));
         }
     }
-    /// Subtracts multiples of the pivot row's entry from another column of that row.
+    /// Eliminates in a column of the pivot row: subtracts multiples of the column's entry in the pivot row from the
+    /// other entries of the column.
     void reduce(int column) {
         const int place = columns_.find(column, row_);
         const double above = columns_.value(column)[place];

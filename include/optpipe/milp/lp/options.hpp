@@ -16,7 +16,7 @@ enum class pricing_rule : unsigned char { steepest_edge, devex, dantzig };
 struct simplex_options {
     pricing_rule pricing = pricing_rule::steepest_edge;
     bool scaling = true;
-    /// Starts from a triangular basis without the slacks of equality rows, instead of from all slacks.
+    /// Whether to start from a triangular basis without the slacks of equality rows; otherwise all slacks are basic.
     bool crash = false;
     /// The largest violation of a bound, and of the sign of a reduced cost, in scaled terms.
     double primal_tolerance = 1e-9;

@@ -6,8 +6,8 @@
 
 namespace optpipe::milp::lp {
 
-/// Parameters of the simplex methods. They balance accuracy (large pivots, fresh factors) against the number of
-/// iterations, and lists of nonzeros against dense loops. Not tuned: chosen near the values in the cited papers.
+/// Parameters of the simplex methods. The parameters balance accuracy (large pivots, fresh factors) against the number
+/// of iterations, and lists of nonzeros against dense loops. Not tuned: chosen near the values in the cited papers.
 /// Magnitudes are in scaled terms.
 struct simplex_parameters {
     // Pivots.
@@ -26,10 +26,11 @@ struct simplex_parameters {
     /// by column differ by more than `pivot_agreement` · max(1, pivot).
     double trusted_pivot = 1e-7;
     double pivot_agreement = 1e-7;
-    /// The dual ratio test takes a group of breakpoints only if its best pivot is at least this share (0 to 1) of the
-    /// largest pivot of all groups. The last such group is taken, because it gives the longest step.
+    /// The dual ratio test takes the last group of breakpoints whose best pivot is at least this share (0 to 1) of the
+    /// largest pivot of all groups. The last group gives the longest step.
     double share_of_largest_pivot = 0.1;
-    /// While all breakpoints flip anyway, each group of them reaches farther than the previous one by this factor.
+    /// As long as all breakpoints of a group flip their variables to the other bound, the next group reaches farther by
+    /// this factor.
     double coarsening = 4.0;
     /// Number of times that a method may find its factors wrong before it gives up.
     int most_retries = 50;
@@ -56,8 +57,8 @@ struct simplex_parameters {
 
     /// Number of rows and columns that are searched for a pivot (Suhl and Suhl, 1990).
     int markowitz_search = 4;
-    /// The basis is factorized anew if updates have grown its factors by `largest_growth`, if a new pivot is smaller
-    /// than `least_updated_pivot`, or if its relative error exceeds `update_agreement`.
+    /// The basis is factorized anew if updates have grown its factors by `largest_growth`, or if a new pivot is smaller
+    /// than `least_updated_pivot` or has a relative error above `update_agreement`.
     std::size_t largest_growth = 3;
     double least_updated_pivot = 1e-11;
     double update_agreement = 1e-6;

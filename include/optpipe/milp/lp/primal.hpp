@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The bounded primal simplex method with devex pricing, from a primal feasible tableau. It finishes a solve in which
-/// the dual method had to shift costs. `Interrupt` is called once per iteration.
+/// The bounded primal simplex method with devex pricing, from a primal feasible tableau. The primal method finishes a
+/// solve in which the dual method had to shift costs. `Interrupt` is called once per iteration.
 template <class Interrupt> class primal_method {
 public:
     primal_method(tableau& t, const method_settings& settings, random_numbers& random, Interrupt interrupt)

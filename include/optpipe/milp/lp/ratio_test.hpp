@@ -30,7 +30,7 @@ public:
         std::size_t begin = 0;
         double theta = 0.0;
         while (begin < candidates_.size()) {
-            // Groups get coarser while everything in them flips anyway.
+            // Groups get coarser as long as all of their variables flip to the other bound.
             theta = std::max(parameters.coarsening * theta, harris_bound(begin, candidates_.size()));
             const auto end = part(begin, candidates_.size(), theta);
             const double gain = range_of(begin, end);

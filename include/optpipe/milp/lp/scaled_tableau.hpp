@@ -28,8 +28,8 @@ namespace optpipe::milp::lp {
     return s;
 }
 
-/// The scaled tableau of a program, with its scale factors. It takes changes of the program, and returns points and
-/// multipliers in the program's own terms.
+/// The scaled tableau of a program, with its scale factors. A scaled tableau takes changes of the program, and returns
+/// points and multipliers in the program's own terms.
 class scaled_tableau {
 public:
     tableau t;
@@ -43,8 +43,8 @@ public:
 
     /// Reloads everything from the program, except the statuses.
     void load(const linear_program& program, bool scaled);
-    /// Takes the columns that the program has gained at its end. They are nonbasic, and the rows keep their scale
-    /// factors, so the basis keeps its factors, too.
+    /// Takes the columns that the program has gained at its end. The new columns are nonbasic, and the rows keep their
+    /// scale factors, so the basis keeps its factors, too.
     void append_columns(const linear_program& program);
     /// Makes all slacks basic, or starts from a triangular basis if `crash`.
     void reset_basis(const linear_program& program, bool crash);

@@ -61,7 +61,7 @@ public:
 
     /// The optimum of the last solve; after `cutoff` or a limit, a valid lower bound.
     [[nodiscard]] double objective() const { return found_.objective; }
-    /// A lower bound that is valid for any outcome of the last solve. It is computed from the multipliers, with
+    /// A lower bound that is valid for any outcome of the last solve. The bound is computed from the multipliers, with
     /// rounding on the safe side.
     [[nodiscard]] double dual_bound() const { return safe_dual_bound(program_, found_.point.duals); }
     /// Like `dual_bound`, but reduced costs that are only rounding count as 0. The result is close to the optimum,
@@ -74,8 +74,8 @@ public:
     /// Multipliers of the rows. A multiplier is positive if a larger lower bound of its row raises the objective.
     [[nodiscard]] std::span<const double> duals() const { return found_.point.duals; }
     [[nodiscard]] std::span<const double> reduced_costs() const { return found_.point.reduced_costs; }
-    /// After `infeasible`: multipliers that `verify_infeasible` accepts, possibly only with tolerance 0. All are 0 if a
-    /// lower bound exceeds its upper bound.
+    /// After `infeasible`: multipliers that `verify_infeasible` accepts, possibly only with tolerance 0. All
+    /// multipliers are 0 if a lower bound exceeds its upper bound.
     [[nodiscard]] std::span<const double> infeasibility_ray() const { return found_.infeasibility_ray; }
     /// After `unbounded`: a direction that `verify_unbounded` accepts.
     [[nodiscard]] std::span<const double> unbounded_ray() const { return found_.unbounded_ray; }

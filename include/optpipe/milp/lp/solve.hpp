@@ -33,8 +33,8 @@ struct findings {
 };
 
 /// One solve of a program from the current basis: the dual method, the primal method if costs were shifted, and a check
-/// of the result against the unscaled program. A result that fails the check is computed again with more care: with a
-/// new factorization, then with firmer pivots, then without scaling from the slack basis.
+/// of the result against the unscaled program. A result that fails the check is computed again with more care: first
+/// with more factorizations, then with firmer pivots, then without scaling and from the slack basis.
 class solve_run {
 public:
     solve_run(const linear_program& program, scaled_tableau& s, const simplex_options& options,
@@ -111,7 +111,8 @@ inline method_settings solve_run::settings(int attempt) const {
     s.perturb = attempt != 1;
     if (attempt == 0) return s;
     s.updates = std::min(s.updates, parameters.updates_when_careful);
-    // If the program is infeasible by no more than the tolerance, either answer is acceptable if it can be proven.
+    // If the program is infeasible by no more than the tolerance, either answer, feasible or infeasible, is acceptable
+    // if it can be proven.
     s.least_proof = 0.0;
     if (attempt > 1) s.primal_tolerance *= parameters.looser;
     if (attempt > 1) s.dual_tolerance *= parameters.looser;
@@ -176,8 +177,8 @@ inline bool solve_run::prefers_primal(const method_settings& settings) {
     return !s_.t.is_dual_feasible(settings.dual_tolerance);
 }
 
-/// Finds a dual feasible basis, if there is one. Returns false if a limit ended the search for it. Numerical trouble is
-/// left to the next steps, which can start from any basis.
+/// Finds a dual feasible basis, if there is one. Returns false if a limit ended the search for a dual feasible basis.
+/// Numerical trouble is left to the next steps, which can start from any basis.
 inline bool solve_run::run_phase_one(const method_settings& settings) {
     s_.t.compute_reduced_costs();
     if (!needs_phase_one(s_.t, settings.dual_tolerance)) return true;
@@ -193,7 +194,8 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
     return true;
 }
 
-/// True if the optimum of the working costs was reached. Otherwise `verdict_` has the result, if there is one.
+/// True if the optimum of the working costs was reached. If the optimum of the working costs wasn't reached, `verdict_`
+/// has the result, if there is one.
 inline bool solve_run::run_dual(const method_settings& settings, bool& costs_changed) {
     const auto interrupt = [this](double objective) { return is_interrupted() || proves_cutoff(objective); };
     dual_method method{s_.t, settings, random_, interrupt};
@@ -242,7 +244,7 @@ inline bool solve_run::is_interrupted() {
     return verdict_.has_value() || ++spent_in_attempt_ > most_iterations();
 }
 
-/// The method's objective includes shifted costs, which alone may lift it above the cutoff. It therefore only tells
+/// The method's objective includes shifted costs, which alone may lift it above the cutoff, so the objective only tells
 /// when to try a proof.
 inline bool solve_run::proves_cutoff(double objective) {
     if (objective < next_cutoff_check_) return false;

@@ -144,7 +144,7 @@ public:
         return sum;
     }
 
-    /// Computes the values of the basic variables from those of the others.
+    /// Computes the values of the basic variables from the values of the nonbasic ones.
     void compute_values() {
         work_.resize(head.size());
         for (int j = 0; j < program.variables(); ++j)

@@ -10,8 +10,8 @@
 
 namespace optpipe::milp::lp {
 
-/// Recent densities of the vectors of one kind of solve: after its first triangle, and at its end. They decide whether
-/// the next solve is worth a symbolic pass.
+/// Recent densities of the vectors of one kind of solve: after its first triangle, and at its end. These densities
+/// decide whether the next solve is worth a symbolic pass.
 class density_history {
 public:
     explicit density_history(double expected = 0.0) : first_{expected}, second_{expected} {}
@@ -35,7 +35,7 @@ public:
         order_.reserve(size);
         stack_.reserve(size);
     }
-    /// All entries reachable from the seeds along the lists. The last one must be eliminated first.
+    /// All entries reachable from the seeds along the lists. The last entry of the result must be eliminated first.
     const std::vector<int>& from(const std::vector<int>& seeds, const growing_lists& lists) {
         order_.clear();
         for (const int s : seeds)

@@ -103,8 +103,8 @@ private:
         return {variable{literal / 2}, value, value};
     }
 
-    /// The literals that share a clique with one of the members: the member whose cliques are smallest in total. The
-    /// result is sorted, and has no members.
+    /// The literals that share a clique with one member of `clique`: the member whose cliques are smallest in total.
+    /// The result is sorted, and contains no member of `clique`.
     static std::vector<std::size_t> neighbours(const clique_table& table, const clique_row& clique, std::size_t& work) {
         const auto reach = [&](std::size_t literal) {
             std::size_t sum = 0;

@@ -47,8 +47,8 @@ private:
         const auto most_in = [&](const activity_range& range) { return sign > 0.0 ? range.upper() : -range.lower(); };
         const double reached = most_in(m.activity(r));
         if (!std::isfinite(reached) || reached <= now.side + slack.excess_at(now.side)) return {};
-        // Starts with the largest coefficient. The activity of the other terms is summed without it, as a large summand
-        // would cost the sum digits.
+        // Starts with the largest coefficient. The activity of the other terms is summed without the largest term,
+        // because a large summand would cost the sum digits.
         const auto& terms = m.terms(r);
         const auto largest = std::max_element(terms.begin(), terms.end(), [](const term& a, const term& b) {
             return std::abs(a.coefficient) < std::abs(b.coefficient);
@@ -71,8 +71,8 @@ private:
         return std::move(now.steps);
     }
     /// Shrinks a coefficient if possible, and returns it. `others` is the most that the rest of the row can reach. With
-    /// the column at the bound where the term is largest, the row stays the same. One step away from that bound,
-    /// `others` can just reach the side.
+    /// the column at the bound where the term is largest, the shrunk row is the same as before. One step away from that
+    /// bound, `others` can just reach the side of the shrunk row.
     static double tighten(const reducible& m, row r, const term& t, double others, double noise, const margins& slack,
                           shrinking_row& now) {
         if (!m.is_integer(t.column)) return t.coefficient;

@@ -14,8 +14,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// x dominates y if increasing x by 1 and decreasing y by 1 never costs more and violates no row. If only rows bound x
-/// from above, y then goes to its lower bound (Gamrath et al. 2015).
+/// x dominates y if increasing x by 1 and decreasing y by 1 never costs more and violates no row. If x dominates y, and
+/// only rows bound x from above, y goes to its lower bound (Gamrath et al. 2015).
 class dominated_columns {
 public:
     static constexpr std::string_view name = "dominated columns";

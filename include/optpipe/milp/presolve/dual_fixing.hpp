@@ -27,8 +27,9 @@ struct lock_counts {
     return locks;
 }
 
-/// Fixes a column at its cheapest bound if no row keeps it from moving there. If that bound is infinite and the column
-/// costs nothing, the column is removed with all of its rows. If it has a cost, the model is unbounded or infeasible.
+/// Fixes a column at its cheapest bound if no row keeps it from moving there. If the cheapest bound is infinite and the
+/// column costs nothing, the column is removed with all of its rows. If the cheapest bound is infinite and the column
+/// has a cost, the model is unbounded or infeasible.
 struct dual_fixing {
     static constexpr std::string_view name = "dual fixing";
 

@@ -16,9 +16,9 @@
 namespace optpipe::milp::presolving {
 
 /// Eliminates a column whose bounds follow from its rows: such a column is as good as free. An equation that contains
-/// it determines its value, and both are removed unless the other rows get much longer. A column whose bound depends on
-/// an integer stays, for example the flow of an arc with a capacity: cuts need such a bound for each column, not for a
-/// sum of columns.
+/// the column determines the column's value. Equation and column are removed unless the other rows get much longer. A
+/// column whose bound depends on an integer stays, for example the flow of an arc with a capacity: cuts need such a
+/// bound for each column, not for a sum of columns.
 class free_columns {
 public:
     static constexpr std::string_view name = "free columns";

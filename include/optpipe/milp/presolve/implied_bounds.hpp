@@ -30,7 +30,8 @@ struct implied_interval {
 }
 
 /// Tightens the bounds of a column by those that follow from one row and the bounds of the row's other columns. Bounds
-/// of continuous columns are tightened only if the model has integers and the gain is worth it (`margins::is_worth`).
+/// of continuous columns are tightened only if the model has integers and the gain is large enough
+/// (`margins::is_worth`).
 struct implied_bounds {
     static constexpr std::string_view name = "implied bounds";
 

@@ -57,8 +57,9 @@ private:
         return is_beyond_all_sums(weights, std::llround(left));
     }
     /// Whether no multiples of the weights add up to the sum. For each residue modulo the least weight, the least sum
-    /// with that residue decides; it is found round by round (Böcker and Lipták, 2007). Every sum from the product of
-    /// the least and the largest weight on can be reached, because the weights have no common divisor (Brauer, 1942).
+    /// with that residue decides. The least sums are found round by round (Böcker and Lipták, 2007). Every sum that is
+    /// at least the product of the least and the largest weight can be reached, because the weights have no common
+    /// divisor (Brauer, 1942).
     static bool is_beyond_all_sums(const std::vector<std::int64_t>& weights, std::int64_t sum) {
         const auto [first, last] = std::minmax_element(weights.begin(), weights.end());
         const auto modulus = *first;
@@ -84,7 +85,8 @@ private:
             }
         }
     }
-    /// 0 if a column isn't an integer, or if the coefficients aren't integral multiples of any of the tried units.
+    /// A common divisor of the row's coefficients; 0 if a column isn't an integer, or if the coefficients aren't
+    /// integral multiples of any of the tried units.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double tenth = 0.1;
         constexpr double hundredth = 0.01;

@@ -11,14 +11,14 @@ namespace optpipe::milp::presolving {
 /// second.
 struct presolve_parameters {
     /// A better bound of a continuous column with a finite range must reduce that range by at least this share (0 to
-    /// 1). Two rows could otherwise tighten each other's columns forever, by less each time.
+    /// 1). Without this share, two rows could tighten each other's columns forever, by less each time.
     double least_gain = 0.02;
-    /// Larger bounds (in magnitude) aren't derived: they tell a relaxation nothing and scale it badly. A given bound of
-    /// that size becomes a row.
+    /// Larger bounds (in magnitude) aren't derived: they tell a relaxation nothing and scale it badly. A given bound
+    /// larger than this becomes a row.
     double largest_bound = 1e7;
 
     /// Tightening must reduce a coefficient by at least this share of it (0 to 1). The share is larger if probing finds
-    /// the change, because all rules then examine the row again.
+    /// the change, because every such change makes all rules examine the row again.
     double least_change = 1e-6;
     double least_change_behind_binary = 1e-3;
 

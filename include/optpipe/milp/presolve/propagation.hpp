@@ -102,8 +102,8 @@ private:
         return true;
     }
 
-    /// False if an integer has no value left. Crossing bounds of continuous columns aren't reported here, as the row
-    /// itself would report them.
+    /// False if an integer has no value left. Crossing bounds of continuous columns aren't reported by `tighten`,
+    /// because the row itself reports them.
     bool tighten(row r, const activity_range& range, const term& t, double noise) {
         const variable x = t.column;
         const double low = lower(x);

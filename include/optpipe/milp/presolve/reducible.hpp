@@ -86,14 +86,14 @@ template <class Terms> [[nodiscard]] auto find_term(Terms& terms, variable x) {
                             [](const term& t, variable wanted) { return t.column < wanted; });
 }
 
-/// A model under reduction, to be minimized. Methods read it; only reductions change it. Rows and columns keep their
-/// indices; a removed one is empty, and `has` is false. Each row and column records when it last changed, by a clock
-/// that ticks once per batch of reductions. A row also changes with the bounds of its columns, and a column with its
-/// rows.
+/// A model under reduction, to be minimized. Methods read the model; only reductions change it. Rows and columns keep
+/// their indices; a removed one is empty, and `has` is false. Each row and column records when it last changed, by a
+/// clock that ticks once per batch of reductions. A row also changes with the bounds of its columns, and a column with
+/// its rows.
 class reducible {
 public:
-    /// `noise` is the error of each row's sides. If it is empty, the sides count as given numbers whose last digit is
-    /// rounded.
+    /// `noise` is the error of each row's sides. If `noise` is empty, the sides count as given numbers whose last digit
+    /// is rounded.
     explicit reducible(const model& m, std::span<const double> noise = {})
         : sign_{m.direction() == sense::minimize ? 1.0 : -1.0} {
         offset_ = sign_ * m.offset();
@@ -210,7 +210,7 @@ public:
         touch_with_columns(r);
     }
 
-    /// The row's columns still list it until the next `normalize`.
+    /// The columns of the row still list the row until the next `normalize`.
     void remove(row r) {
         touch_with_columns(r);
         for (const auto& t : terms(r)) {
@@ -221,7 +221,7 @@ public:
         at(r).is_there = false;
     }
     /// Removes deleted rows from the lists of their columns. All deleted rows are removed at once, because a column may
-    /// have many.
+    /// list many deleted rows.
     void normalize() {
         for (const variable x : stale_) {
             at(x).has_stale = false;

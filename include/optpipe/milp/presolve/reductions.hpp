@@ -123,7 +123,8 @@ struct substitute_column {
     return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
 }
 
-/// Removes a continuous column x that has no cost and occurs only in this row. The row's bounds become wider instead.
+/// Removes a continuous column x that has no cost and occurs only in this row. To make up for x, the row's bounds
+/// become wider.
 struct absorb_column {
     variable x;
     row at;
@@ -214,7 +215,8 @@ struct merge_columns {
             values[merged.position()] = value;
             values[kept.position()] = sum - factor * value;
         }
-        /// True if the row has both columns in the ratio of the sum; other rows can't be expressed.
+        /// True if row `r` has both columns in the ratio of `kept` + `factor` · `merged`; other rows can't be
+        /// expressed.
         [[nodiscard]] bool leave(open_row& r) const {
             const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
             return difference(of_merged, factor, r.coefficients[kept.position()]).value == 0.0;
@@ -329,7 +331,8 @@ struct give_up {
 using reduction = std::variant<bound_column, bound_row, remove_row, set_coefficient, fix_column, substitute_column,
                                absorb_column, move_cost, merge_columns, release_column, give_up>;
 
-/// Steps that belong together. They are applied only if none of these rows and columns has changed since the proposal.
+/// Steps that belong together. The steps are applied only if none of the listed rows and columns has changed since the
+/// proposal.
 struct proposal {
     std::vector<reduction> steps;
     std::vector<row> rows;

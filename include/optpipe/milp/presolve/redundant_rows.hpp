@@ -10,7 +10,7 @@
 namespace optpipe::milp::presolving {
 
 /// Compares rows with the bounds of their columns. A row or side that the bounds imply is removed. A row that the
-/// bounds can only just meet fixes all of its columns. A row that they can't meet proves infeasibility.
+/// bounds can only just meet fixes all of its columns. A row that the bounds can't meet proves infeasibility.
 struct redundant_rows {
     static constexpr std::string_view name = "redundant rows";
 
@@ -40,8 +40,8 @@ private:
             found.add({{bound_row{r, keeps_lower ? lower : -infinity, keeps_upper ? upper : infinity}}, {r}, {}});
     }
 
-    /// Fixes every column at the bound where the row's activity is least (or greatest). If there is some room, or
-    /// rounding may hide room, the column only has to be near that bound.
+    /// Fixes every column at the bound where the row's activity is least (or greatest). If `room` is positive, or
+    /// rounding may hide room, each column only has to be near its bound.
     static void force(const reducible& m, row r, bool at_least, double room, proposal_list& found) {
         const double noise = m.noise(r) + m.activity(r).noise(m.lower(r), m.upper(r)) + std::max(room, 0.0);
         proposal p{{}, {r}, {}};

@@ -11,10 +11,10 @@
 
 namespace optpipe::milp::presolving {
 
-/// Continuous columns that occur in one row. If the row is an equation, the column's cost moves to its other columns.
-/// A column without a cost is replaced by wider bounds of the row. If a column has a cost, and only the row bounds it
-/// in its cheaper direction, the row becomes an equation: only an equation can still determine the column's value
-/// afterwards.
+/// Continuous columns that occur in one row. If the row is an equation, the column's cost moves to the other columns of
+/// the row. A column without a cost is replaced by wider bounds of the row. If a column has a cost, and only the row
+/// bounds it in its cheaper direction, the row becomes an equation: only an equation can still determine the column's
+/// value afterwards.
 struct singleton_columns {
     static constexpr std::string_view name = "singleton columns";
     bool dual_reductions = true;

@@ -11,7 +11,7 @@
 
 namespace optpipe::milp::presolving {
 
-/// Hash of a set, independent of its order. It groups rows by their columns, or columns by their rows.
+/// Hash of a set, independent of its order. The hash groups rows by their columns, or columns by their rows.
 class support_hash {
 public:
     void add(std::uint32_t member) {
@@ -25,7 +25,7 @@ private:
     std::uint64_t sum_ = 0;
 };
 
-/// Calls `visit(first, second)` for pairs of the same hash until it returns true. Each item is paired with at most
+/// Calls `visit(first, second)` for pairs of the same hash until `visit` returns true. Each item is paired with at most
 /// `most_compared` earlier ones.
 template <class Item> class support_groups {
 public:

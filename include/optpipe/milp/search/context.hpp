@@ -34,8 +34,8 @@ struct sub_effort {
     std::size_t iterations = 0; ///< of the simplex method; a relaxation being solved is finished first
 };
 
-/// The data that all components of one search share. It doesn't change during the search, except for members whose
-/// comment says so; those may be used from any thread.
+/// The data that all components of one search share. The data doesn't change during the search, except for members
+/// whose comment says so; those members may be used from any thread.
 struct context {
     const search::problem* instance = nullptr;
     const solve_options* options = nullptr;
@@ -45,7 +45,7 @@ struct context {
     /// Converts a point of the problem to one of the given model.
     std::function<std::vector<double>(std::span<const double>)> to_given;
     /// A known point in the problem's own terms, which must stay within the bounds until an incumbent is as good. Empty
-    /// if there is none.
+    /// if no such point is known.
     std::vector<double> witness_point;
     double witness_objective = infinity;
     std::function<void(const char*)> witness_lost;
@@ -58,7 +58,7 @@ struct context {
     /// The worst objective that is still searched for, in terms of `incumbents`.
     double ceiling = infinity;
 
-    /// Solves the model of a neighbourhood. Returns the best point found.
+    /// Solves the model of a neighbourhood. Returns the best point found in the neighbourhood.
     std::function<std::optional<std::vector<double>>(const milp::model&, sub_effort most, double cutoff)> solve_sub;
 
     bool offer_given(std::vector<double> values) const {
@@ -77,7 +77,7 @@ struct context {
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
     /// Objectives that differ by less are equal. The slack is relative to the objective that the user sees, because
-    /// presolve's constants may be far larger. It is at least the rounding error of the problem's own objective.
+    /// presolve's constants may be far larger. The slack is at least the rounding error of the problem's own objective.
     [[nodiscard]] double objective_slack(double objective) const {
         return std::max(instance->tolerances.objective_slack(objective + shift + offset),
                         noise_of_sum(std::abs(objective)));

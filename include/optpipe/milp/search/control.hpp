@@ -23,7 +23,7 @@ class control {
 public:
     using clock = std::chrono::steady_clock;
 
-    /// `above` is the control of the search that this one is part of. That control also counts this search's memory.
+    /// `above` is the control of the search that this one is part of. `above` also counts this search's memory.
     explicit control(const solve_options& options, control* above = nullptr)
         : parent_{above}, start_{clock::now()}, deadline_{deadline_after(start_, options.time_limit)},
           node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},
@@ -45,8 +45,8 @@ public:
         if (clock::now() >= deadline_) return end(limit::time);
         return counts_matter_ && over_counts();
     }
-    /// Checks the limits of nodes, iterations and memory. `over` skips them in deterministic mode, which checks them
-    /// only between rounds.
+    /// Checks the limits of nodes, iterations and memory. `over` doesn't check the limits of nodes, iterations and
+    /// memory in deterministic mode, which checks them only between rounds.
     [[nodiscard]] bool over_counts() {
         if (nodes() >= node_limit_ || iterations() >= iteration_limit_) return end(limit::nodes);
         if (memory() > countable()) return end(limit::memory);

@@ -59,8 +59,9 @@ public:
 
 private:
     /// Searches again after a search that found no point, now with the sides moved by a part of their tolerance. A
-    /// model is infeasible only if this search finds no point either. Points must be within the rest of the tolerance.
-    /// The search may use one node more than the first one did. It runs no conflict search, which has no node limit.
+    /// model is infeasible only if the search with moved sides finds no point either. Points may miss the moved sides
+    /// by no more than the rest of the tolerance. The search may use one node more than the first search did. This
+    /// second search runs no conflict search, which has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // share of the tolerance
         constexpr double rest = 0.499;
@@ -80,8 +81,9 @@ private:
         return found;
     }
     /// Searches the given model again without presolve, if the first search couldn't settle presolve's model within the
-    /// tolerances. The search has at most `least_nodes` more nodes than the first one. It runs no conflict search,
-    /// which has no node limit. Empty if it doesn't settle the model either; a better point is kept.
+    /// tolerances. The search has at most `least_nodes` more nodes than the first search. This second search runs no
+    /// conflict search, which has no node limit. The result is empty if the second search doesn't settle the model
+    /// either; a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;
@@ -106,7 +108,7 @@ private:
     }
     /// The model with wider sides and bounds. Each side moves by its slack. Each bound moves by its slack, divided by
     /// the column's largest coefficient (at least 1), so that no row moves by more than that slack. Bounds of integers
-    /// and sides of integral rows stay. Empty if nothing is wider.
+    /// and sides of integral rows stay. Empty if no side and no bound is wider.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {
@@ -162,8 +164,8 @@ private:
             reduction_.tighten(root.engine().bounds(), problem_);
         }
     }
-    /// Memory of the models that presolve makes of the given one. These models exist for a while even if little remains
-    /// of them.
+    /// Memory of the models that presolve makes of the given one. The presolved models exist for a while even if little
+    /// remains of them.
     [[nodiscard]] std::size_t least_memory() const {
         constexpr std::size_t per_term = 72;
         constexpr std::size_t per_line = 250;
@@ -239,7 +241,7 @@ private:
         auto point = reduction_.project(hooks_.witness);
         if (check(reduction_.model(), point, options_->tolerance).empty()) context_.witness_point = std::move(point);
     }
-    /// Uses implied integers, unless the witness isn't integral in these columns.
+    /// Uses implied integers, unless the witness isn't integral in the implied columns.
     void take_implied_integers() {
         auto with_implied = problem_;
         if (implied_integers{with_implied}.apply() == 0) return;
@@ -260,7 +262,7 @@ private:
         options.stop = limits_.token();
         memory_share share{limits_};
         share.set(m.bytes());
-        // other threads may grow meanwhile
+        // Only half of this thread's share, because other threads may take memory meanwhile.
         options.memory_limit = limits_.memory_left() / (2 * std::max<std::size_t>(1, options_->threads));
         options.seed = options_->seed;
         options.heuristics = false;
@@ -304,8 +306,8 @@ private:
         return false;
     }
     /// Finds out what an unbounded relaxation means. The model is unbounded, too, if it has any solution, because its
-    /// numbers are rational. A solution is first searched in the presolved model. The presolved model may have none
-    /// although the given model has one, because some reductions assume that an optimum exists.
+    /// numbers are rational. A solution is first searched in the presolved model. The presolved model may have no
+    /// solution although the given model has one, because some reductions assume that an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())
             if (auto found = any_solution(reduction_.model()).incumbent)

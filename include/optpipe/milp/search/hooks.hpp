@@ -9,7 +9,7 @@
 
 namespace optpipe::milp {
 
-/// Optional inputs of a search. Each is a concept of its own; a type may meet any of them.
+/// Optional inputs of a search. Each input is a concept of its own; a type may meet any of these concepts.
 ///
 /// *Semantics.* Points are in the variables of the model. Hooks may be called from several threads at once, so they are
 /// const. The results of `first_solution` and `solution_near` are checked, so they may be wrong. The results of

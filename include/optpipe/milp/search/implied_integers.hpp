@@ -33,8 +33,8 @@ namespace detail {
 /// - columns that can move one way without cost until they are stopped by a bound, or by a row without other continuous
 ///   columns;
 /// - columns of connected rows in which continuous columns appear as differences, `c x - c y + (integers) >= b`, at
-///   most two per row. For fixed integers such rows are a network, whose vertices are integral multiples of a common
-///   divisor of all other numbers.
+///   most two per row. For fixed integers, rows of differences are a network, whose vertices are integral multiples of
+///   a common divisor of all other numbers.
 class implied_integers {
 public:
     explicit implied_integers(problem& p)
@@ -137,8 +137,10 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
-    /// Must run after the rows. Bounds that are nearly integral multiples are rounded to them. This rounding loses only
-    /// the noise: with integral rows, rounding all columns of a point in the same way keeps it feasible.
+    /// Must be called after the rows have been measured. A bound that is nearly an integral multiple of its group's
+    /// common divisor leaves this divisor as it is, and is rounded to that multiple later. Rounding a bound to a
+    /// multiple loses only the noise: with integral rows, rounding all columns of a point in the same way keeps it
+    /// feasible.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
         for (const double bound : {problem_.lower[j], problem_.upper[j]})
@@ -186,8 +188,8 @@ private:
     std::vector<std::size_t> chosen_;
 };
 
-/// Divides rows over integral columns by the greatest common divisor of their coefficients. Coefficients and sides then
-/// are small integers, and their sums are exact.
+/// Divides rows over integral columns by the greatest common divisor of their coefficients. Divided coefficients and
+/// sides are small integers, and their sums are exact.
 inline void make_rows_integral(problem& p) {
     std::vector<double> coefficients;
     for (std::size_t i = 0; i < p.rows(); ++i) {

@@ -18,8 +18,8 @@
 
 namespace optpipe::milp::search {
 
-/// The best solution of the given model. Every solution has passed `check` on that model. All members may be called
-/// from any thread.
+/// The best solution of the given model. Every solution has passed `check` on the given model. All members may be
+/// called from any thread.
 class incumbents {
 public:
     incumbents(const model& given, optpipe::tolerance tolerance, shared_incumbent* shared)

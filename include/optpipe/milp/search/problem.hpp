@@ -17,8 +17,8 @@ namespace optpipe::milp::search {
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// Continuous in the model, but integral in some best point for all values of the integers. It is propagated and
-    /// learned from like an integer, but never branched on.
+    /// Continuous in the model, but integral in some best point for all values of the integers. An implied column is
+    /// propagated and learned from like an integer, but never branched on.
     implied,
 };
 

@@ -22,9 +22,9 @@ namespace optpipe::milp::search {
 /// The searched model, and the way back from it to the given one: one presolve step per restart.
 class reduction {
 public:
-    /// Starts with the given model. Bounds may cross by the tolerance; the value between them then replaces both.
-    /// Bounds that may just stand for "none" become rows: a row enters no other arithmetic until something makes it
-    /// tight.
+    /// Starts with the given model. Bounds may cross by the tolerance; the value between two crossing bounds replaces
+    /// both. Bounds that may just stand for "none" become rows, because a row takes part in no other computation until
+    /// it becomes tight.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
@@ -119,7 +119,7 @@ public:
     }
 
 private:
-    /// The bound, or infinity if other solvers read it as such.
+    /// The bound, or infinity if other solvers would read the bound as infinite.
     static double without_endless(double bound) {
         constexpr double endless = 1e20;
         return std::abs(bound) < endless ? bound : std::copysign(infinity, bound);

@@ -38,15 +38,15 @@ struct root_parameters {
     std::size_t first_conflicts = 10'000;
     std::size_t first_visits = 20'000'000;
     /// The first run's effort is at most this multiple of the relaxation's expected effort (1 if there are continuous
-    /// columns), because the relaxation may be all that is needed. It is at least `least_first_visits`, a few
-    /// hundredths of a second.
+    /// columns), because the relaxation may be all that is needed. The first run's effort is at least
+    /// `least_first_visits`, a few hundredths of a second.
     std::size_t first_share = 10;
     std::size_t least_first_visits = 1'000'000;
     /// With a second thread the prover continues while the relaxation is solved, so its first run is short.
     std::size_t first_visits_in_parallel = 200'000;
     std::size_t first_conflicts_if_short = 500;
     /// Conflicts without progress until the relaxation starts; fewer if the problem is so small that its relaxation
-    /// takes less time than that.
+    /// takes less time than these conflicts.
     std::size_t first_stall_limit = 1'500;
     /// Limits of the prover between two checks.
     std::size_t conflicts_per_slice = 500;

@@ -13,8 +13,8 @@ namespace optpipe::milp {
 
 /// A known best point that a search must not cut off while it has no incumbent as good. For tests.
 ///
-/// *Semantics.* `active()` tells whether there is such a point. `point()` returns it, with one value per variable.
-/// `cut_off` is called with the place where the search would lose it.
+/// *Semantics.* `active()` tells whether there is such a point. `point()` returns the point, with one value per
+/// variable. `cut_off` is called with the place where the search would lose the point.
 template <class W> concept witness = std::copyable<W> && requires(const W& w, const char* place) {
     { W::active() } -> std::same_as<bool>;
     { w.point() } -> std::convertible_to<std::span<const double>>;

@@ -32,11 +32,11 @@ struct conformance_options {
     /// Whether to end with an error in a lane, after which the executor is unusable.
     bool with_error = true;
     /// Whether the error at the end is a `cancel` of rank 0 instead of an exception of its work. An executor can be
-    /// checked with only one of the two, because it is unusable afterwards.
+    /// checked with only one of the two errors, because an executor is unusable after an error.
     bool by_cancel = false;
     /// Whether all ranks get the error of the rank where it started. In some executors, each rank detects by itself
-    /// that another rank is gone. In such executors, a rank's error names that rank itself, and the operation that it
-    /// waited for.
+    /// that another rank is gone. If ranks detect losses by themselves, a rank's error names that rank itself, and the
+    /// operation that the rank waited for.
     bool same_error = true;
     /// Whether work that is called when its turn comes may block: work then holds lanes until the checks release them,
     /// up to two lanes of a rank at a time. Set to false for virtual time, or if fewer than two lanes of a rank can be
@@ -99,7 +99,7 @@ public:
         on_.cancel("the conformance checks", reason);
         throw gave_up{};
     }
-    /// Waits for the condition. Returns false if it isn't true within the time limit (`patience`).
+    /// Waits for the condition. Returns false if the condition isn't true within the time limit (`patience`).
     template <class Condition> [[nodiscard]] bool await(const Condition& condition) {
         waits_.store(true);
         for (std::size_t asked = 0; !condition() && asked < at_once; ++asked)

@@ -79,7 +79,8 @@ private:
     }
 
     /// Copies data that arrives by message: in the lane of the message behind it, and in another lane behind a marker.
-    /// The marker is recorded before the message, too; the other lane must not take the first record for the second.
+    /// The marker is recorded before the message, too; the lane that waits must not take the first record for the
+    /// second.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};

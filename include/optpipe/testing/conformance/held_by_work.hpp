@@ -17,9 +17,9 @@ namespace optpipe::testing::detail {
 /// Holds a lane: work that doesn't end before the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits` tells whether the check itself is waiting. The time of that wait doesn't count for the gate's
-    /// limit, because the wait has a limit of its own. All other time counts: the host may be stuck in a call, or held
-    /// up on a busy machine.
+    /// `host_waits` tells whether the check itself is waiting. The time of the check's waits doesn't count for the
+    /// gate's limit, because these waits have a limit of their own. All other time counts: the host may be stuck in a
+    /// call, or held up on a busy machine.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
@@ -71,7 +71,7 @@ struct opens_gate_late {
 };
 
 /// Checks in which work holds a lane back, for lanes that call work when its turn comes. Only the check ends the work
-/// that holds a lane. So a command that doesn't wait for this work runs before the work ends.
+/// that holds a lane. So a command that doesn't wait for the holding work runs before that work ends.
 template <class Context> class held_by_work {
     using lane_type = typename Context::lane_type;
     using marker_type = typename Context::marker_type;

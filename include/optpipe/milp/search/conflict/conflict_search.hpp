@@ -45,8 +45,8 @@ struct conflict_parameters {
     std::size_t learned_growth = 500;
 };
 
-/// Depth-first search on the integer columns without any relaxation. As in satisfiability solvers, it decides columns
-/// of recent conflicts, propagates, learns and restarts. Learned clauses are kept from run to run.
+/// Depth-first search on the integer columns without any relaxation. As in satisfiability solvers, the search decides
+/// columns of recent conflicts, propagates, learns and restarts. Learned clauses are kept from run to run.
 class conflict_search {
 public:
     conflict_search(const problem& p, std::uint64_t seed)
@@ -100,9 +100,10 @@ public:
     }
     void end_least_bound_first() { least_bound_first_ = false; }
 
-    /// Whether there are binaries that order other columns.
+    /// Whether `begin_dispatching` has something to decide: binaries that put one of two columns (such as starts of
+    /// jobs) before the other.
     [[nodiscard]] bool can_dispatch() const { return dispatcher_.has_start_columns(); }
-    /// From now on decides the binaries that order other columns first, each time by another rule.
+    /// From now on, first decides the binaries that order two columns. Each call selects another rule.
     void begin_dispatching() {
         restart();
         dispatching_ = true;
@@ -144,7 +145,7 @@ public:
         }
     }
     void restart() { retreat(0); }
-    /// Learns from the engine's conflict. Returns false if that refutes the problem.
+    /// Learns from the engine's conflict. Returns false if the conflict refutes the problem.
     bool learn_from_conflict() {
         if (engine_.refuted()) return false;
         const std::vector<literal> conflict = engine_.conflict();

@@ -14,10 +14,10 @@
 
 namespace optpipe::milp::search {
 
-/// Dispatches jobs: it decides the binaries that order other columns (`disjunctive_structure`). Among the columns with
-/// open decisions, the one with the least key is put before the others, then the one with the next key, and so on. A
-/// key is between the column's current bounds. With the lower bound as key, the job with the earliest start comes
-/// first; with the upper bound, the job with the earliest due date (Giffler and Thompson, 1960).
+/// Dispatches jobs: decides the binaries that order two columns, the starts of two jobs (`disjunctive_structure`).
+/// Among the columns with open decisions, the column with the least key is put before the others, then the column with
+/// the next key, and so on. A key is between the column's current bounds. With the lower bound as key, the job with the
+/// earliest start comes first; with the upper bound, the job with the earliest due date (Giffler and Thompson, 1960).
 class dispatcher {
 public:
     explicit dispatcher(const problem& p) : problem_{&p}, orders_{p} {}

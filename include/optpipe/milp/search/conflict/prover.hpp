@@ -21,7 +21,7 @@
 namespace optpipe::milp::search {
 
 /// A problem with one more integer column, which is at least the objective, in integral units. The column's lower bound
-/// is thus a bound on the objective, and a literal on it can be assumed.
+/// is thus a bound on the objective, and a literal on the column can be assumed.
 struct problem_with_objective {
     problem instance;
     std::size_t objective = 0;
@@ -153,8 +153,8 @@ private:
     static constexpr prover_parameters with_{};
 
     /// Looks for a first point if there is none yet: dispatching rules decide the binaries that order columns, a few
-    /// rules at first, then one more in each later slice. Their effort doesn't count as stalled. A rule visits every
-    /// row several times, so it may take a few times as long as the slice.
+    /// rules at first, then one more in each later slice. The effort of dispatching rules doesn't count as stalled. A
+    /// rule visits every row several times, so a rule may take a few times as long as the slice.
     void dispatch(std::size_t visits) {
         if (!search_.can_dispatch()) return;
         const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();
@@ -241,8 +241,8 @@ private:
         if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
-    /// Better points count as progress once they have closed a share of the gap. Otherwise the search could creep in
-    /// tiny steps to an optimum that a relaxation finds at once.
+    /// Better points count as progress once they have closed a share of the gap. If every better point counted, the
+    /// search could creep in tiny steps to an optimum that a relaxation finds at once.
     void take_solution(std::span<const double> values) {
         ++points_since_success_;
         const double gap = cutoff_at_success_ - bound_;

@@ -21,7 +21,7 @@ namespace optpipe::milp::search {
 /// Achterberg and Raack, 2010): the flow into a set of nodes must open enough arcs. Rows are nodes. A column that isn't
 /// an integer and is in two rows is an arc: from the row with a scaled coefficient below 0 to the row with one above 0.
 /// A column in a single row connects that row with the outside. For each node with a demand, the first cut is the one
-/// whose arcs are least open at the point. Then this cut is opened, and the next cut behind it is found, and so on (the
+/// whose arcs are least open at the point. The arcs of each cut are then opened to find the next cut behind it (the
 /// nested cuts and the creep flow of Koch and Martin, 1998). The sum of the rows behind each cut is rounded.
 class cut_sets {
 public:
@@ -112,7 +112,7 @@ private:
             for (const auto v : component)
                 scale_[v] = -scale_[v];
     }
-    /// The side of the scaled row that requires flow to enter; negative if flow may leave.
+    /// The flow that must enter node i: a side of its scaled row; negative if flow may leave the node.
     [[nodiscard]] double demand_of(std::size_t i) const {
         const double side = scale_[i] > 0.0 ? problem_.row_lower[i] : problem_.row_upper[i];
         return std::isfinite(side) ? scale_[i] * side : -1.0;
@@ -175,7 +175,7 @@ private:
         }
         return false;
     }
-    /// Opens the arcs that enter the nodes of `queue_`. Returns false if there are none.
+    /// Opens the arcs that enter the nodes of `queue_`. Returns false if no arcs enter the nodes of `queue_`.
     bool open_cut() {
         bool opened = false;
         for (const auto v : queue_)

@@ -16,9 +16,9 @@ struct cut_parameters {
     /// Largest cosine of two cuts of one round, as more parallel cuts add little.
     double most_parallel = 0.6;
 
-    /// Avoid cuts that a relaxation would treat as noise. A term whose coefficient is smaller than the largest by the
-    /// factor `widest` is replaced by the bound of its variable. A cut whose right-hand side exceeds `largest_limit` is
-    /// rejected; coefficients are first scaled to at most 1.
+    /// Limits against cuts that a relaxation would treat as noise. A term whose coefficient is smaller than the largest
+    /// by the factor `widest` is replaced by the bound of its variable. A cut whose right-hand side exceeds
+    /// `largest_limit` is rejected; coefficients are first scaled to at most 1.
     double widest = 1e6;
     double largest_limit = 1e9;
     /// A sum that cancels to less than this share (0 to 1) of its terms has lost the digits that a cut needs.
@@ -50,10 +50,10 @@ struct cut_parameters {
     std::size_t most_implied_bounds = 50'000;
     double least_violation = 1e-4;
 
-    /// Cut sets. The effort per round is in visits of an arc, and takes some hundredths of a second; the next round
-    /// continues where the last one ended. No cut is needed if the share `enough_flow` of the demand can flow. `creep`
-    /// is added to the capacity of each arc: if the arcs of several cuts are closed, it selects the cut with the fewest
-    /// arcs. This halves the nodes on 31 networks.
+    /// Cut sets. The effort per round of cut sets is in visits of an arc, and takes some hundredths of a second; the
+    /// next round continues where the last one ended. No cut is needed if the share `enough_flow` of the demand can
+    /// flow. `creep` is added to the capacity of each arc. If the arcs of several cuts are closed, `creep` selects the
+    /// cut with the fewest arcs. `creep` halves the nodes on 31 networks.
     std::size_t cut_set_effort = 2'000'000;
     double enough_flow = 0.999;
     double creep = 0.01;

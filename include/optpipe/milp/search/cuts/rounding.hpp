@@ -29,29 +29,29 @@ struct rounding_parameters {
     double least_efficacy = 1e-3;
     /// Smaller coefficients count as 0 after rounding.
     double zero = 1e-10;
-    /// Number of coefficients by which the sum is divided, one at a time. The best divisor is then divided by each of
-    /// the shares, as in the paper.
+    /// Number of coefficients by which the sum is divided, one at a time. The best of the tried divisors is divided by
+    /// each of the shares, as Marchand and Wolsey do.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
     /// Number of integers that are also tried from their other bound.
     std::size_t most_flips = 30;
     /// Least distance of the side after division from the integers below and above. If the side is too near the integer
     /// below, the cut is weak; too near the integer above, coefficients are large. Coefficients stay small if the side
-    /// itself is small, like a demand divided by the capacity of an arc. For such a side, a distance of `least_rest`
-    /// from both integers suffices; it is ten times the integrality tolerance. (Of 31 networks whose arcs can carry all
-    /// demand, 30 are solved to optimality within 6 s; without this rule, 11 are.)
+    /// itself is small, like a demand divided by the capacity of an arc. For a small side, a distance of `least_rest`
+    /// from both integers suffices, which is ten times the integrality tolerance. (Of 31 networks whose arcs can carry
+    /// all demand, 30 are solved to optimality within 6 s; without this rule, 11 are.)
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
 
-/// The bound from which a column that isn't an integer is measured. `nearest` is the nearer one at the point.
-/// `relaxing` is the bound whose distance can be left out of the rounded sum. Only integers then stay in the cut, as in
-/// a cut-set inequality.
+/// The bound from which a column that isn't an integer is measured. `nearest` is the bound that is nearer to the
+/// column's value at the point. `relaxing` is the bound whose distance can be left out of the rounded sum. With
+/// `relaxing`, only integers stay in the cut, as in a cut-set inequality.
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
 /// the relaxation. Columns and slacks are measured from their nearer bound, which may depend on an integer;
-/// `bound_choice` may select the other one for columns that aren't integers. The sum is divided by one of its
+/// `bound_choice` may select the other bound of columns that aren't integers. The sum is divided by one of its
 /// coefficients and rounded. With the multipliers of a row of the simplex tableau the result is Gomory's mixed-integer
 /// cut; with a node of a network and the capacities of its arcs it is a flow cover.
 class mixed_integer_rounding {
@@ -297,7 +297,8 @@ private:
         return has_capacity_ && rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }
 
-    /// Rounds parts_ <= right_, which is valid because the parts are nonnegative, and converts it back to columns.
+    /// Rounds parts_ <= right_, which is valid because the parts are nonnegative, and converts the result back to
+    /// columns.
     std::optional<cut> round(double divisor) {
         const double right = right_ / divisor, fraction = right - std::floor(right);
         rounded_.clear();
@@ -309,7 +310,7 @@ private:
         if (rounded_.touched().size() > longest()) return std::nullopt;
         return normalized(rounded_, limit, lower_, upper_);
     }
-    /// Adds a part to the cut, and returns the constant that goes to the limit.
+    /// Adds a part to the cut, and returns the constant that must be added to the limit.
     double add_back(const part& p, double weight) {
         if (p.is_row) {
             for (const auto& e : entries(p.index))

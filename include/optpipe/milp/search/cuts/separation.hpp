@@ -36,8 +36,8 @@ struct separation_parameters {
     std::size_t columns_per_cut = 10;
 };
 
-/// Rounds of cuts at the root, until the bound stalls. Each round runs all separators into one pool, adds the best cuts
-/// to the relaxation, and removes those that aren't tight.
+/// Rounds of cuts at the root, until the bound stalls. In each round, all separators fill one pool; the best cuts are
+/// added to the relaxation, and cuts that aren't tight are removed from it.
 class separation {
 public:
     separation(const context& c, const domains& d, const implied_bounds& implied) : context_{&c}, implied_{&implied} {
@@ -47,8 +47,8 @@ public:
         }
     }
 
-    /// The relaxation must have been solved, and is solved again afterwards. Returns false if it then has no optimal
-    /// point. `on_bound` is called with each new bound.
+    /// The relaxation must have been solved, and is solved again afterwards. Returns false if the relaxation has no
+    /// optimal point in the end. `on_bound` is called with each new bound.
     template <class OnBound> bool run(relaxation& lp, OnBound on_bound) {
         const auto& p = *context_->instance;
         const clique_table cliques{p, lower_, upper_};

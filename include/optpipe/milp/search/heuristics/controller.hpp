@@ -38,8 +38,8 @@ public:
     heuristic_controller(const context& c, std::uint64_t seed, std::size_t first = 0)
         : context_{&c}, locks_{*c.instance}, random_{seed}, next_rule_{first}, next_is_rins_{first % 2 == 0} {}
 
-    /// Runs heuristics that find a first point, the cheap ones first. They are split into `parts`; this call runs
-    /// number `part`.
+    /// Runs heuristics that find a first point, the cheap ones first. The heuristics are split into `parts` parts; this
+    /// call runs number `part`.
     void points_at_root(tree_worker& w, const node& root, std::size_t part = 0, std::size_t parts = 1) {
         if (!context_->options->heuristics) return;
         if (part == 0) users(w, root);
@@ -85,8 +85,8 @@ private:
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
         if (auto found = context_->help.solution_near(point)) w.offer_given(std::move(*found));
     }
-    /// Searches a neighbourhood of the incumbent, alternating between two kinds. The search may take a share of the
-    /// iterations that the worker's relaxations have taken.
+    /// Searches a neighbourhood of the incumbent, alternating between two kinds of neighbourhoods. The search may take
+    /// a share of the iterations that the worker's relaxations have taken.
     void neighbourhood(tree_worker& w, const node& n, std::size_t nodes) {
         const auto incumbent = w.found().point;
         if (!incumbent || !context_->solve_sub || !relaxed(w, n)) return;

@@ -10,7 +10,7 @@
 
 namespace optpipe::milp::search {
 
-/// The feasibility pump (Fischetti, Glover and Lodi, 2005). It rounds the relaxation's point, then finds the
+/// The feasibility pump (Fischetti, Glover and Lodi, 2005). The pump rounds the relaxation's point, then finds the
 /// relaxation's point nearest to the rounded one, and so on; a point that repeats is perturbed randomly. An integer
 /// that is rounded to a value strictly between its bounds doesn't count in the distance.
 class feasibility_pump {

@@ -11,7 +11,8 @@
 namespace optpipe::milp::search {
 
 /// Relaxation induced neighbourhood search (Danna, Rothberg and Le Pape, 2005): fixes the integers on which the
-/// incumbent and the relaxation agree, and solves the rest. Empty if they agree on too few.
+/// incumbent and the relaxation agree, and solves the rest. Empty if incumbent and relaxation agree on too few
+/// integers.
 [[nodiscard]] inline std::optional<std::vector<double>> rins(const context& c, const domains& d,
                                                              std::span<const double> incumbent,
                                                              std::span<const double> point, sub_effort most,

@@ -26,8 +26,8 @@ struct locks {
     }
 };
 
-/// Rounds each fractional integer in a direction that no row blocks, or else to the nearer side. Empty if some row is
-/// then violated.
+/// Rounds each fractional integer in a direction that no row blocks, or else to the nearer side. Empty if the rounded
+/// point violates a row.
 [[nodiscard]] inline std::optional<std::vector<double>> round_by_locks(const problem& p, const locks& l,
                                                                        std::span<const double> point) {
     std::vector<double> values(point.begin(), point.end());

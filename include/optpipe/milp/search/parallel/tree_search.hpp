@@ -32,8 +32,8 @@ struct tree_search_parameters {
     /// Nodes per dive. With few nodes, the search follows the best bound; with many, relaxations start from a similar
     /// basis.
     std::size_t nodes_per_dive = 60;
-    /// Limits of a slice of the prover. The first slice is shorter by the divisor, so that easy trees don't wait for
-    /// it.
+    /// Limits of a slice of the prover. The limits of the first slice are divided by `first_slice_divisor`, so that
+    /// easy trees don't wait for it.
     std::size_t conflicts_per_slice = 1500;
     std::size_t visits_per_slice = 1'000'000;
     std::size_t first_slice_divisor = 16;

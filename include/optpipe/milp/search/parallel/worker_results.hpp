@@ -24,7 +24,7 @@ struct worker_results {
     [[nodiscard]] bool is_solution(const context& c, std::span<const double> values) const {
         return c.best->verified(c.to_given(values)).has_value();
     }
-    /// Offers a point of the problem. Returns whether it is a solution within the cutoff.
+    /// Offers a point of the problem. Returns whether the point is a solution within the cutoff.
     bool offer(const context& c, std::span<const double> values) {
         if (!offer_given(c, c.to_given(values))) return false;
         point = std::make_shared<const std::vector<double>>(values.begin(), values.end());

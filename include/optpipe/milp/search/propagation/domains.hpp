@@ -97,7 +97,7 @@ public:
         level_starts_.resize(level);
     }
 
-    /// Hides the last visible change from `last_change` and `visible`; the bounds stay. It serves to walk the trail
+    /// Hides the last visible change from `last_change` and `visible`; the bounds stay. Hiding serves to walk the trail
     /// backwards; `unhide` ends the walk.
     void hide(trail_position i) {
         last_[at(i).bound] = at(i).previous;

@@ -17,8 +17,8 @@ namespace optpipe::milp::search {
 
 /// Limits of propagation at a node. Not tuned.
 struct propagation_parameters {
-    /// Limit of the visits of rows per propagation: `least_budget`, plus `budget_per_row` for each row. It ends a
-    /// propagation whose bounds creep.
+    /// Limit of the visits of rows per propagation: `least_budget`, plus `budget_per_row` for each row. This limit ends
+    /// a propagation whose bounds creep.
     std::size_t least_budget = 2000;
     std::size_t budget_per_row = 200;
     /// Number of terms that count as one more visit.
@@ -72,7 +72,7 @@ public:
     void set_cutoff(double value) {
         const auto& n = problem_->tolerances;
         const double limit = value / objective_scale_;
-        // The cutoff already keeps a distance from the incumbent, so it has hardly any slack.
+        // The cutoff already keeps a distance from the incumbent, so the row of the objective gets hardly any slack.
         rows_.set_limit(objective_row_, limit, n.zero * n.objective_slack(limit), n);
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
@@ -100,8 +100,8 @@ public:
     }
 
     /// Tightens a bound, unless the literal holds already. Returns false on a conflict. If a row implies a bound of a
-    /// continuous column that crosses the other bound, both are made equal. The row itself then reports a conflict, as
-    /// it knows its tolerance.
+    /// continuous column that crosses the other bound, the two bounds are made equal. The row that implied the bound
+    /// then reports a conflict, because the row knows its tolerance.
     bool imply(literal l, reason why) {
         if (domains_.is_true(l)) return true;
         const auto j = column_of(l.bound);
@@ -203,8 +203,8 @@ public:
         }
         }
     }
-    /// Adds a clause that always holds, and applies it at once. Its literals must be ordered: first the true or open
-    /// ones, then the false ones, the latest first. Returns false on a conflict.
+    /// Adds a clause that always holds, and applies it at once. The clause's literals must be ordered: first the true
+    /// or open ones, then the false ones, the latest first. Returns false on a conflict.
     bool learn(std::span<const literal> literals, bool learned, std::uint32_t levels) {
         if (literals.empty()) return fail_at_root();
         if (literals.size() == 1) {

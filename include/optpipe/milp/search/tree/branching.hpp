@@ -46,8 +46,8 @@ struct branching_choice {
 
 /// Limits of `reliability_branching`. Not tuned.
 struct branching_parameters {
-    /// Observations that make a pseudocost reliable. Fewer observations cost less at the top of the tree. The paper
-    /// takes 8.
+    /// Observations that make a pseudocost reliable. Fewer observations cost less at the top of the tree. Achterberg,
+    /// Koch and Martin take 8.
     std::size_t reliable = 4;
     /// Most columns that are tried at a node, and most candidates in succession that aren't better than the best one.
     std::size_t most_tried = 40;
@@ -59,8 +59,8 @@ struct branching_parameters {
     double up_margin = 0.2;
 };
 
-/// Reliability branching (Achterberg, Koch and Martin, 2005): uses pseudocosts that are reliable. For other columns,
-/// the most promising first, it tries both children with a few iterations.
+/// Reliability branching (Achterberg, Koch and Martin, 2005): uses pseudocosts that are reliable. For columns whose
+/// pseudocosts aren't reliable, the most promising first, the rule tries both children with a few iterations.
 class reliability_branching {
 public:
     reliability_branching(const context& c, relaxation& lp, pseudocosts& history)

@@ -25,9 +25,9 @@ using extra_rows = std::vector<sparse_row>;
     return sum;
 }
 
-/// A combination of a relaxation's rows with multipliers, and of the objective with its cutoff. This one row holds for
-/// every point of the relaxation within the cutoff. If the bounds contradict the row, the relaxation has no point worth
-/// searching for, however inexact the linear solver's arithmetic was.
+/// The sum of a relaxation's rows, each times a multiplier, and of the row "objective ≤ cutoff" times a multiplier. The
+/// sum holds for every point of the relaxation within the cutoff. If the bounds contradict the row, the relaxation has
+/// no point worth searching for, however inexact the linear solver's arithmetic was.
 class proof_row {
 public:
     proof_row(const problem& p, const extra_rows& extra)
@@ -56,7 +56,8 @@ public:
         if (share > 0.0) noise_ = 0.0; // the cutoff includes a distance already
         noise_ += arithmetic_;
     }
-    /// Leaves out terms that are too small to count; their least values by the bounds at the root go to the limit.
+    /// Leaves out terms that are too small to count; their least values by the bounds at the root are moved into the
+    /// limit.
     void normalize(const domains& d) {
         terms_.clear();
         double largest = 0.0;

@@ -20,7 +20,7 @@
 
 namespace optpipe::milp::search {
 
-/// The linear program of a problem; a `relaxation` adds its cuts after these rows.
+/// The linear program of a problem; a `relaxation` adds its cuts after the rows of the problem.
 [[nodiscard]] inline linear_program program_of(const problem& p) {
     linear_program lp;
     std::vector<Eigen::Triplet<double>> entries;
@@ -62,8 +62,8 @@ public:
     [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
-    /// Reports infeasibility only if it remains after the rows' sides are moved by their noise. Otherwise the point
-    /// belongs to slightly wider rows.
+    /// Reports infeasibility only if it remains after the rows' sides are moved by their noise. If moving the sides
+    /// makes the relaxation feasible, the point is one of the wider rows.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;
@@ -143,8 +143,8 @@ public:
     }
 
 private:
-    /// Extra memory during a factorization, as a multiple of the factors' memory (measured). Lists grow, and the rest
-    /// of the matrix has lists of its own.
+    /// Extra memory during a factorization, as a multiple of the factors' memory (measured). During a factorization,
+    /// lists grow, and the part of the matrix that isn't eliminated yet has lists of its own.
     static constexpr double room_per_factors = 1.6;
 
     [[nodiscard]] std::size_t room_for(std::size_t working) const {

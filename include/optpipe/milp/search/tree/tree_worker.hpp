@@ -47,7 +47,7 @@ struct tree_worker_parameters {
     std::size_t longest_pause = 31;
 };
 
-/// One worker of branch and bound on relaxations. It dives from a node and leaves open nodes behind. Its results for
+/// One worker of branch and bound on relaxations. A worker dives from a node and leaves open nodes behind. Results for
 /// other workers are kept until they are collected.
 class tree_worker {
 public:
@@ -82,7 +82,7 @@ public:
         return engine_.bytes() + lp_.bytes() + analysis_.bytes() + proof_.bytes() + history_.bytes() +
                bytes_of(locks_.up, locks_.down, path_, observations_);
     }
-    /// Updates the memory that the control counts. In deterministic mode call it only between rounds.
+    /// Updates the memory that the control counts. In deterministic mode, `account` must be called only between rounds.
     void account() { share_.set(bytes()); }
     /// Number of processed nodes.
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
@@ -149,7 +149,7 @@ public:
         return verdict::open;
     }
 
-    /// Checks a point, which may become the incumbent. Returns whether it is a solution within the cutoff.
+    /// Checks a point, which may become the incumbent. Returns whether the point is a solution within the cutoff.
     bool offer(std::span<const double> values) {
         if (!results_.offer(*context_, values)) return false;
         engine_.set_cutoff(results_.cutoff);
@@ -161,7 +161,8 @@ public:
         engine_.set_cutoff(results_.cutoff);
         return true;
     }
-    /// Offers the relaxation's point, whose integers must be integral. Returns false if no solution can be made of it.
+    /// Offers the relaxation's point, whose integers must be integral. Returns false if no solution can be made of that
+    /// point.
     bool offer_rounded() {
         std::vector<double> values(lp_.point().begin(), lp_.point().end());
         for (std::size_t j = 0; j < values.size(); ++j)
@@ -300,7 +301,8 @@ private:
         has_point = status == lp_status::optimal;
         return verdict::open;
     }
-    /// Whether multipliers prove, by our own arithmetic, that the node has no points left. If so, a clause is learned.
+    /// Whether multipliers prove, by our own arithmetic, that the node has no points left. If the proof succeeds, a
+    /// clause is learned.
     bool closes(std::span<const double> multipliers, double share) {
         proof_.build(multipliers, share, results_.cutoff);
         proof_.normalize(engine_.bounds());
@@ -332,8 +334,8 @@ private:
     }
 
     /// Handles an integral point of the relaxation, which is a solution unless rounding it breaks a row. The node is
-    /// closed if the bound of the relaxation reaches the cutoff, apart from rounding errors. Otherwise, the search
-    /// branches on the integer that is farthest from its rounded value.
+    /// closed if the bound of the relaxation reaches the cutoff, apart from rounding errors. If the node isn't closed,
+    /// the search branches on the integer that is farthest from its rounded value.
     void settle(node& n, std::vector<node>& open) {
         const auto farthest = farthest_from_integral();
         const double bound = std::max(n.bound, lp_.solver().nearly_dual_bound());
