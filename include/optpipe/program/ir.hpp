@@ -111,8 +111,8 @@ struct program_buffer {
 };
 
 /// The purposes for which an instruction has buffers of its stage and microbatch. A stash consists of the memory that F
-/// holds and the memory that RECOMPUTE restores. A part of each is kept for W; the rest is freed when I ends. If only a
-/// part of the memory that F holds is offloaded, memory kept for W is offloaded first.
+/// holds and the memory that RECOMPUTE restores. A part of both memories is kept for W; the rest is freed when I ends.
+/// If only a part of the memory that F holds is offloaded, memory kept for W is offloaded first.
 enum class buffer_role : std::uint8_t {
     kept,           ///< held by F and needed by W; with a partial offload, only its offloaded part
     freed,          ///< held by F and unused after I; with a partial offload, only its offloaded part
@@ -216,8 +216,8 @@ struct instruction {
     std::uint32_t waits = 0;
     /// The marker that is recorded after the instruction, if another instruction waits for this one.
     marker_id records = no_marker;
-    /// For a pair: the position of its backward in `rank_program::pairs`. Buffers, links and `op` are its forward's;
-    /// waits and marker are those of both.
+    /// For a pair: the position of its backward in `rank_program::pairs`. Buffers, links and `op` of the instruction
+    /// are then those of the forward; waits and marker are those of both parts.
     std::uint32_t pair = no_pair;
 
     [[nodiscard]] constexpr bool is_pair() const { return pair != no_pair; }

@@ -63,8 +63,9 @@ struct stash_capacity {
 };
 
 /// All constraints of this form for a rank whose stages have equal stashes: the edges of the convex hull of the
-/// possible numbers of stashes and waiting weight gradients. When the last of n waiting weight gradients was produced,
-/// a whole stash and n − 1 weight stashes were held; the hull uses that, too. Empty if there would be very many.
+/// possible numbers of stashes and waiting weight gradients. Before n weight gradients can wait, the I of the last of
+/// them must run, with a whole stash and n − 1 weight stashes in memory; this limits n. Empty if there would be very
+/// many.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {
@@ -86,7 +87,7 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
             hull.pop_back();
         hull.push_back(next);
     }
-    // Beyond the last corner no further stash fits, even if no weight gradient waits.
+    // Beyond the last corner of the hull no further stash fits, even if no weight gradient waits.
     std::vector<stash_capacity> result;
     for (std::size_t i = 0; i + 1 < hull.size(); ++i) {
         const double fewer = hull[i].waiting - hull[i + 1].waiting;

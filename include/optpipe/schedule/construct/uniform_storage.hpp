@@ -63,8 +63,8 @@ struct uniform_storage {
     /// The options that replace `keep` and `offload` of the classic problem.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// Whether the two options differ only by a transfer of everything that the forward leaves. The classic problem has
-    /// the times of this transfer.
+    /// Whether the two options differ only by a transfer of everything that the forward leaves; the classic problem
+    /// then has the times of this transfer.
     bool may_offload = false;
     /// Whether the option has transfers that the classic problem lacks: an offload right after the forward, and a
     /// reload right before the stash is needed.

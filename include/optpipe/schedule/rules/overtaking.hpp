@@ -7,8 +7,9 @@ namespace optpipe {
 /// Whether a model of a problem lets microbatches run in another order on a later stage, or in the backward, than on
 /// stage 0.
 enum class overtaking {
-    /// The operations of each kind and stage run in the order of microbatches. With offloading, this may exclude all
-    /// optimal schedules: solutions are schedules, but a bound holds only for schedules of this form.
+    /// The operations of each kind and stage run in the order of microbatches. With offloading, this form of model may
+    /// exclude all optimal schedules: solutions are schedules, but a bound holds only for schedules in the order of
+    /// microbatches.
     forbidden,
     /// Transfers belong to no microbatch: the model has only the k-th forward, gradient and transfer of a stage, and no
     /// transfer moves a stash that isn't there. This is a relaxation: its bound holds for all schedules, but its

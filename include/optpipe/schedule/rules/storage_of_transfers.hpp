@@ -15,7 +15,7 @@ constexpr operation& operation_in(operation& op) { return op; }
 constexpr operation& operation_in(timed_operation& timed) { return timed.op; }
 
 /// Whether the operation is a transfer that doesn't name its storage option, although its stage has an option with
-/// transfers. Contract: the problem has its stage.
+/// transfers. Contract: the problem has the operation's stage.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool lacks_storage(const basic_problem<Graph>& p, const operation& op) {
     return op.storage == 0 && is_transfer(op.kind) && !p.storage_of(op.stage, 0).offloads() &&
