@@ -374,7 +374,8 @@ OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& 
     duration apart{};
     for (const auto& each : found)
         apart += each.change();
-    // For each stage on a rank: one operation of this kind per microbatch, or an activation and a gradient.
+    // A rank has, for each of its stages, one operation of a changed kind per microbatch, or two changed messages: an
+    // activation and a gradient.
     const auto& graph = problem_.graph;
     const auto stages_on_rank = (graph.stages() + graph.ranks() - 1) / graph.ranks();
     const auto most = 2.0 * static_cast<double>(stages_on_rank * graph.microbatches());

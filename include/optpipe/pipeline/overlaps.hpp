@@ -35,7 +35,7 @@ struct overlap {
     friend constexpr bool operator==(const overlap&, const overlap&) = default;
 };
 
-/// The pairs of a problem, in the order given. Problems with static extents have none.
+/// The pairs of a problem, in the order given. Problems with static extents have no pairs.
 template <bool IsStatic> class overlap_list {
 public:
     [[nodiscard]] constexpr bool empty() const { return list_.empty(); }

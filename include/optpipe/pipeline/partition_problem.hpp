@@ -40,7 +40,7 @@ struct partition_problem {
 /// The pipeline `p.pipelines[pipeline]` with layer i on stage `stage_of[i]`. Durations are divided by the speed of the
 /// stage's rank. Edges between layers of different stages become edges between these stages. A layer sends its output
 /// once to each stage that needs it: among its edges to one stage, only the largest size and the largest `held` count.
-/// The sizes of different layers add up, and so do their `held`.
+/// For an edge between stages, the sizes of different layers add up, and so do their `held`.
 ///
 /// Contract: `p` is valid, and `pipeline` is one of its pipelines. Every stage has a layer, and no edge leads to an
 /// earlier stage.

@@ -61,7 +61,8 @@ public:
     /// Whether the graph has no cycle.
     [[nodiscard]] bool is_executable() const { return order_.size() == 2 * size_; }
 
-    /// A cycle of instructions: each waits for the next, and the last waits for the first. Empty if there is none.
+    /// A cycle of instructions: each waits for the next, and the last waits for the first. Empty if the graph has no
+    /// cycle.
     [[nodiscard]] std::vector<instruction_place> cycle() const {
         if (is_executable()) return {};
         std::vector<std::uint32_t> before(2 * size_, nothing);

@@ -111,8 +111,9 @@ struct program_buffer {
 };
 
 /// The purposes for which an instruction has buffers of its stage and microbatch. A stash consists of the memory that F
-/// holds and the memory that RECOMPUTE restores. A part of both memories is kept for W; the rest is freed when I ends.
-/// If only a part of the memory that F holds is offloaded, memory kept for W is offloaded first.
+/// holds and the memory that RECOMPUTE restores. A part of the held and a part of the restored memory is kept for W;
+/// the rest is freed when I ends. If only a part of the memory that F holds is offloaded, memory kept for W is
+/// offloaded first.
 enum class buffer_role : std::uint8_t {
     kept,           ///< held by F and needed by W; with a partial offload, only its offloaded part
     freed,          ///< held by F and unused after I; with a partial offload, only its offloaded part

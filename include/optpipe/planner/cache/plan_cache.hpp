@@ -18,7 +18,7 @@ namespace optpipe {
 
 /// The entries of a cache that help with a problem.
 struct cache_hits {
-    /// A plan of the same problem. Its numbers are in canonical units.
+    /// A plan of the same problem. The numbers of the plan are in canonical units.
     std::optional<cache_entry> exact{};
     /// Plans of similar problems, the nearest first.
     std::vector<cache_entry> near{};
@@ -137,7 +137,8 @@ private:
         return folder_of(form) / (fingerprint_of(form) + ".plan");
     }
 
-    /// The text of a file, at most `most` bytes. Empty if it can't be read, or if the entry is of another version.
+    /// The text of a file, at most `most` bytes. Empty if the file can't be read, or if its entry is of another
+    /// version.
     [[nodiscard]] std::optional<std::string> read_text(const std::filesystem::path& path, std::size_t most) const {
         auto text = read_cache_file(path, most);
         if (!text) {

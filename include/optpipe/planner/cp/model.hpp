@@ -126,7 +126,7 @@ struct model {
         add_exactly_one(some);
         return some;
     }
-    /// A literal that is true if any of these clauses fails, that is, all its literals are false.
+    /// A literal that is true if any of these clauses fails, that is, if all literals of the clause are false.
     literal add_any_fails(std::vector<std::vector<literal>> some) {
         for (auto& c : some)
             std::erase(c, never);

@@ -436,8 +436,8 @@ private:
             }
         return used_by;
     }
-    /// If a gradient uses the stash of a forward with a larger number, the pass of that microbatch down and up the
-    /// pipeline lies between forward and gradient.
+    /// If a gradient uses the stash of a forward with a larger number, a full pass of a microbatch down and up the
+    /// pipeline lies between that forward and the gradient.
     void add_passes(order_literals& known) {
         const auto& uses = own_->storage.uses;
         for (std::size_t k = 0; k < uses.size(); ++k)

@@ -33,7 +33,8 @@ struct stored_gradient {
     task_index extra = no_task;
 };
 
-/// Transfers that belong to no stash, in the order in which they run. A pair is present only if the one before it is.
+/// Transfers that belong to no stash, in the order in which they run. A pair of transfers is present only if the pair
+/// before it is present.
 struct transfer_pairs {
     /// The options that need these transfers.
     std::vector<std::size_t> options{};

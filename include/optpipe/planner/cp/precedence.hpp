@@ -106,8 +106,8 @@ private:
         if (trail.is_raised_here(a.target) && closes_cycle(trail, i, value)) return forbid_cycle(trail);
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
-    /// Whether `value`, which arc `i` gives to its target, comes from a cycle of arcs with a positive sum. If so,
-    /// `path_` is the cycle, from each arc to the one before it.
+    /// Whether `value`, which arc `i` gives to its target, comes from a cycle of arcs with a positive sum. If the value
+    /// comes from such a cycle, `path_` is the cycle, from each arc to the one before it.
     bool closes_cycle(const trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;

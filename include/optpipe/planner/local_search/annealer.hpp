@@ -46,7 +46,7 @@ public:
     }
 
 private:
-    /// Makes a schedule the current state. False if it can't be represented.
+    /// Makes a schedule the current state. Returns false if the schedule can't be represented.
     bool start_from(const schedule& given) {
         scratch_.load(given);
         if (state_->abandoned() || !scratch_.all_legal() || !scratch_times_.place_all()) return false;

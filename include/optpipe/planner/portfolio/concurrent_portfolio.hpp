@@ -25,7 +25,7 @@ struct time_share_parameters {
     /// on average, and 11 s at most. On eighty random problems with 3 and 5 s on one thread, 11 plans were better and
     /// 12 worse, objectives were 0.02 % lower on average, and the same 25 were proven.
     double staleness_seconds = 1.0;
-    /// A slice is idle if it has more effort than the slice before, but takes less than this factor longer: it used
+    /// A slice is idle if it has more effort than the slice before, but takes less than this factor longer, so it used
     /// none of the additional effort. After `most_idle_slices` idle slices in a row, the strategy rests until there is
     /// a better incumbent. The factor exceeds the noise of a loaded machine.
     double idle_factor = 1.3;

@@ -129,8 +129,8 @@ template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<
 template <class Build> inline constexpr bool is_search = requires(const Build& build) { build.effort; };
 
 /// Calls `visit(builder)` for the builders that can apply to `p`, except those that choose storage options. The
-/// constructive planner is among them only if it plans with one storage option for all microbatches; otherwise it runs
-/// as a strategy.
+/// constructive planner is among these builders only if it plans with one storage option for all microbatches;
+/// otherwise it runs as a strategy.
 template <class Visitor> void for_each_published_builder(const problem& p, Visitor visit) {
     const bool plain = is_plain(p);
     for_each_builder([&](const auto& build) {

@@ -290,7 +290,7 @@ private:
                 write_reduction(each);
         });
     }
-    /// Adds the backward of a pair to the instruction of its forward. Nothing that the forward frees is free yet.
+    /// Adds the backward of a pair to the instruction of its forward. The memory that the forward frees isn't free yet.
     void add_backward(const plan_node& node, program_writer& w, instruction& i) {
         paired_backward second{prepared(node, w, plan_.backward_of(node).op)};
         if (const auto bytes = memory_of_pair(node); bytes > 0) {

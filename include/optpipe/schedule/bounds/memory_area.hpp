@@ -173,7 +173,7 @@ private:
     struct rank_area {
         bool limited = false;
         std::vector<demand> demands{};
-        /// The largest of the areas.
+        /// The largest area of a demand.
         double scale = 0.0;
         double head = 0.0;
         double count = 0.0;
@@ -191,8 +191,8 @@ private:
         }
     };
 
-    /// The least time that transfers take on a resource to save `needed`; unlimited if they can't. The result is that
-    /// of a fractional knapsack, and so a lower bound.
+    /// The least time that transfers take on a resource to save `needed`; unlimited if transfers can't save so much.
+    /// The result is that of a fractional knapsack, and so a lower bound.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {

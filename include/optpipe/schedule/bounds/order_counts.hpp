@@ -40,8 +40,8 @@ public:
     [[nodiscard]] std::size_t most(std::size_t x, std::size_t y, std::size_t k) const {
         return count_[y] - first(1, x, y, count_[x] - 1 - k);
     }
-    /// Puts x_k, and all later operations of its chain, after the first `least` operations of y. Returns whether that
-    /// is new.
+    /// Puts x_k, and all later operations of its chain, after the first `least` operations of y. Returns whether this
+    /// order is new.
     bool raise(std::size_t x, std::size_t y, std::size_t k, std::size_t least) {
         if (least <= at(0, x, y, k)) return false;
         for (; k < count_[x] && at(0, x, y, k) < least; ++k)

@@ -347,7 +347,7 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
     return not_executable(text, position, r);
 }
 
-/// The refusal of an order that needs too much memory. It names the rank that lacks most.
+/// The refusal of an order that needs too much memory. The refusal names the rank that lacks most.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
     // The memory that the whole order needs is defined only if the problem has all its operations.
