@@ -126,7 +126,7 @@ private:
     /// Step time of the plan in use, with the costs used for planning.
     duration now_{};
     cost_profile window_;
-    /// Samples of transfers that are too rare for a window, over more steps.
+    /// Samples, from more steps than a window has, of transfers that are too rare for a window.
     cost_profile rare_;
     /// Duration of a transfer in its last probe, if that was far off the plan.
     std::map<cost_key, duration> suspected_{};
@@ -357,7 +357,7 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
     // The number of costs that `drift` compares at most: for each stage, the kinds of operations in one plan (F, B, I,
     // W, OFFLOAD, RELOAD, RECOMPUTE, hardly ever all of them), and the messages to two neighbours. The number of
-    // samples grows only with the logarithm, so an estimate suffices.
+    // samples grows only with the logarithm of the number of costs, so an estimate suffices.
     constexpr double numbers_per_stage = 7.0;
     const double numbers = numbers_per_stage * static_cast<double>(p.graph.stages());
     return 1 + static_cast<std::size_t>(std::ceil(std::log2(numbers / (1.0 - options.drift.confidence))));

@@ -117,8 +117,8 @@ namespace detail {
 /// one. `p.memory_limit` is the memory of the devices; the static memory of the layers of each rank is subtracted from
 /// it. Costs and storage of `p` are replaced.
 ///
-/// Contract: `counts` has one entry per stage and adds up to the number of layers. The layers of a stage have a storage
-/// option in common.
+/// Contract: `counts` has one entry per stage and adds up to the number of layers; the layers of each stage have a
+/// storage option in common.
 [[nodiscard]] problem with_layers(problem p, std::span<const layer_costs> layers, std::span<const std::size_t> counts);
 
 } // namespace optpipe

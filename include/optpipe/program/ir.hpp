@@ -84,7 +84,7 @@ using marker_id = index<struct marker_tag>;
 inline constexpr buffer_id no_buffer{std::numeric_limits<std::uint32_t>::max()};
 inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 
-/// One of a rank's three blocks of memory. Each is allocated once, before the first step.
+/// One of a rank's three blocks of memory. Each block is allocated once, before the first step.
 enum class memory_arena : std::uint8_t {
     device,  ///< stashes, keys and values, and data that edges hold; as large as the plan's peak
     host,    ///< offloaded stashes
@@ -134,7 +134,7 @@ enum class instruction_kind : std::uint8_t {
     reduce,   ///< sums the gradients of stage `op.stage` over the pipelines that train the same model
 };
 
-/// All roles without a buffer.
+/// No buffer in any role.
 inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
     std::array<buffer_id, buffer_roles> none{};
     none.fill(no_buffer);

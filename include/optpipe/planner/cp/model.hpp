@@ -34,8 +34,8 @@ struct choice {
     ticks back = 0;
 };
 
-/// Tasks that must not overlap, and the literal "i before j" for every pair, in row-major order. The literal matters
-/// only if both tasks are present.
+/// Tasks that must not overlap, and the literal "i before j" for every pair, in row-major order. The literal "i before
+/// j" matters only if both i and j are present.
 struct machine {
     std::vector<task_index> tasks{};
     std::vector<literal> before{};

@@ -167,8 +167,8 @@ private:
         return result;
     }
 
-    // Memory beside stashes. A sum has at most one part per edge at the stage or slice of the sequence, so rounding the
-    // sum costs less than the tolerance.
+    // Memory beside stashes. The sum for one operation has at most one part per edge of its stage and per slice of its
+    // sequence, so rounding the sum costs less than the tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};

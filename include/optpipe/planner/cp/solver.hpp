@@ -45,8 +45,8 @@ struct solver_parameters {
     double tie_breaker = 1e-9;
     /// Initial activities are below this number of units. A hint adds this number of units, so hinted variables come
     /// first. In 1200 searches on parts of random problems with storage options, with targets 0.5 and 3 % lower, 3 to 6
-    /// % more parts were improved with hints, with 0.5 to 0.7 times the conflicts. Without storage options there was no
-    /// difference.
+    /// % more parts were improved with hints, with 0.5 to 0.7 times the conflicts. In searches without storage options,
+    /// hints made no difference.
     std::size_t most_tie_breakers = 1000;
     /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, none took more than 83.
     std::size_t most_steps_per_task = 1000;

@@ -135,7 +135,8 @@ public:
         }
     }
 
-    /// Removes all entries above this level. Calls `unassigned(entry, position)` for each, the last one first.
+    /// Removes all entries above this level. Calls `unassigned(entry, position)` for each removed entry, the last one
+    /// first.
     template <class Unassigned> void backtrack(std::uint32_t to, Unassigned unassigned) {
         if (to >= level()) return;
         const auto begin = level_begin_[to];

@@ -243,7 +243,7 @@ private:
         place_on_link(out, leaves);
         return std::max(comes, leaves);
     }
-    /// Places an offload behind the forward, or some operations later. Returns its approximate start.
+    /// Places an offload behind the forward, or some operations later. Returns the approximate start of the offload.
     double place_offload(id out, id ahead, id back, random_numbers& random) {
         const id lane = lanes_->facts(ahead).rank;
         id to = lanes_->position(ahead);
@@ -254,7 +254,7 @@ private:
         place_behind(out, to);
         return leaves;
     }
-    /// Places a reload so that it ends when `back` now starts, or earlier. Returns its approximate start.
+    /// Places a reload so that it ends when `back` now starts, or earlier. Returns the approximate start of the reload.
     double place_reload(id in, id out, id back, double length, random_numbers& random) {
         const id lane = lanes_->facts(back).rank;
         const auto quarters =

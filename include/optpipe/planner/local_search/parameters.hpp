@@ -120,8 +120,8 @@ struct annealing_parameters {
     /// 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower (standard error
     /// 0.12).
     std::size_t relief_chance = 40;
-    /// Number of uses of a critical path, and of tails, before they are computed again. Computing them takes longer
-    /// than a move, but they become outdated.
+    /// Number of uses of a critical path, and of tails, before they are computed again. Computing paths and tails takes
+    /// longer than a move, but old ones become outdated.
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
     /// The clock is read every `cells_between_clocks` / cells moves, at least every `most_moves_between_clocks`. A move

@@ -149,7 +149,7 @@ private:
                            [&](const stage_costs& c) { return std::min(c.forward, c.backward_input) > slack; });
     }
     /// A refusal that names a rank without enough host memory or, if there is none, the rank whose limit is furthest
-    /// below `need`. Empty if every rank has enough.
+    /// below `need`. Empty if every rank has enough memory.
     template <pipeline_graph Graph>
     static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p, const least_memory_by_rank& least,
                                                     memory_size least_memory_result::*need, std::string_view sentence) {

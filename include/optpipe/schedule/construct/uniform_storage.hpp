@@ -194,8 +194,8 @@ template <pipeline_graph Graph> struct uniform_schedule {
     outcome<basic_schedule<Graph>> result{};
 };
 
-/// The best schedule over the storage options that every stage has. If there is no schedule, returns the refusal that
-/// lacks least memory. A stop request ends the search with the best schedule found.
+/// The best schedule over the storage options that every stage has. If there is no schedule, returns the refusal of the
+/// option that lacks least memory. A stop request ends the search with the best schedule found.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr uniform_schedule<Graph>
 build_best_uniform_schedule(const basic_problem<Graph>& p, const Builder& build, stop_check stop = {}) {

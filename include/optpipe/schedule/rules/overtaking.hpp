@@ -13,8 +13,8 @@ enum class overtaking {
     forbidden,
     /// Transfers belong to no microbatch: the model has only the k-th forward, gradient and transfer of a stage, and no
     /// transfer moves a stash that isn't there. This is a relaxation: its bound holds for all schedules, but its
-    /// solutions may not be schedules. The relaxation is exact without offloading. Constraint programming supports it
-    /// only if storage options differ only by transfers.
+    /// solutions may not be schedules. The relaxation is exact without offloading. Constraint programming supports this
+    /// form only if storage options differ only by transfers.
     pooled,
     /// Overtaking is allowed wherever it can help. This model is exact.
     allowed,
