@@ -122,7 +122,7 @@ private:
         found_.reset();
     }
 
-    /// Edits the order in a random way; false if that way isn't possible, and nothing has changed.
+    /// Edits the order in a random way. Returns false, with nothing changed, if that way isn't possible.
     bool edit() {
         switch (random_.below(with_.moves_per_other)) {
         case 0: return exchange_sequences();
@@ -152,8 +152,8 @@ private:
         return order_.partner(order_[*other]) == flat_graph::none &&
                order_.merge(std::min(at, *other), std::max(at, *other), random_.chance(half));
     }
-    /// The place of an operation near this one on its lane, with which its forward (or, for a single backward, which)
-    /// can be in a pair.
+    /// If the operation at `at` is a forward, the place of a backward near it on its lane that can be in a pair with
+    /// this forward; if it is a single backward, the place of such a forward. Empty if there is none nearby.
     std::optional<index> some_partner(index at) {
         const auto& graph = order_.graph();
         const id op = order_[at];
@@ -173,8 +173,8 @@ private:
         }
         return found;
     }
-    /// Exchanges the backward of the pair that begins at `at` for the one at `other`, and puts each in the place of the
-    /// other; if that one is in a pair as well, its forward gets the backward of the first.
+    /// Gives the forward of the pair at `at` the backward at `other`, and exchanges the places of the two backwards. If
+    /// the backward at `other` is in a pair, the forward of that pair gets the backward of the pair at `at`.
     bool exchange_backwards(index at, index other) {
         const auto& graph = order_.graph();
         const id f = order_[at];
@@ -258,7 +258,8 @@ private:
             if (order_.last_place(i) != i) places.push_back(i);
         return places;
     }
-    /// Makes pairs at these places, and no others. Within an edit that changed the operations there.
+    /// Makes pairs at these places, and no others. To be called within an edit, once the operations are at these
+    /// places.
     void mark_pairs(const std::vector<index>& places) {
         if (p_->overlaps.empty()) return;
         for (index i = 0; i < order_.size(); ++i)
