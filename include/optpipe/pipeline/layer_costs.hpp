@@ -20,8 +20,8 @@ namespace optpipe {
 
 /// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
 /// of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. A stage
-/// first runs its layers without a backward, and keeps nothing of them; so its activation is the larger of their
-/// activation and the activation of its other layers.
+/// first runs its layers without a backward, and keeps nothing of them; so the activation of the stage is the larger of
+/// two: that of these layers, and that of the stage's other layers.
 struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.

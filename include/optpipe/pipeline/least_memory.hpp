@@ -102,7 +102,7 @@ private:
         at_once_is_cut_ = keep_best(at_once) || at_once_is_cut_;
         at_once_ = std::move(at_once);
     }
-    /// The stashes of the stages visited so far take at least this device memory together, after offloading.
+    /// A lower bound on the sum of device memory that the stashes of the stages visited so far take after offloading.
     constexpr memory_size left_at_least() const {
         if (at_once_is_cut_) return std::max(least_left_, least_held_ - std::min(least_held_, host_limit_));
         auto least = memory_size::unlimited();

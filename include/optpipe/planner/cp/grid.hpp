@@ -15,8 +15,8 @@
 namespace optpipe::cp {
 
 /// A unit in which quantities of a problem are counted as integers. The numbers are exact if a decimal unit divides all
-/// quantities. If no decimal unit does, quantities are rounded to a fine unit, and a sum of n of them has an error of
-/// at most n/2 units.
+/// quantities. If no decimal unit divides all quantities, they are rounded to a fine unit, and a sum of n quantities
+/// has an error of at most n/2 units.
 class grid {
 public:
     explicit grid(const std::vector<double>& values, double largest_sum) {

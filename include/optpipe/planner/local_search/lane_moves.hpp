@@ -72,8 +72,8 @@ public:
         return true;
     }
     /// Repairs a move that takes too much of a rank's memory: where memory first doesn't suffice, gives one of the
-    /// stashes in memory an option that leaves less on the device. False if there is no such option, or if another
-    /// fault comes first.
+    /// stashes in memory an option that leaves less on the device. Returns false if no stash has an option that leaves
+    /// less, or if another fault comes first.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;

@@ -273,7 +273,7 @@ private:
             if (after != none) mark_dirty(after);
         }
     }
-    /// Marks an operation on another rank; on the same rank the lane propagates.
+    /// Marks an operation if it is on another rank; operations on the same rank are reached along the lane.
     void mark_other_rank_dirty(id i, const flat_pipeline::kind_facts& f) {
         if (lanes_->facts(i).rank != f.rank) mark_dirty(i);
     }

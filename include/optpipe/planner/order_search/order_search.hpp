@@ -33,8 +33,8 @@ struct order_search_parameters {
     /// Every second round begins at a temperature this many times as high if the problem has pairs: a pair that is
     /// split and made anew passes through longer steps. Not tuned.
     double hot_round = 8.0;
-    /// Number of moves (or `moves`, if that is less) in which the temperature falls to the last one. Then the search
-    /// starts anew from the best order.
+    /// Number of moves (or `moves`, if that is less) in which the temperature falls to the last one. After these moves,
+    /// the search starts anew from the best order.
     std::size_t moves_of_round = 300'000;
     /// The largest number of places by which an operation moves on its lane.
     std::size_t farthest = 6;
@@ -122,7 +122,8 @@ private:
         found_.reset();
     }
 
-    /// Edits the order in a random way. Returns false, with nothing changed, if that way isn't possible.
+    /// Draws an edit and applies it to the order. Returns false, with nothing changed, if the drawn edit isn't
+    /// possible.
     bool edit() {
         switch (random_.below(with_.moves_per_other)) {
         case 0: return exchange_sequences();

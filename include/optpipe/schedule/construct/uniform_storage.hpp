@@ -91,9 +91,9 @@ template <pipeline_graph Graph>
     return how;
 }
 
-/// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of it into
-/// a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits for memory.
-/// The classic problem is for builders that only support kept and offloaded stashes.
+/// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of the classic
+/// problem into a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits
+/// for memory. The classic problem is for builders that only support kept and offloaded stashes.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` is the activation: exact.
 /// - `recompute` also lengthens the gradient, because it runs right before. The limit of the rank is lowered by the
