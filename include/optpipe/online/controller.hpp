@@ -37,10 +37,11 @@ struct online_plan {
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
 /// plan is offered before these costs have been compared with measured ones. After `warm_up` and `window` measured
-/// steps it plans with the measured costs. From this plan on, each measured step, together with the steps before it, is
-/// compared with the costs of the plan (`drift`). If the difference may be worth a switch, a new window is measured,
-/// and a search starts from the plan in use with the new costs. Transfers that are too rare in the plan for a window
-/// are compared over more steps; the ranks probe transfers that the plan doesn't use (`probe_rounds`).
+/// steps it plans with the measured costs. From the first plan with measured costs on, each measured step, together
+/// with the steps before it, is compared with the costs of the plan (`drift`). If the difference may be worth a switch,
+/// a new window is measured, and a search starts from the plan in use with the new costs. Transfers that are too rare
+/// in the plan for a window are compared over more steps; the ranks probe transfers that the plan doesn't use
+/// (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.

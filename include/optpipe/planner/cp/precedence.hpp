@@ -17,8 +17,8 @@
 namespace optpipe::cp {
 
 /// Handles the watched literal `lost`, which became false. If another literal can be watched instead, returns `never`.
-/// Otherwise returns the other watched literal: it is true, or all other literals of the clause are false, so that it
-/// must become true.
+/// If no further literal can be watched, returns the remaining watched literal: it is true, or all others of the clause
+/// are false, so that it must become true.
 [[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);

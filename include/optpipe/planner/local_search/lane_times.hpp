@@ -320,7 +320,8 @@ private:
         }
         return true;
     }
-    /// Computes all times again. Used if a cycle is suspected; the reason may be only an unfavourable order of visits.
+    /// Computes all times again. Used if a cycle is suspected, because the suspicion may only come from an unfavourable
+    /// order of visits.
     bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);

@@ -96,7 +96,7 @@ struct annealing_parameters {
     /// Initial temperatures, one per round; none is best everywhere. All rounds end at `cold`.
     std::array<double, 5> hot{0.3, 0.06, 0.15, 0.6, 0.1};
     double cold = 0.02;
-    /// Weights of the mean over the ranks in the cost, relative to the worst rank; one per round.
+    /// Weight in the cost of the mean over all ranks, relative to the weight of the worst rank; one number per round.
     std::array<double, 4> mean_weights{0.1, 0.02, 0.3, 0.05};
     /// Limit of the length of a path, as a multiple of the number of operations: a path through operations without
     /// duration may go round in a cycle.

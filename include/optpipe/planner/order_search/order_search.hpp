@@ -30,8 +30,8 @@ struct order_search_parameters {
     /// Temperature at the beginning and at the end, as shares of the objective.
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
-    /// Every second round begins at a temperature this many times as high if the problem has pairs: a pair that is
-    /// split and made anew passes through longer steps. Not tuned.
+    /// Every second round begins at a temperature this many times as high if the problem has pairs: splitting a pair
+    /// and making it anew leads through orders with longer steps. Not tuned.
     double hot_round = 8.0;
     /// Number of moves (or `moves`, if that is less) in which the temperature falls to the last one. After these moves,
     /// the search starts anew from the best order.
@@ -83,7 +83,7 @@ private:
     using index = std::size_t;
     using id = flat_graph::id;
 
-    /// With pairs, a call has a cold round and a hot one at least.
+    /// With pairs, a call has at least a cold round and a hot one.
     [[nodiscard]] std::size_t most_in_round() const {
         return p_->overlaps.empty() ? with_.moves_of_round : std::min(with_.moves_of_round, with_.moves / 2 + 1);
     }

@@ -48,7 +48,8 @@ private:
 
     [[nodiscard]] std::size_t count(std::size_t place) const { return c_->count[on_->chains[place]]; }
 
-    /// The least memory in use if `started(place)` operations of each chain have started, and `ended(place)` ended.
+    /// The least memory in use if `started(place)` operations of each chain have started, and `ended(place)` of them
+    /// have ended.
     template <class Started, class Ended>
     [[nodiscard]] double in_use(const Started& started, const Ended& ended) const {
         double all = 0.0;

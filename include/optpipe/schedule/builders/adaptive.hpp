@@ -35,7 +35,7 @@ namespace optpipe {
 /// It finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless it is stopped, the
 /// schedule is never worse than 1F1B or GPipe, if these fit and no offload is required. `Policy` says which stages may
 /// or must be offloaded as a whole (`decisions_of`). If stashes aren't only kept or offloaded as a whole, the search
-/// tries each option that all stages have, for all of their microbatches (`uniform_problem`), and AdaPipe's schedule.
+/// tries AdaPipe's schedule and, for all microbatches alike (`uniform_problem`), each option that all stages have.
 /// `Policy` doesn't apply to other options; `restrict_storage` restricts them.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";

@@ -29,10 +29,10 @@ struct drawn_order {
 /// different numbers of sequences, if the order isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
-/// Times a schedule for this problem that was made for other costs or for another draw of microbatches. Two orders are
-/// tried, and the better one is used: the given order, and the order with the microbatches matched by the durations of
-/// their operations. A valid schedule is returned unchanged. In problems with pairs or without factors, only the given
-/// order is tried. If both orders fail, the refusal is that of `retime`.
+/// Times, with the costs of this problem, a schedule that was made for other costs or for another draw of microbatches.
+/// Two orders are tried, and the better one is used: the given order, and the order with the microbatches matched by
+/// the durations of their operations. A valid schedule is returned unchanged. In problems with pairs or without
+/// factors, only the given order is tried. If both orders fail, the refusal is that of `retime`.
 [[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
 
 } // namespace optpipe

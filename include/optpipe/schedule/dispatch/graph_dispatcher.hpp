@@ -23,7 +23,7 @@ namespace optpipe {
 struct graph_dispatch_options {
     /// Number of microbatches in flight on a stage, in units of its lifespan over the cycle time.
     double depth = 1.0;
-    /// Further microbatches in flight, by stage.
+    /// Number of microbatches in flight beyond `depth`, by stage.
     std::vector<int> further{};
     forward_preference forwards = forward_preference::deepest_stage;
     /// Whether memory is only taken if every sequence in flight can then still be finished.

@@ -20,7 +20,7 @@ namespace optpipe {
 
 /// How closely an `order_dispatcher` follows an order.
 struct order_dispatch_options {
-    /// The number of operations of a rank among which it chooses; 1 keeps the order.
+    /// The number of operations of a rank among which the dispatcher chooses; 1 keeps the order.
     std::size_t window = 8;
     /// An operation doesn't start if an earlier one of the order can start within this share of its duration.
     double patience = 0.5;
