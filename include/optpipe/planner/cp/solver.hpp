@@ -237,8 +237,9 @@ private:
         }
     }
     /// Whether a propagation must be interrupted. Bounds may converge very slowly, in steps that are tiny compared with
-    /// their distance. A search whose bounds rise that slowly is interrupted, and its next propagation continues; if
-    /// this happens at the root, the search gives up, because the next propagation of the root would take as long.
+    /// their distance. A search whose bounds rise in such tiny steps is interrupted, and its next propagation
+    /// continues; if this happens at the root, the search gives up, because the next propagation of the root would take
+    /// as long.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
         if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;

@@ -62,10 +62,10 @@ struct stash_capacity {
     double per_weight;
 };
 
-/// All constraints of this form for a rank whose stages have equal stashes: the edges of the convex hull of the
-/// possible numbers of stashes and waiting weight gradients. Before n weight gradients can wait, the I of the last of
-/// them must run, with a whole stash and n − 1 weight stashes in memory; this limits n. Empty if there would be very
-/// many constraints.
+/// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes: the edges of the convex
+/// hull of the possible numbers of stashes and waiting weight gradients. Before n weight gradients can wait, the I of
+/// the last of them must run, with a whole stash and n − 1 weight stashes in memory; this limits n. Empty if there
+/// would be very many constraints.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {

@@ -36,7 +36,7 @@ namespace optpipe {
 /// schedule is never worse than 1F1B or GPipe, if these fit and no offload is required. `Policy` says which stages may
 /// or must be offloaded as a whole (`decisions_of`). If stashes aren't only kept or offloaded as a whole, the search
 /// tries AdaPipe's schedule and, for all microbatches alike (`uniform_problem`), each option that all stages have.
-/// `Policy` doesn't apply to other options; `restrict_storage` restricts them.
+/// `Policy` applies only to keeping and offloading whole stashes; `restrict_storage` restricts other options.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
     static constexpr bool any_graph = true;
