@@ -37,10 +37,11 @@ struct online_plan {
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
 /// plan is offered before these costs have been compared with measured ones. After `warm_up` and `window` measured
-/// steps it plans with the measured costs. From this plan on, each measured step, together with the steps before it, is
-/// compared with the costs of the plan (`drift`). If the difference may be worth a switch, a new window is measured,
-/// and a search starts from the plan in use with the new costs. Transfers that are too rare in the plan for a window
-/// are compared over more steps; the ranks probe transfers that the plan doesn't use (`probe_rounds`).
+/// steps it plans with the measured costs. From the first plan with measured costs on, each measured step, together
+/// with the steps before it, is compared with the costs of the plan (`drift`). If the difference may be worth a switch,
+/// a new window is measured, and a search starts from the plan in use with the new costs. Transfers that are too rare
+/// in the plan for a window are compared over more steps; the ranks probe transfers that the plan doesn't use
+/// (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.
@@ -126,7 +127,7 @@ private:
     /// Step time of the plan in use, with the costs used for planning.
     duration now_{};
     cost_profile window_;
-    /// Samples of transfers that are too rare for a window, over more steps.
+    /// Samples, from more steps than a window has, of transfers that are too rare for a window.
     cost_profile rare_;
     /// Duration of a transfer in its last probe, if that was far off the plan.
     std::map<cost_key, duration> suspected_{};
@@ -357,7 +358,7 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
     // The number of costs that `drift` compares at most: for each stage, the kinds of operations in one plan (F, B, I,
     // W, OFFLOAD, RELOAD, RECOMPUTE, hardly ever all of them), and the messages to two neighbours. The number of
-    // samples grows only with the logarithm, so an estimate suffices.
+    // samples grows only with the logarithm of the number of costs, so an estimate suffices.
     constexpr double numbers_per_stage = 7.0;
     const double numbers = numbers_per_stage * static_cast<double>(p.graph.stages());
     return 1 + static_cast<std::size_t>(std::ceil(std::log2(numbers / (1.0 - options.drift.confidence))));
@@ -374,7 +375,8 @@ OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& 
     duration apart{};
     for (const auto& each : found)
         apart += each.change();
-    // For each stage on a rank: one operation of this kind per microbatch, or an activation and a gradient.
+    // A rank has, for each of its stages, one operation of a changed kind per microbatch, or two changed messages: an
+    // activation and a gradient.
     const auto& graph = problem_.graph;
     const auto stages_on_rank = (graph.stages() + graph.ranks() - 1) / graph.ranks();
     const auto most = 2.0 * static_cast<double>(stages_on_rank * graph.microbatches());

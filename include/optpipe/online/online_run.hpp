@@ -101,7 +101,8 @@ private:
     bool can_probe_ = true;
     detail::online_state state_;
     handover<Executor, Model, Channel> handover_;
-    /// Created when a probe is first needed. It is destroyed before the arenas, because a probe uses their memory.
+    /// Created when a probe is first needed. The probe object is destroyed before the arenas, because a probe uses the
+    /// memory of the arenas.
     std::optional<execution::transfer_probe<Executor>> probe_{};
 };
 

@@ -36,9 +36,9 @@ struct online_options {
     /// step that takes seven times as long as the longest transfer to the host and back, a rank probes before every
     /// 29th step.
     double probe_share = 0.005;
-    /// The least change of a probed transfer, relative to the planned time, that counts if it occurs twice in a row. A
-    /// smaller value follows smaller changes. If durations vary by 10 % (standard deviation), one probe in eighty is
-    /// off by more than 0.25.
+    /// The least change of a probed transfer, relative to the planned time, that counts if it occurs twice in a row.
+    /// With a smaller value, smaller changes lead to new plans. If durations vary by 10 % (standard deviation), one
+    /// probe in eighty is off by more than 0.25.
     double least_probed_change = 0.25;
     /// The least share of the step time that a better plan must save. Plans that save less are declined, until a better
     /// one is found.

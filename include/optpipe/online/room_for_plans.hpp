@@ -12,9 +12,10 @@ namespace optpipe {
 /// arenas hold everything that is ever stored on the rank.
 ///
 /// The problem has no limit for messages. A microbatch has at most one message at a time before or after a stage,
-/// because its activation is used before its gradient is made. A running operation has one more message. So a stage
-/// needs room for microbatches + 1 messages of the larger of its two sizes. Fragmentation, which occurs if boundaries
-/// differ in size, isn't included.
+/// because its activation is used before its gradient is made. While an operation runs, its microbatch has one more
+/// message, because input and output exist at once. So a stage needs room for microbatches + 1 messages of the larger
+/// of two sizes: that of its input and that of its output. Fragmentation, which occurs if boundaries differ in size,
+/// isn't included.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
 
 } // namespace optpipe

@@ -12,8 +12,9 @@
 
 namespace optpipe {
 
-/// Plans each step before it begins, for training whose microbatches differ from step to step: their costs are known
-/// as soon as their data is. Each search starts from the plan before (`carry_over`), and goes on beside the training:
+/// Plans each step before it begins, for training whose microbatches differ from step to step: the costs of a step are
+/// known as soon as the data of its microbatches is there. Each search starts from the plan before (`carry_over`), and
+/// goes on beside the training:
 ///
 ///     planner.submit(next);                    // as soon as the next step's data is there
 ///     run(planner.next_plan());                // waits at most for the rest of the time limit
@@ -36,7 +37,7 @@ public:
 
 private:
     std::shared_ptr<const schedule> in_use_{};
-    /// The submitted step, with the time that it takes with the order in use.
+    /// The problem of the submitted step, and the duration of this step with the order in use.
     std::optional<online_plan> next_{};
     background_planner planner_;
 };

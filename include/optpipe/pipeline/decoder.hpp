@@ -128,8 +128,8 @@ private:
 };
 
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
-/// (10^9 bytes). They are a first guess until there is a measured profile. `model_shapes.hpp` has the shapes of
-/// published models; `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus
+/// (10^9 bytes). Computed costs are a first guess until there is a measured profile. `model_shapes.hpp` has the shapes
+/// of published models; `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus
 /// attention. I takes as much as F, but twice the attention. W takes 2 FLOP per parameter and token. Embeddings take no
 /// time.
 ///
@@ -322,8 +322,8 @@ private:
             [&](const decoder_layer& l) { return (l.*member)(); });
     }
     [[nodiscard]] constexpr bool is_split() const { return vocabulary_shards > 1; }
-    /// Elements per token of a layer's keys and values, and the work that computes them. Both are 0 unless slices leave
-    /// keys and values for later slices.
+    /// Elements per token of a layer's keys and values, and the work that computes them. Elements and work are 0 unless
+    /// slices leave keys and values for later slices.
     [[nodiscard]] constexpr double kept_for_slices(const decoder_layer& l) const {
         return is_sliced ? l.keys_and_values() : 0.0;
     }

@@ -20,8 +20,8 @@ namespace optpipe {
 
 /// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
 /// of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. A stage
-/// first runs its layers without a backward, and keeps nothing of them; so its activation is the larger of their
-/// activation and the activation of its other layers.
+/// first runs its layers without a backward, and keeps nothing of them; so the activation of the stage is the larger of
+/// two: that of these layers, and that of the stage's other layers.
 struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.
@@ -117,8 +117,8 @@ namespace detail {
 /// one. `p.memory_limit` is the memory of the devices; the static memory of the layers of each rank is subtracted from
 /// it. Costs and storage of `p` are replaced.
 ///
-/// Contract: `counts` has one entry per stage and adds up to the number of layers. The layers of a stage have a storage
-/// option in common.
+/// Contract: `counts` has one entry per stage and adds up to the number of layers; the layers of each stage have a
+/// storage option in common.
 [[nodiscard]] problem with_layers(problem p, std::span<const layer_costs> layers, std::span<const std::size_t> counts);
 
 } // namespace optpipe

@@ -12,7 +12,7 @@ namespace optpipe {
 struct layer_edge {
     std::size_t from = 0;
     std::size_t to = 0;
-    /// Factor on the communication time between the ranks of their stages.
+    /// Factor on the communication time between the ranks of the two layers' stages.
     double size = 1.0;
     /// Device memory of waiting data if the two layers are in different stages (`edge::held`).
     memory_size held{};

@@ -102,7 +102,7 @@ private:
         at_once_is_cut_ = keep_best(at_once) || at_once_is_cut_;
         at_once_ = std::move(at_once);
     }
-    /// The stashes of the stages visited so far take at least this device memory together, after offloading.
+    /// A lower bound on the sum of device memory that the stashes of the stages visited so far take after offloading.
     constexpr memory_size left_at_least() const {
         if (at_once_is_cut_) return std::max(least_left_, least_held_ - std::min(least_held_, host_limit_));
         auto least = memory_size::unlimited();
@@ -114,7 +114,7 @@ private:
         if (now.on_host <= host_limit_) states.push_back(now);
     }
     /// Keeps the states that no other dominates or, if there are too many, those with the lowest peaks. Returns whether
-    /// there were too many.
+    /// there were too many states.
     constexpr bool keep_best(std::vector<state>& states) const {
         keep_frontier(states);
         if (states.size() <= most_states_) return false;
@@ -131,8 +131,8 @@ private:
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The kept states that no other dominates if host memory is ignored. Among them, a higher peak leaves less on
-        // the device.
+        // The kept states that no other dominates if host memory is ignored. Among these states, a higher peak leaves
+        // less on the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
             auto behind = std::upper_bound(steps.begin(), steps.end(), each,
@@ -151,7 +151,7 @@ private:
     memory_size limit_;
     memory_size host_limit_;
     std::vector<std::vector<state>> layers_{{state{}}};
-    /// The stashes of the stages visited so far may take this memory together, on the device and on the host.
+    /// The sums of memory, on the device and on the host, that the stashes of the stages visited so far may take.
     std::vector<state> at_once_{state{}};
     bool at_once_is_cut_ = false;
     memory_size least_left_{};
@@ -164,11 +164,12 @@ private:
 /// The least device memory with which `r` can run the microbatches one after the other.
 ///
 /// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; the
-/// same holds in the backward. So the need is max over the rank's stages i of Σ_{j<i} l_j + a_i. Here l_j is the memory
-/// that the storage option of stage j leaves on the device, and a_i is the memory that the forward of i leaves, or the
-/// restored memory if that is larger. The sizes of all transfers together must fit the host. `needed` is the best over
-/// all options (up to `most_states` different combinations per stage; beyond that the best of them are kept). The lower
-/// bound may choose other options for every i. Without full backwards a_i is at least the weight stash.
+/// same holds in the backward. So the need is the maximum over the rank's stages i of Σ_{j<i} l_j + a_i, where l_j is
+/// the memory that the storage option of stage j leaves on the device, and a_i the memory that the forward of i leaves,
+/// or the restored memory if that is larger; without full backwards, a_i is at least the weight stash of i. The sizes
+/// of all transfers together must fit the host. `needed` is the best over all options (up to `most_states` different
+/// combinations per stage; beyond that the best of them are kept). For each stage at work, the lower bound may choose
+/// other options.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

@@ -23,7 +23,7 @@ enum class overlap_kind : std::uint8_t {
 }
 
 /// A pair that a rank can run as one operation: F of one of its stages, and the backward of the same or another of its
-/// stages. The pair usually takes less time than both in succession.
+/// stages. The pair usually takes less time than its two operations in succession.
 struct overlap {
     stage forward{};
     stage backward{};
@@ -35,7 +35,7 @@ struct overlap {
     friend constexpr bool operator==(const overlap&, const overlap&) = default;
 };
 
-/// The pairs of a problem, in the order given. Problems with static extents have none.
+/// The pairs of a problem, in the order given. Problems with static extents have no pairs.
 template <bool IsStatic> class overlap_list {
 public:
     [[nodiscard]] constexpr bool empty() const { return list_.empty(); }

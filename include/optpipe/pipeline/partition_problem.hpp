@@ -39,14 +39,14 @@ struct partition_problem {
 /// The pipeline `p.pipelines[pipeline]` with layer i on stage `stage_of[i]`. Durations are divided by the speed of the
 /// stage's rank. Edges between layers of different stages become edges between these stages. A layer sends its output
 /// once to each stage that needs it: among its edges to one stage, only the largest size and the largest `held` count.
-/// The sizes of different layers add up, and so do their `held`.
+/// For an edge between stages, the sizes of different layers add up, and so do their `held`.
 ///
-/// Contract: `p` is valid, and `pipeline` is one of its pipelines. Every stage has a layer, and no edge leads to an
+/// Contract: `p` is valid, and `pipeline` is one of its pipelines; every stage has a layer, and no edge leads to an
 /// earlier stage.
 [[nodiscard]] problem with_layers(const partition_problem& p, std::size_t pipeline, std::span<const stage> stage_of);
 
-/// The pipeline `p` with another placement. The costs of its stages are 0 afterwards, and must be set with `set_stage`.
-/// The stages form a chain.
+/// The pipeline `p` with another placement. The costs of the result's stages are 0, and must be set with `set_stage`.
+/// The stages form a chain in the result.
 template <placement_policy Placement> [[nodiscard]] problem with_placement(problem p, const Placement& where) {
     p.graph = to_any_graph(graph<dynamic, dynamic, Placement>{p.graph.ranks(), p.graph.microbatches(), where});
     p.costs = per_stage<stage_costs>(p.graph.stages());
@@ -237,7 +237,7 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) 
 
 namespace detail {
 
-/// Whether `layer` is the number of a layer. If not, adds a violation at the place `where`.
+/// Whether `layer` is the number of a layer. If there is no such layer, adds a violation at the place `where`.
 inline bool is_layer(const partition_problem& p, const std::string& where, std::size_t layer,
                      std::vector<violation>& found) {
     if (layer < p.layers.size()) return true;

@@ -118,7 +118,7 @@ template <pipeline_graph Graph> struct basic_problem {
     per_stage<stage_costs, stages_extent> costs{};
     /// The options of each stage; never empty.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
-    /// How the microbatches differ. By default, all are equal.
+    /// How the microbatches differ. By default, all microbatches are equal.
     microbatch_list<stages_extent, Graph::microbatch_extent> microbatches{};
     /// Groups of stages that hold shards of one layer.
     stage_groups<stages_extent> groups{};

@@ -174,8 +174,8 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans for longer the `kept` best problems among those whose plans aren't settled. A single problem gets all the
-    /// time that is left; several share half of it.
+    /// Plans for longer the `kept` best problems among those whose plans aren't settled. If `kept` is 1, the best
+    /// problem gets all remaining time; otherwise the best problems share half of the remaining time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

@@ -79,7 +79,8 @@ public:
     std::uint64_t submit(problem p, std::optional<schedule> start = std::nullopt);
     /// The best plan of the latest submission until now.
     [[nodiscard]] background_plan poll() const;
-    /// Waits until the latest submission has ended, at most for `time`. Returns whether it has ended.
+    /// Waits until the latest submission has ended, at most for `time`. Returns whether the latest submission has
+    /// ended.
     bool wait_for(std::chrono::duration<double> time) const;
     /// The processor time of all searches, in seconds.
     [[nodiscard]] double processor_seconds() const { return processor_->seconds(); }
@@ -241,7 +242,7 @@ OPTPIPE_INLINE void background_planner::improve(std::uint64_t number, const sear
 }
 
 OPTPIPE_INLINE void background_planner::finish(std::uint64_t number, const problem& p, const plan_result& made) {
-    // The last step has reported this schedule already, unless the search ends with another one, as with
+    // The last step has reported this schedule already, unless the search ends with another schedule, as with
     // `plan_options::robust`.
     const auto found = adapted(p, std::make_shared<const schedule>(made.schedule));
     publish(number, [&](background_plan& best) {

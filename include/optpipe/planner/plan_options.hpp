@@ -22,8 +22,8 @@ namespace optpipe {
 
 /// How to plan. All limits hold at once.
 struct plan_options {
-    /// The search ends at the proof, at the gap, or after this time. Without a limit, it does deterministic work that
-    /// takes one second to a few seconds, and the plan depends only on the problem and the seed.
+    /// The search ends at the proof, at the gap, or after this time. Without a limit, the search does deterministic
+    /// work that takes one second to a few seconds, and the plan depends only on the problem and the seed.
     std::optional<std::chrono::duration<double>> time_limit{};
     /// Number of threads; 0, or a number above that of the cores, means one thread per core.
     std::size_t threads = 0;
@@ -60,7 +60,7 @@ struct plan_options {
     std::string cache{};
     /// Called with one sentence for each difficulty that doesn't prevent a plan, such as an unreadable cache entry.
     std::function<void(std::string_view)> warn{};
-    /// Whether the search goes on, with a call of `warn`, after a strategy violates a contract. Otherwise `plan` throws
+    /// Whether the search goes on, with a call of `warn`, after a strategy violates a contract. If false, `plan` throws
     /// `contract_error`, or the program ends if contracts abort.
     bool drop_failures = contracts_throw();
 };

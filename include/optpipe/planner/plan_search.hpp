@@ -329,7 +329,7 @@ private:
         is_cached_ = is_cached_ || (cached_ == cache_use::exact && state_.settled());
         log_.add(cached, watch.seconds());
     }
-    /// Offers orders of the cache entry, adapted to the problem. Returns whether any of them is executable.
+    /// Offers orders of the cache entry, adapted to the problem. Returns whether any of these orders is executable.
     bool offer_adapted(const cache_entry& entry) {
         constexpr std::size_t enough = 3; // the first orders repeat the middle of the step; the others differ little
         std::size_t executable = 0;
@@ -350,7 +350,7 @@ private:
         plan_cache{options_.cache, options_.warn}.store(
             make_cache_entry(state_.problem(), found.schedule, found.objective, found.bound, spent, found.method));
     }
-    /// Whether all usual builders and strategies run. A search that leaves some out may find less.
+    /// Whether all usual builders and strategies run. A search that leaves builders or strategies out may find less.
     [[nodiscard]] bool searches_in_all_ways() const {
         const auto usual = standard_strategies();
         return options_.without.empty() &&

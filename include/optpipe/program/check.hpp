@@ -44,7 +44,8 @@ OPTPIPE_INLINE std::vector<violation> check_programs(std::span<const rank_progra
     if (!found.empty()) return found;
     const program_graph graph{programs, meaning.partners()};
     if (const auto cycle = graph.cycle(); !cycle.empty()) return {{"deadlock", describe_cycle(programs, cycle)}};
-    // This graph covers communicators, too: they order a part of these instructions.
+    // The order of issue within a communicator needs no graph of its own, because it orders only a part of these
+    // instructions.
     const program_graph serial{programs, meaning.partners(), lane_progress::in_issue_order};
     if (const auto cycle = serial.cycle(); !cycle.empty())
         found.push_back({"deadlock", "where a rank runs its instructions in the order of issue only, " +

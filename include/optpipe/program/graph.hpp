@@ -29,9 +29,9 @@ struct instruction_place {
 enum class lane_progress : std::uint8_t { independent, in_issue_order };
 
 /// The happens-before graph of programs that run together (Lamport 1978). The start of an instruction comes before its
-/// end. The end comes before the start of the next instruction on its lane, and before the start of every instruction
-/// that waits for its marker. For the two ends of a message, the start of each comes before the end of the other
-/// (rendezvous).
+/// end. The end of an instruction comes before the start of the next instruction on its lane, and before the start of
+/// every instruction that waits for its marker. For the two ends of a message, the start of each comes before the end
+/// of the other (rendezvous).
 ///
 /// Contract: all numbers in the programs are in range, and `partners` are the pairs of exchanges that share a message.
 class program_graph {
@@ -61,7 +61,8 @@ public:
     /// Whether the graph has no cycle.
     [[nodiscard]] bool is_executable() const { return order_.size() == 2 * size_; }
 
-    /// A cycle of instructions: each waits for the next, and the last waits for the first. Empty if there is none.
+    /// A cycle of instructions: each waits for the next, and the last waits for the first. Empty if the graph has no
+    /// cycle.
     [[nodiscard]] std::vector<instruction_place> cycle() const {
         if (is_executable()) return {};
         std::vector<std::uint32_t> before(2 * size_, nothing);
@@ -93,7 +94,8 @@ public:
         std::vector<std::uint32_t> length(p.lanes.size(), 0);
         for (std::size_t i = 0; i < place.size(); ++i)
             place[i] = ++length[p.instructions[i].lane];
-        // The number of instructions that each lane of this rank has certainly ended.
+        // For each start or end of an instruction, the number of instructions that each lane of this rank has certainly
+        // ended by then.
         const auto width = p.lanes.size();
         std::vector<std::uint32_t> clock(2 * size_ * width, 0);
         for (const auto n : order_) {

@@ -84,7 +84,7 @@ using marker_id = index<struct marker_tag>;
 inline constexpr buffer_id no_buffer{std::numeric_limits<std::uint32_t>::max()};
 inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 
-/// One of a rank's three blocks of memory. Each is allocated once, before the first step.
+/// One of a rank's three blocks of memory. Each block is allocated once, before the first step.
 enum class memory_arena : std::uint8_t {
     device,  ///< stashes, keys and values, and data that edges hold; as large as the plan's peak
     host,    ///< offloaded stashes
@@ -111,8 +111,9 @@ struct program_buffer {
 };
 
 /// The purposes for which an instruction has buffers of its stage and microbatch. A stash consists of the memory that F
-/// holds and the memory that RECOMPUTE restores. A part of each is kept for W; the rest is freed when I ends. If only a
-/// part of the memory that F holds is offloaded, memory kept for W is offloaded first.
+/// holds and the memory that RECOMPUTE restores. A part of the held and a part of the restored memory is kept for W;
+/// the rest is freed when I ends. If only a part of the memory that F holds is offloaded, memory kept for W is
+/// offloaded first.
 enum class buffer_role : std::uint8_t {
     kept,           ///< held by F and needed by W; with a partial offload, only its offloaded part
     freed,          ///< held by F and unused after I; with a partial offload, only its offloaded part
@@ -133,7 +134,7 @@ enum class instruction_kind : std::uint8_t {
     reduce,   ///< sums the gradients of stage `op.stage` over the pipelines that train the same model
 };
 
-/// All roles without a buffer.
+/// No buffer in any role.
 inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
     std::array<buffer_id, buffer_roles> none{};
     none.fill(no_buffer);
@@ -216,8 +217,8 @@ struct instruction {
     std::uint32_t waits = 0;
     /// The marker that is recorded after the instruction, if another instruction waits for this one.
     marker_id records = no_marker;
-    /// For a pair: the position of its backward in `rank_program::pairs`. Buffers, links and `op` are its forward's;
-    /// waits and marker are those of both.
+    /// For a pair: the position of its backward in `rank_program::pairs`. Buffers, links and `op` of the instruction
+    /// are then those of the forward; waits and marker are those of both parts.
     std::uint32_t pair = no_pair;
 
     [[nodiscard]] constexpr bool is_pair() const { return pair != no_pair; }

@@ -67,9 +67,9 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 }
 
 /// Writes the programs. If arenas are too large, writes the programs again with denser packings. Values that are handed
-/// on in device memory are never split. If this makes an arena larger than the plan's peak, although stashes may be
-/// split, a second attempt splits no stashes either, and a third packs them densely. Empty if the precedences have a
-/// cycle.
+/// on in device memory are never split. If an arena then exceeds the plan's peak, although stashes may be split, a
+/// second attempt doesn't split stashes, and a third one also packs all buffers densely. Empty if the precedences have
+/// a cycle.
 inline std::optional<outcome<per_rank<rank_program>>> lower_with(const problem& p, const schedule& s,
                                                                  lowering_options options, message_lanes grouping) {
     const bool may_split = options.placement == part_placement::exact;

@@ -52,7 +52,7 @@ private:
         if (at != b.first_use) pairs_.emplace_back(b.first_use, at);
         if (at != b.last_use) pairs_.emplace_back(at, b.last_use);
     }
-    /// Orders the buffers that share a byte by issue: each must end before the next starts.
+    /// Orders, by issue, the buffers that share a byte: each must end before the next starts.
     void add_neighbours(memory_arena arena) {
         std::vector<std::size_t> cuts;
         std::vector<std::pair<memory_segment, std::size_t>> used;

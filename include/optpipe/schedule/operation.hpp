@@ -141,7 +141,7 @@ template <pipeline_graph Graph>
     return list[op.storage];
 }
 
-/// Whether the problem allows the operation. Contract: its stage exists.
+/// Whether the problem allows the operation. Contract: the operation's stage exists.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool is_possible(const basic_problem<Graph>& p, const operation& op) {
     const auto& list = p.storage[op.stage];

@@ -15,11 +15,11 @@
 
 namespace optpipe {
 
-/// The parts of a pair: a forward and a backward that a rank runs as one operation. Both are marked (`is_paired`).
-/// The text of a pair is PyTorch's, such as `(2F5;3B1)OVERLAP_F_B`.
+/// The parts of a pair: a forward and a backward that a rank runs as one operation. Both parts are marked
+/// (`is_paired`). The text of a pair is PyTorch's, such as `(2F5;3B1)OVERLAP_F_B`.
 ///
-/// In an order, the parts of a pair follow one another on their rank's compute lane. In a schedule, both have the times
-/// of the pair. A pair occupies the lane once; everything else about it follows from its parts.
+/// In an order, the parts of a pair follow one another on their rank's compute lane. In a schedule, both parts have the
+/// times of the pair. A pair occupies the lane once; everything else about it follows from its parts.
 struct operation_pair {
     operation forward{};
     operation backward{};
@@ -56,7 +56,7 @@ inline constexpr std::string_view pair_suffix = "OVERLAP_F_B";
     return is_pair ? std::optional{pair_of(*f, *b)} : std::nullopt;
 }
 
-/// The entry of the list for these two operations; null if they can't be a pair.
+/// The element of the list that describes a pair of these two operations; null if they can't be a pair.
 template <bool IsStatic>
 [[nodiscard]] constexpr const overlap* overlap_of(const overlap_list<IsStatic>& overlaps, const operation& f,
                                                   const operation& b) {
@@ -75,7 +75,7 @@ template <bool IsStatic> constexpr void mark_pair(const overlap_list<IsStatic>& 
     if (overlap_of(overlaps, f, b)) f.is_paired = b.is_paired = true;
 }
 
-/// The duration of a pair, with the factors of its microbatches. Contract: `of` is the entry of these parts.
+/// The duration of a pair, with the factors of its microbatches. Contract: `of` describes a pair of `f` and `b`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration pair_duration(const basic_problem<Graph>& p, const overlap& of, const operation& f,
                                                const operation& b) {

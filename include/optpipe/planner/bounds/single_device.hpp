@@ -75,7 +75,7 @@ public:
     storage_knapsack(const problem& p, bool with_transfers, std::size_t most_choices)
         : p_{p}, with_transfers_{with_transfers}, most_choices_{most_choices} {}
 
-    /// Returns false if it was stopped.
+    /// Returns false if the search was stopped.
     [[nodiscard]] bool solve(stop_check stop) {
         const auto limit = p_.memory_limit[rank{}] + tolerance{}.at(p_.memory_scale());
         const std::vector<knapsack_choice> nothing{{}};
@@ -151,7 +151,7 @@ private:
         }
         choices = std::move(best);
     }
-    /// Merges neighbouring choices into one that is as good as both, until there are few enough.
+    /// Merges each two neighbouring choices into one that is as good as both, until at most `most_choices_` are left.
     void thin(std::vector<knapsack_choice>& choices) {
         while (choices.size() > most_choices_) {
             std::vector<knapsack_choice> merged;

@@ -74,8 +74,8 @@ public:
         : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, one_copy_{one_copy_at_a_time},
           master_{first_program()} {}
 
-    /// A lower bound on the objective, at least `known`. A part of `work` goes to branch and bound, the least bound
-    /// first, because shares are integral numbers of microbatches.
+    /// A lower bound on the objective, at least `known`. A part of `work` is for branch and bound, which visits the
+    /// node with the least bound first: shares are integral numbers of microbatches.
     double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;

@@ -161,7 +161,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 } // namespace detail
 
 /// Orders with `p`'s number of microbatches that are made from an order with `from` microbatches, the most promising
-/// first. The orders use storage options of `p`. Some may not be executable.
+/// first. The orders use storage options of `p`. Some of these orders may not be executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
                                                                     const problem& p) {
     auto result = detail::orders_of_length(all, from, p);

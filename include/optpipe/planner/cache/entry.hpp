@@ -17,7 +17,7 @@ struct cache_entry {
     double budget = 0.0;
     /// The strategy that found the schedule.
     std::string method{};
-    /// Operations in the order of their starts. Their storage options are positions in `of.storage`.
+    /// Operations in the order of their starts. The storage options of operations are positions in `of.storage`.
     std::vector<operation> operations{};
 
     friend bool operator==(const cache_entry&, const cache_entry&) = default;

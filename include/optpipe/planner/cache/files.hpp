@@ -32,8 +32,8 @@ inline std::optional<std::string> read_cache_file(const std::filesystem::path& p
     return text;
 }
 
-/// Writes a temporary file and renames it, which is atomic with respect to other processes. Returns whether it
-/// succeeded.
+/// Writes a temporary file and renames it, which is atomic with respect to other processes. Returns whether the file
+/// was written.
 inline bool write_cache_file(const std::filesystem::path& path, std::string_view text) {
     temporary_file temporary{path.parent_path()};
     return temporary.is_open() && temporary.write(text) && temporary.replace(path);

@@ -18,7 +18,7 @@ namespace optpipe {
 
 /// The entries of a cache that help with a problem.
 struct cache_hits {
-    /// A plan of the same problem. Its numbers are in canonical units.
+    /// A plan of the same problem. The numbers of the plan are in canonical units.
     std::optional<cache_entry> exact{};
     /// Plans of similar problems, the nearest first.
     std::vector<cache_entry> near{};
@@ -44,7 +44,7 @@ private:
     warning warn_;
 };
 
-/// The entry that stores a plan. `budget` is the time in seconds given to its search.
+/// The entry that stores a plan. `budget` is the time in seconds given to the search for the plan.
 [[nodiscard]] cache_entry make_cache_entry(const problem& p, const schedule& found, duration objective, duration bound,
                                            double budget, std::string method);
 
@@ -124,7 +124,7 @@ private:
     static constexpr std::size_t most_near = 4;
     /// Number of entries per folder; the oldest are removed. A look-up reads the head of each entry.
     static constexpr std::size_t most_entries = 256;
-    /// Limits of the sizes of heads and of files. Larger ones aren't read, because no search wrote them.
+    /// Limits of the sizes of heads and of files. Larger heads and files aren't read, because no search wrote them.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
@@ -137,7 +137,8 @@ private:
         return folder_of(form) / (fingerprint_of(form) + ".plan");
     }
 
-    /// The text of a file, at most `most` bytes. Empty if it can't be read, or if the entry is of another version.
+    /// The text of a file, at most `most` bytes. Empty if the file can't be read, or if its entry is of another
+    /// version.
     [[nodiscard]] std::optional<std::string> read_text(const std::filesystem::path& path, std::size_t most) const {
         auto text = read_cache_file(path, most);
         if (!text) {

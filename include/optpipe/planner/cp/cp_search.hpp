@@ -365,7 +365,7 @@ private:
     ticks gap_divisor_ = 2;
     ticks excluded_ = 0;
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
-    /// Conflicts of a slice in this round.
+    /// Number of conflicts of a slice in the current round.
     std::size_t effort_;
     /// The search that has the current slice (the search for the bound comes after all others), and the number of
     /// conflicts at which the slice ends.
@@ -383,7 +383,7 @@ private:
 /// The searches of a state that no call is running.
 class paused_searches {
 public:
-    /// Takes a search out; null if there is none.
+    /// Takes a paused search out; null if no search is paused.
     [[nodiscard]] std::unique_ptr<state_search> take() {
         const std::scoped_lock lock{mutex_};
         if (searches_.empty()) return nullptr;

@@ -15,8 +15,8 @@
 namespace optpipe::cp {
 
 /// A unit in which quantities of a problem are counted as integers. The numbers are exact if a decimal unit divides all
-/// quantities. Otherwise quantities are rounded to a fine unit, and a sum of n of them has an error of at most n/2
-/// units.
+/// quantities. If no decimal unit divides all quantities, they are rounded to a fine unit, and a sum of n quantities
+/// has an error of at most n/2 units.
 class grid {
 public:
     explicit grid(const std::vector<double>& values, double largest_sum) {
@@ -115,7 +115,7 @@ inline void add_sizes(const problem& p, stage s, microbatch m, std::vector<doubl
 
 /// The unit of time of a problem. For `span`, optimal times are multiples of 1/k of the grid's unit for some k ≤ ranks,
 /// because they are means of differences along cycles that visit each rank once. So the unit is divided by the least
-/// common multiple of all k, if it is small.
+/// common multiple of all k, if that multiple is small.
 [[nodiscard]] inline grid time_grid(const problem& p) {
     std::vector<double> times;
     for (const microbatch m : detail::microbatches_with_own_costs(p)) {

@@ -34,8 +34,8 @@ struct choice {
     ticks back = 0;
 };
 
-/// Tasks that must not overlap, and the literal "i before j" for every pair, in row-major order. The literal matters
-/// only if both tasks are present.
+/// Tasks that must not overlap, and the literal "i before j" for every pair, in row-major order. The literal "i before
+/// j" matters only if both i and j are present.
 struct machine {
     std::vector<task_index> tasks{};
     std::vector<literal> before{};
@@ -126,7 +126,7 @@ struct model {
         add_exactly_one(some);
         return some;
     }
-    /// A literal that is true if any of these clauses fails, that is, all its literals are false.
+    /// A literal that is true if any of these clauses fails, that is, if all literals of the clause are false.
     literal add_any_fails(std::vector<std::vector<literal>> some) {
         for (auto& c : some)
             std::erase(c, never);

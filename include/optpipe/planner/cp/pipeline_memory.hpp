@@ -23,8 +23,8 @@ namespace optpipe::cp {
 /// memory in use at that time, including the starting task's own.
 ///
 /// The memory that a stash holds on the device under every option is acquired and released by tasks: the forward, the
-/// transfers, and the gradient or weight gradient. For this memory, it doesn't matter which forward, transfers and
-/// gradient belong to one stash.
+/// transfers, and the gradient or weight gradient. Memory that all options hold doesn't depend on which forward,
+/// transfers and gradient belong to one stash.
 ///
 /// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each
 /// layer and each start of a task, a literal tells whether the layer is in use at that start. A layer is in use if
@@ -167,8 +167,8 @@ private:
         return result;
     }
 
-    // Memory beside stashes. A sum has at most one part per edge at the stage or slice of the sequence, so rounding the
-    // sum costs less than the tolerance.
+    // Memory beside stashes. The sum for one operation has at most one part per edge of its stage and per slice of its
+    // sequence, so rounding the sum costs less than the tolerance.
 
     [[nodiscard]] exchange beside_stash(const operation& op, task_index by) const {
         if (problem_->is_simple()) return {by, 0, 0};

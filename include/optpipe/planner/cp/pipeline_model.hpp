@@ -120,7 +120,7 @@ private:
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
-    /// If some schedule engages each rank for at most `most`, one of these schedules ends by the result. In plain
+    /// If some schedule engages each rank for at most `most`, one such schedule ends no later than the result. In plain
     /// problems, the first rank works until the gradient of the first microbatch, and all ranks have begun before that
     /// gradient. In other problems, one of the schedules starts each operation as early as the order of operations and
     /// the limit `most` allow. Each operation then starts at the end of a path that visits no operation twice, and the

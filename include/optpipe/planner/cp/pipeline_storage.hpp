@@ -31,8 +31,8 @@ namespace optpipe::cp {
 /// - for each forward and each gradient of a stage, that of the same microbatch on the next stage.
 ///
 /// The assignments of consecutive stages must be consistent. If the k-th operation of a stage shares its microbatch
-/// with an operation of a smaller number on the next stage, the latter must wait for the former. If two stashes of one
-/// option are used in FIFO order, their transfers and recomputations can be sorted.
+/// with an operation of a smaller number on the next stage, the operation on the next stage must wait for the one on
+/// this stage. If two stashes of one option are used in FIFO order, their transfers and recomputations can be sorted.
 ///
 /// In `pooled`, transfers of a stage with several options belong to no stash (see `pipeline_model`).
 ///
@@ -436,8 +436,8 @@ private:
             }
         return used_by;
     }
-    /// If a gradient uses the stash of a forward with a larger number, the pass of that microbatch down and up the
-    /// pipeline lies between forward and gradient.
+    /// If a gradient uses the stash of a forward with a larger number, a full pass of a microbatch down and up the
+    /// pipeline lies between that forward and the gradient.
     void add_passes(order_literals& known) {
         const auto& uses = own_->storage.uses;
         for (std::size_t k = 0; k < uses.size(); ++k)

@@ -17,8 +17,8 @@
 namespace optpipe::cp {
 
 /// Handles the watched literal `lost`, which became false. If another literal can be watched instead, returns `never`.
-/// Otherwise returns the other watched literal: it is true, or all other literals of the clause are false, so that it
-/// must become true.
+/// If no further literal can be watched, returns the remaining watched literal: it is true, or all others of the clause
+/// are false, so that it must become true.
 [[nodiscard]] inline literal watch_another(const trail& trail, clause_store& clauses, clause_index c, literal lost) {
     if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
     const literal first = clauses.at(c, 0);
@@ -106,8 +106,8 @@ private:
         if (trail.is_raised_here(a.target) && closes_cycle(trail, i, value)) return forbid_cycle(trail);
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
-    /// Whether `value`, which arc `i` gives to its target, comes from a cycle of arcs with a positive sum. If so,
-    /// `path_` is the cycle, from each arc to the one before it.
+    /// Whether `value`, which arc `i` gives to its target, comes from a cycle of arcs with a positive sum. If the value
+    /// comes from such a cycle, `path_` is the cycle, from each arc to the one before it.
     bool closes_cycle(const trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;

@@ -45,8 +45,8 @@ struct solver_parameters {
     double tie_breaker = 1e-9;
     /// Initial activities are below this number of units. A hint adds this number of units, so hinted variables come
     /// first. In 1200 searches on parts of random problems with storage options, with targets 0.5 and 3 % lower, 3 to 6
-    /// % more parts were improved with hints, with 0.5 to 0.7 times the conflicts. Without storage options there was no
-    /// difference.
+    /// % more parts were improved with hints, with 0.5 to 0.7 times the conflicts. In searches without storage options,
+    /// hints made no difference.
     std::size_t most_tie_breakers = 1000;
     /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, none took more than 83.
     std::size_t most_steps_per_task = 1000;
@@ -237,8 +237,9 @@ private:
         }
     }
     /// Whether a propagation must be interrupted. Bounds may converge very slowly, in steps that are tiny compared with
-    /// their distance. A search whose bounds rise that slowly is interrupted, and its next propagation continues; if
-    /// this happens at the root, the search gives up, because the next propagation of the root would take as long.
+    /// their distance. A search whose bounds rise in such tiny steps is interrupted, and its next propagation
+    /// continues; if this happens at the root, the search gives up, because the next propagation of the root would take
+    /// as long.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
         if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;

@@ -76,7 +76,8 @@ public:
         explanation_begin_.push_back(explanations_.size());
         push(l, {});
     }
-    /// Makes the literal true. False if it is false already; `conflict()` then holds contradictory facts.
+    /// Makes the literal true. Returns false if the literal is false already; `conflict()` then holds contradictory
+    /// facts.
     bool assign(literal l, reason why) {
         if (is_true(l)) return true;
         if (is_false(l)) {
@@ -90,8 +91,8 @@ public:
     }
     bool assign(literal l, std::span<const fact> because) { return is_true(l) || assign(l, store(because)); }
 
-    /// Raises the bound to at least `value`. False if this contradicts the presence of the task (see `conflict`).
-    /// Bounds of absent tasks stay as they are.
+    /// Raises the bound to at least `value`. Returns false if the new value contradicts the presence of the task (see
+    /// `conflict`). Bounds of absent tasks stay as they are.
     bool raise(bound_index b, ticks value, reason why) {
         if (value <= bounds_[b] || is_absent(task_of(b))) return true;
         entries_.push_back({b, true, level(), value, bounds_[b], latest_entry_[b], why});
@@ -134,7 +135,8 @@ public:
         }
     }
 
-    /// Removes all entries above this level. Calls `unassigned(entry, position)` for each, the last one first.
+    /// Removes all entries above this level. Calls `unassigned(entry, position)` for each removed entry, the last one
+    /// first.
     template <class Unassigned> void backtrack(std::uint32_t to, Unassigned unassigned) {
         if (to >= level()) return;
         const auto begin = level_begin_[to];

@@ -46,7 +46,7 @@ public:
     }
 
 private:
-    /// Makes a schedule the current state. False if it can't be represented.
+    /// Makes a schedule the current state. Returns false if the schedule can't be represented.
     bool start_from(const schedule& given) {
         scratch_.load(given);
         if (state_->abandoned() || !scratch_.all_legal() || !scratch_times_.place_all()) return false;
@@ -120,9 +120,9 @@ private:
         accept(is_proposed, current_ - temperature * std::log(uniform()));
     }
     /// Keeps the proposed move if it changes something and costs at most `most`; otherwise undoes it and returns false.
-    /// If a move takes too much memory, another storage option of a stash that is held at that time may help. With
-    /// another option, the result must cost less than the current state: otherwise stashes would drift to options that
-    /// leave ever less on the device.
+    /// If a move takes too much memory, another storage option for one of the stashes that are then in memory may help.
+    /// With another option, the result must cost less than the current state: otherwise stashes would drift to options
+    /// that leave ever less on the device.
     bool accept(bool is_proposed, double most) {
         if (is_proposed && !lanes_.legal()) {
             is_proposed = p_.chooses_storage() && random_.chance(with_.relief_chance) && moves_.relieve(random_) &&

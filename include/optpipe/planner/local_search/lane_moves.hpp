@@ -72,8 +72,8 @@ public:
         return true;
     }
     /// Repairs a move that takes too much of a rank's memory: where memory first doesn't suffice, gives one of the
-    /// stashes in memory an option that leaves less on the device. False if there is no such option, or if another
-    /// fault comes first.
+    /// stashes in memory an option that leaves less on the device. Returns false if no stash has an option that leaves
+    /// less, or if another fault comes first.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;
@@ -229,8 +229,8 @@ private:
         return true;
     }
     /// Places both transfers, which are inactive, in their lane, and the offload on its link. Returns the approximate
-    /// start of the reload. Once both transfers are active, the caller must place the reload on its link by this time,
-    /// which puts it after the offload on a half-duplex link. Empty if the transfers have no place.
+    /// start of the reload. Once both transfers are active, the caller must place the reload on its link, at the place
+    /// that this time gives; on a half-duplex link, that is after the offload. Empty if the transfers have no place.
     std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
@@ -243,7 +243,7 @@ private:
         place_on_link(out, leaves);
         return std::max(comes, leaves);
     }
-    /// Places an offload behind the forward, or some operations later. Returns its approximate start.
+    /// Places an offload behind the forward, or some operations later. Returns the approximate start of the offload.
     double place_offload(id out, id ahead, id back, random_numbers& random) {
         const id lane = lanes_->facts(ahead).rank;
         id to = lanes_->position(ahead);
@@ -254,7 +254,7 @@ private:
         place_behind(out, to);
         return leaves;
     }
-    /// Places a reload so that it ends when `back` now starts, or earlier. Returns its approximate start.
+    /// Places a reload so that it ends when `back` now starts, or earlier. Returns the approximate start of the reload.
     double place_reload(id in, id out, id back, double length, random_numbers& random) {
         const id lane = lanes_->facts(back).rank;
         const auto quarters =

@@ -144,8 +144,8 @@ protected:
     std::vector<char> active_;
 
 private:
-    /// The operation whose number is larger than `i` by `difference`; none for 0. For a gradient, it is the active one
-    /// of I and B.
+    /// The operation whose number is larger than `i` by `difference`; none for 0. For a gradient, the result is the
+    /// active one of I and B.
     [[nodiscard]] id other_stage(id i, id difference) const {
         if (difference == 0) return none;
         return is_gradient(facts(i).kind) ? gradient(i + difference) : i + difference;

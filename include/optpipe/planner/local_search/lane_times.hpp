@@ -273,7 +273,7 @@ private:
             if (after != none) mark_dirty(after);
         }
     }
-    /// Marks an operation on another rank; on the same rank the lane propagates.
+    /// Marks an operation if it is on another rank; operations on the same rank are reached along the lane.
     void mark_other_rank_dirty(id i, const flat_pipeline::kind_facts& f) {
         if (lanes_->facts(i).rank != f.rank) mark_dirty(i);
     }
@@ -320,7 +320,8 @@ private:
         }
         return true;
     }
-    /// Computes all times again. Used if a cycle is suspected; the reason may be only an unfavourable order of visits.
+    /// Computes all times again. Used if a cycle is suspected, because the suspicion may only come from an unfavourable
+    /// order of visits.
     bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);

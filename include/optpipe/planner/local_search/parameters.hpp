@@ -96,7 +96,7 @@ struct annealing_parameters {
     /// Initial temperatures, one per round; none is best everywhere. All rounds end at `cold`.
     std::array<double, 5> hot{0.3, 0.06, 0.15, 0.6, 0.1};
     double cold = 0.02;
-    /// Weights of the mean over the ranks in the cost, relative to the worst rank; one per round.
+    /// Weight in the cost of the mean over all ranks, relative to the weight of the worst rank; one number per round.
     std::array<double, 4> mean_weights{0.1, 0.02, 0.3, 0.05};
     /// Limit of the length of a path, as a multiple of the number of operations: a path through operations without
     /// duration may go round in a cycle.
@@ -120,8 +120,8 @@ struct annealing_parameters {
     /// 40,000 moves on each of 24 random problems with offloading alone, objectives were 0.13 % lower (standard error
     /// 0.12).
     std::size_t relief_chance = 40;
-    /// Number of uses of a critical path, and of tails, before they are computed again. Computing them takes longer
-    /// than a move, but they become outdated.
+    /// Number of uses of a critical path, and of tails, before they are computed again. Computing paths and tails takes
+    /// longer than a move, but old ones become outdated.
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
     /// The clock is read every `cells_between_clocks` / cells moves, at least every `most_moves_between_clocks`. A move

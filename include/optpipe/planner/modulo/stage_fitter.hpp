@@ -309,8 +309,8 @@ private:
         }
         return may_keep && eager && fits_device(s, own, pattern_slots);
     }
-    /// Offloads the stashes of a set of slots, each with one of its offloading options. If this fails, returns false
-    /// and leaves everything unchanged.
+    /// Offloads the stashes of a set of slots, each with one of its offloading options. If the transfers have no place,
+    /// or the stashes don't fit the device, returns false and leaves everything unchanged.
     bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
                  unsigned way, std::vector<pattern_slot>& pattern_slots) {
         const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};

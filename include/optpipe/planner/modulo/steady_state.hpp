@@ -37,7 +37,8 @@ public:
             for (const double ahead : with_.ahead)
                 if ((!refill || may_refill) && !state_.done()) offer(pattern, {ahead, refill});
     }
-    /// Improves prologue and epilogue of the best schedule and unrolls it, unless it is far behind the incumbent.
+    /// Improves prologue and epilogue of the best schedule and unrolls it, unless the schedule is far behind the
+    /// incumbent.
     void finish(const std::function<void(search_state&)>& improve) {
         if (best_value_.is_unlimited() || !is_reduced() || best_value_ > with_.max_ratio * state_.objective()) return;
         unroll_to_all(best_);

@@ -18,8 +18,8 @@
 namespace optpipe::detail {
 
 /// Any problem as flat arrays of plain numbers, for inner loops. A cell (a stage and microbatch) has six operations,
-/// some of which are missing: I and B are one of them, so inputs from other cells never change. Facts that depend on
-/// the cell's storage option, or on whether its backward is split, are computed when these change.
+/// some of which are missing. I and B count as the same operation, so inputs from other cells never change. Facts that
+/// depend on the cell's storage option, or on whether its backward is split, are computed when these change.
 class flat_graph {
 public:
     using id = std::int32_t;
@@ -39,17 +39,18 @@ public:
     struct facts {
         double duration = 0.0;
         double acquired = 0.0;
-        /// Device memory of the operation's rank that is free after its end, whichever operation took it.
+        /// Device memory of the operation's rank that the end of the operation frees, whichever operation took that
+        /// memory.
         double released = 0.0;
-        /// The operation of the same cell that it waits for, or none.
+        /// The operation of the same cell that this operation waits for, or none.
         id own_input = none;
         std::uint32_t first_input = 0;
         std::uint32_t inputs = 0;
         std::uint32_t rank = 0;
-        /// The same for computations.
+        /// The two lanes are the same for computations.
         std::uint32_t lane = 0;
         std::uint32_t shared_lane = 0;
-        /// Whether its end frees memory that other operations took (`for_each_release_of_others`).
+        /// Whether the end of the operation frees memory that other operations took (`for_each_release_of_others`).
         bool frees_others = false;
     };
 
@@ -72,8 +73,8 @@ public:
     /// One more than the largest number of an operation.
     [[nodiscard]] std::size_t size() const { return facts_.size(); }
     [[nodiscard]] std::size_t lanes() const { return lanes_.size(); }
-    /// Whether an operation may have to wait for memory. Otherwise only its own rank's computations free memory, and
-    /// these have ended before it starts.
+    /// Whether an operation may have to wait for memory. If not, only computations of an operation's own rank free
+    /// memory for it, and these computations have ended before the operation starts.
     [[nodiscard]] bool memory_delays() const { return memory_delays_; }
     [[nodiscard]] double limit(std::uint32_t r) const { return limits_[r]; }
 
@@ -99,7 +100,7 @@ public:
         const auto kind = kind_of(at(i) % slot_count, cell);
         return {cell_.stage_of(cell), kind, cell_.microbatch_of(cell), choices_[cell].storage};
     }
-    /// The same operation of another microbatch.
+    /// The operation of the same stage and kind on microbatch `m`.
     [[nodiscard]] id with_microbatch(id i, microbatch m) const {
         return static_cast<id>(slot_count * cell_(stage_of(i), m) + at(i) % slot_count);
     }
@@ -111,13 +112,14 @@ public:
             set_facts(static_cast<id>(slot_count * cell + slot));
     }
 
-    /// The entry of the problem for a pair of these two operations, as their cells are chosen; null if there is none.
+    /// The `overlap` that describes a pair of forward `f` and backward `b`, which is a B or an I by the choice of its
+    /// cell; null if the problem has no such pair.
     [[nodiscard]] const overlap* overlap_of(id f, id b) const {
         if (!is_forward(f) || !is_gradient(b)) return nullptr;
         const auto cell = cell_of(b);
         return overlaps_[place_of(stage_of(f), cell_.stage_of(cell), kind_of(at(b) % slot_count, cell))];
     }
-    /// The duration of that pair.
+    /// The duration of the pair of `f` and `b` that `of` describes.
     [[nodiscard]] double pair_duration(const overlap& of, id f, id b) const {
         return optpipe::pair_duration(*p_, of, operation_of(f), operation_of(b)).value();
     }
@@ -210,7 +212,8 @@ private:
     std::vector<memory_effect> effects_;
     std::vector<input> inputs_{};
     std::vector<double> limits_{};
-    /// By stage of the forward, stage of the backward, and kind; empty if the problem has no pairs.
+    /// The pairs of the problem, by stage of the forward, stage of the backward, and kind; empty if the problem has no
+    /// pairs.
     std::vector<const overlap*> overlaps_{};
     bool memory_delays_ = false;
 };

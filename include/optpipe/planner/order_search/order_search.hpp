@@ -30,11 +30,11 @@ struct order_search_parameters {
     /// Temperature at the beginning and at the end, as shares of the objective.
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
-    /// Every second round begins at a temperature this many times as high if the problem has pairs: a pair that is
-    /// split and made anew passes through longer steps. Not tuned.
+    /// Every second round begins at a temperature this many times as high if the problem has pairs: splitting a pair
+    /// and making it anew leads through orders with longer steps. Not tuned.
     double hot_round = 8.0;
-    /// Number of moves (or `moves`, if that is less) in which the temperature falls to the last one. Then the search
-    /// starts anew from the best order.
+    /// Number of moves (or `moves`, if that is less) in which the temperature falls to the last one. After these moves,
+    /// the search starts anew from the best order.
     std::size_t moves_of_round = 300'000;
     /// The largest number of places by which an operation moves on its lane.
     std::size_t farthest = 6;
@@ -83,7 +83,7 @@ private:
     using index = std::size_t;
     using id = flat_graph::id;
 
-    /// With pairs, a call has a cold round and a hot one at least.
+    /// With pairs, a call has at least a cold round and a hot one.
     [[nodiscard]] std::size_t most_in_round() const {
         return p_->overlaps.empty() ? with_.moves_of_round : std::min(with_.moves_of_round, with_.moves / 2 + 1);
     }
@@ -122,7 +122,8 @@ private:
         found_.reset();
     }
 
-    /// Edits the order in a random way; false if that way isn't possible, and nothing has changed.
+    /// Draws an edit and applies it to the order. Returns false, with nothing changed, if the drawn edit isn't
+    /// possible.
     bool edit() {
         switch (random_.below(with_.moves_per_other)) {
         case 0: return exchange_sequences();
@@ -152,8 +153,8 @@ private:
         return order_.partner(order_[*other]) == flat_graph::none &&
                order_.merge(std::min(at, *other), std::max(at, *other), random_.chance(half));
     }
-    /// The place of an operation near this one on its lane, with which its forward (or, for a single backward, which)
-    /// can be in a pair.
+    /// If the operation at `at` is a forward, the place of a backward near it on its lane that can be in a pair with
+    /// this forward; if it is a single backward, the place of such a forward. Empty if there is none nearby.
     std::optional<index> some_partner(index at) {
         const auto& graph = order_.graph();
         const id op = order_[at];
@@ -173,8 +174,8 @@ private:
         }
         return found;
     }
-    /// Exchanges the backward of the pair that begins at `at` for the one at `other`, and puts each in the place of the
-    /// other; if that one is in a pair as well, its forward gets the backward of the first.
+    /// Gives the forward of the pair at `at` the backward at `other`, and exchanges the places of the two backwards. If
+    /// the backward at `other` is in a pair, the forward of that pair gets the backward of the pair at `at`.
     bool exchange_backwards(index at, index other) {
         const auto& graph = order_.graph();
         const id f = order_[at];
@@ -258,7 +259,8 @@ private:
             if (order_.last_place(i) != i) places.push_back(i);
         return places;
     }
-    /// Makes pairs at these places, and no others. Within an edit that changed the operations there.
+    /// Makes pairs at these places, and no others. To be called within an edit, once the operations are at these
+    /// places.
     void mark_pairs(const std::vector<index>& places) {
         if (p_->overlaps.empty()) return;
         for (index i = 0; i < order_.size(); ++i)

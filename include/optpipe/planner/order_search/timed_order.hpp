@@ -81,8 +81,8 @@ public:
     /// The place of the first, or last, part of the pair at this place; the place itself if there is no pair.
     [[nodiscard]] index first_place(index i) const { return is_second(sequence_[i]) ? i - 1 : i; }
     [[nodiscard]] index last_place(index i) const { return is_first(sequence_[i]) ? i + 1 : i; }
-    /// Makes a pair of two operations, or, with `none`, none of the first. Within an edit; both must be neighbours
-    /// then.
+    /// Makes a pair of operations `i` and `other` or, if `other` is `none`, makes `i` single. Only within an edit, at
+    /// the end of which the parts of every pair must be neighbours.
     void set_partner(id i, id other) {
         edited_partners_.push_back({i, partner_[at(i)]});
         partner_[at(i)] = other;
@@ -90,8 +90,9 @@ public:
         edited_partners_.push_back({other, partner_[at(other)]});
         partner_[at(other)] = i;
     }
-    /// Makes a pair of two operations of one lane, which becomes the place of the later one, or of the earlier one.
-    /// False if one of them waits for the other; then nothing changes. Contract: the problem has that pair.
+    /// Makes a pair of two operations of one lane, in the place of the later one (`at_later`) or of the earlier one.
+    /// Returns false, with nothing changed, if one of the operations waits for the other. Contract: the problem has a
+    /// pair of these two operations.
     bool merge(index earlier, index later, bool at_later) {
         const id one = sequence_[earlier];
         const id other = sequence_[later];
@@ -109,7 +110,8 @@ public:
         saved_mean_ = weight_ * std::max(0.0, saved) / static_cast<double>(ranks_);
         return true;
     }
-    /// Makes single operations of a pair, in either order. Contract: a pair begins at the place.
+    /// Splits a pair into single operations, of which the forward or the backward comes first. Contract: a pair begins
+    /// at place `first`.
     void split(index first, bool forward_first) {
         first_ = first;
         last_ = first + 1;
@@ -123,7 +125,8 @@ public:
     }
 
     /// Moves the operation at `from` before the one at `to`, which precedes it, together with everything between the
-    /// two that it waits for. False if it waits for the one at `to`; then nothing changes.
+    /// two that it waits for. Returns false, with nothing changed, if the operation at `from` waits for the one at
+    /// `to`.
     bool move_before(index from, index to) {
         from = last_place(from);
         to = first_place(to);
@@ -144,7 +147,7 @@ public:
         return true;
     }
     /// Moves the operation at `from` behind the one at `to`, which follows it, together with everything between the two
-    /// that waits for it. False if the one at `to` waits for it; then nothing changes.
+    /// that waits for it. Returns false, with nothing changed, if the operation at `to` waits for the one at `from`.
     bool move_behind(index from, index to) {
         from = first_place(from);
         to = last_place(to);
@@ -174,7 +177,8 @@ public:
         graph_.choose(cell, chosen);
     }
 
-    /// Times the edited order. Returns its value, or infinity if that is above `most` or the order isn't executable.
+    /// Times the edited order. Returns the value of this order, or infinity if the value is above `most` or the order
+    /// isn't executable.
     double retime(double most) {
         if (groups_ && !keeps_order_of_groups()) return never;
         const bool is_done = graph_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
@@ -217,7 +221,7 @@ private:
 
     static index at(id i) { return static_cast<index>(i); }
 
-    /// Appends an operation to the order; a pair when its second part comes.
+    /// Appends an operation to the order; appends both parts of a pair when the second part is passed.
     void take(const operation& op) {
         const id i = graph_.number(op);
         auto& first = first_parts_[graph_[i].rank];
@@ -247,7 +251,7 @@ private:
             mark_[at(in.before)] = round_;
     }
     void mark_lanes(const flat_graph::facts& f) { lane_mark_[f.lane] = lane_mark_[f.shared_lane] = round_; }
-    /// Whether a marked operation shares a lane with this one, other than the lane of the operation that moves.
+    /// Whether a marked operation shares a lane with the operation of `f`, except lanes of the operation that moves.
     bool is_lane_marked(const flat_graph::facts& f, const flat_graph::facts& moves) const {
         const auto is_marked = [&](std::uint32_t lane) {
             return lane_mark_[lane] == round_ && lane != moves.lane && lane != moves.shared_lane;
@@ -260,7 +264,8 @@ private:
         return std::any_of(inputs.begin(), inputs.end(),
                            [&](const auto& in) { return mark_[at(in.before)] == round_; });
     }
-    /// Puts the marked operations of a section before, or behind, the others; both keep their order.
+    /// Puts the marked operations of a section before, or behind, the others; marked and other operations each keep
+    /// their order.
     void partition(index first, index last, bool marked_first) {
         first_ = first;
         last_ = last;
@@ -307,8 +312,8 @@ private:
             begin = std::max(begin, times_[at(in.before)].end + in.delay);
         return begin;
     }
-    /// Whether an operation that ends now, and isn't part of the edited section, makes the step too long. Everything
-    /// after it is as before.
+    /// Whether the step becomes too long, judged by the end of an operation behind the edited section: what follows
+    /// such an operation takes as long as before the edit.
     bool is_too_late(index i, id op, double most) const {
         return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] > most;
     }
@@ -361,7 +366,7 @@ private:
         times_[at(op)].end = begin + graph_.pair_duration(of, op, other);
         times_[at(other)] = times_[at(op)];
     }
-    /// The same where an operation may wait for memory.
+    /// Times the pair that begins at place `i`, if operations may wait for memory.
     bool retime_pair_with_memory(index i, id op, double most) {
         retimed_to_ = i + 2;
         const auto& f = graph_[op];
@@ -494,7 +499,7 @@ private:
         least_mean_ = weight_ * busy / static_cast<double>(ranks_);
     }
 
-    /// The inputs of an operation are followed at least by this.
+    /// Raises the tails of an operation's inputs to `tail`, plus the delay from the input to the operation.
     void raise_inputs(const flat_graph::facts& f, double tail) {
         if (f.own_input != flat_graph::none) tail_[at(f.own_input)] = std::max(tail_[at(f.own_input)], tail);
         for (const auto& in : graph_.inputs(f))
@@ -518,7 +523,7 @@ private:
     std::vector<double> tail_;
     /// The weighted mean end if no rank idles.
     double least_mean_ = 0.0;
-    /// The part of it that the edit saves, because it makes a pair.
+    /// The part of the least mean that the edit saves by making a pair.
     double saved_mean_ = 0.0;
     double value_ = never;
     double objective_ = never;

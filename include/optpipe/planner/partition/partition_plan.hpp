@@ -14,7 +14,7 @@ namespace optpipe {
 struct partition_plan {
     /// Index of the pipeline that the plan is for.
     std::size_t chosen = 0;
-    /// Number of layers on each stage of that pipeline.
+    /// Number of layers on each stage of the chosen pipeline.
     std::vector<std::size_t> layers{};
     /// The stage of each layer. Without branches, every stage holds consecutive layers.
     std::vector<stage> stage_of{};

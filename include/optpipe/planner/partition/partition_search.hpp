@@ -208,8 +208,8 @@ private:
             best.why = plan_end::stop_request;
     }
 
-    /// Adds partitions with their bounds to the neighbours of a pipeline. Returns whether there was time for all of
-    /// them.
+    /// Adds partitions with their bounds to the neighbours of a pipeline. Returns whether there was time for all these
+    /// partitions.
     bool add(choice& to, std::vector<layer_division> some) const {
         const auto late = is_late();
         std::vector<neighbour> found;
@@ -352,7 +352,7 @@ private:
     std::vector<candidate> planned_;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
-    /// The bound on the schedules of all partitions by their work alone.
+    /// The bound on the schedules of all partitions that follows from the work alone.
     duration bound_by_work_ = duration::unlimited();
     /// With a time limit: the end of the search for other partitions.
     seconds search_until_{};

@@ -168,9 +168,9 @@ public:
     /// Calls `look` for every partition, until `stop()`.
     template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
     /// The initial partitions, as far as they fit: the one with equally many layers on each stage; the one with the
-    /// most even work; and the one with the least bound that a descent from there finds. If none fits, returns the
-    /// partition with the least shortage, which may not fit either. Computes the bounds of at most `neighbours`
-    /// neighbours per partition, and the work of at most `most` partitions in total. Tests whether at most
+    /// most even work; and the one with the least bound that a descent from the most even one finds. If none fits,
+    /// returns the partition with the least shortage, which may not fit either. Computes the bounds of at most
+    /// `neighbours` neighbours per partition, and the work of at most `most` partitions in total. Tests whether at most
     /// `most_fitted` partitions fit. Ends early if `stop()` returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {

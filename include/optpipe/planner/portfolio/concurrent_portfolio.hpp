@@ -19,13 +19,13 @@ struct time_share_parameters {
     double reward = 10.0;
     /// In seconds. Let t be a strategy's time until its last find, plus `staleness_seconds`. If the strategy has found
     /// nothing for a time of n t since its last find, its share is divided by n + 1, because the next find will
-    /// probably take as long again. The rule doesn't apply to a strategy that resumes its search, because each slice
-    /// brings its proof nearer. Measured on store-p3-m6-k150 with two threads and six seeds: with this rule, proofs
-    /// took 7.5 s instead of 11 s on average, and 10 s instead of 21 s at most; with 0.3 instead of 1, they took 8.5 s
-    /// on average, and 11 s at most. On eighty random problems with 3 and 5 s on one thread, 11 plans were better and
-    /// 12 worse, objectives were 0.02 % lower on average, and the same 25 were proven.
+    /// probably take as long again. A strategy that resumes its search keeps its share, because each slice brings its
+    /// proof nearer. Measured on store-p3-m6-k150 with two threads and six seeds: with this rule, proofs took 7.5 s
+    /// instead of 11 s on average, and 10 s instead of 21 s at most; with 0.3 instead of 1, they took 8.5 s on average,
+    /// and 11 s at most. On eighty random problems with 3 and 5 s on one thread, 11 plans were better and 12 worse,
+    /// objectives were 0.02 % lower on average, and the same 25 were proven.
     double staleness_seconds = 1.0;
-    /// A slice is idle if it has more effort than the slice before, but takes less than this factor longer: it used
+    /// A slice is idle if it has more effort than the slice before, but takes less than this factor longer, so it used
     /// none of the additional effort. After `most_idle_slices` idle slices in a row, the strategy rests until there is
     /// a better incumbent. The factor exceeds the noise of a loaded machine.
     double idle_factor = 1.3;
@@ -36,8 +36,8 @@ struct time_share_parameters {
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
-    /// The share of the remaining time that a slice may take per unit of the strategy's share, and the largest share of
-    /// a strategy that counts.
+    /// The share of the remaining time that a slice may take per unit of the strategy's share, and the largest number
+    /// of units that counts.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
     /// A slice is interrupted after this multiple of its expected time, but not before `least_seconds`, because

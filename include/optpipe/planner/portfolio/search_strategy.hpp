@@ -47,8 +47,8 @@ struct strategy_traits {
     /// deterministic portfolio leaves timed strategies out.
     bool timed = false;
     /// Whether concurrent calls use each other's results (`search_state::shared`), so that several calls make sense
-    /// although the result depends little on the seed. The deterministic portfolio makes one call, because its calls
-    /// share nothing.
+    /// although the result depends little on the seed. The deterministic portfolio makes one call of a cooperative
+    /// strategy, because its concurrent calls share nothing.
     bool cooperative = false;
     /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing. Other
     /// strategies start anew.

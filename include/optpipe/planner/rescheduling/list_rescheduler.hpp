@@ -65,7 +65,7 @@ public:
     /// Average number of operations that the last run considered to choose the next one. If many operations wait for
     /// memory or a copy engine, considering them takes most of the run's time.
     [[nodiscard]] std::size_t visits_per_operation() const { return visits_ / jobs_.size(); }
-    /// The order of the last run. Contract: that run succeeded.
+    /// The order of the last run. Contract: the last run succeeded.
     [[nodiscard]] order made() const {
         std::vector<const job*> sorted;
         for (const auto& j : jobs_)

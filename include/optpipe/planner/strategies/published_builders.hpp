@@ -89,8 +89,9 @@ struct builder_parameters {
     /// planner runs again at the end. This last run has this number of options (those of the best schedules), all the
     /// effort, and a slice of its own. On fourteen random models in v placement with 4 to 6 s on one thread, 9 plans
     /// were better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 % shorter on average. With one stage
-    /// per rank there was no gain: on seventeen models, steps were 0.1 % longer on average. The last run is skipped if
-    /// nothing may be recomputed: there it made steps 0.7 % longer on average (four models, five seeds).
+    /// per rank, the last run gained nothing: on seventeen models, steps were 0.1 % longer on average. The last run is
+    /// skipped if nothing may be recomputed: on such problems the run made steps 0.7 % longer on average (four models,
+    /// five seeds).
     std::size_t options_built_further = 3;
     /// Without a deadline: limit of the cells (stages times microbatches), summed over the options with which the
     /// constructive planner runs. A cell takes about 7 µs.
@@ -131,8 +132,8 @@ template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<
 template <class Build> inline constexpr bool is_search = requires(const Build& build) { build.effort; };
 
 /// Calls `visit(builder)` for the builders that can apply to `p`, except those that choose storage options. The
-/// constructive planner is among them only if it plans with one storage option for all microbatches; otherwise it runs
-/// as a strategy.
+/// constructive planner is among these builders only if it plans with one storage option for all microbatches;
+/// otherwise it runs as a strategy.
 template <class Visitor> void for_each_published_builder(const problem& p, Visitor visit) {
     const bool plain = is_plain(p);
     for_each_builder([&](const auto& build) {

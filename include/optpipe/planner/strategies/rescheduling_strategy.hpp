@@ -21,8 +21,8 @@ struct rescheduling_strategy {
     static constexpr std::size_t first_cells = 20'000;
     static constexpr std::size_t least_trials = 8;
     /// Share relative to other strategies. The strategy improved three of 18 problems by 0.1 to 1.1 %, all in v
-    /// placement. With a share of 1, it took time from other strategies, so that seven other problems were worse by up
-    /// to 0.5 % (6 s each, one seed).
+    /// placement. With a share of 1, the strategy took time from other strategies, so that seven other problems were
+    /// worse by up to 0.5 % (6 s each, one seed).
     static constexpr double share = 0.25;
     /// Time to read a schedule and to make one, in passes through the problem.
     static constexpr double least_passes = 10.0;

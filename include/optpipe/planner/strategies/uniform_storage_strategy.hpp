@@ -48,7 +48,7 @@ public:
         return applicable;
     }
     /// Picks an open search: the best with probability 1/2, the next with 1/4, and so on; searches without a schedule
-    /// last. Null if all are settled.
+    /// last. Null if all searches are settled.
     [[nodiscard]] static search* choose(const std::vector<search*>& applicable, std::uint64_t seed) {
         std::vector<std::pair<duration, search*>> by_objective;
         for (auto* s : applicable)

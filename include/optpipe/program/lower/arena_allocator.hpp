@@ -53,7 +53,7 @@ public:
         while (!promises_.empty() && promises_.top().instant <= instant)
             keep_next_promise();
     }
-    /// Releases the next announced segments. False if there are none.
+    /// Releases the next announced segments. False if no segments are announced.
     bool keep_next_promise() {
         if (promises_.empty()) return false;
         const auto next = promises_.top();

@@ -290,7 +290,7 @@ private:
                 write_reduction(each);
         });
     }
-    /// Adds the backward of a pair to the instruction of its forward. Nothing that the forward frees is free yet.
+    /// Adds the backward of a pair to the instruction of its forward. The memory that the forward frees isn't free yet.
     void add_backward(const plan_node& node, program_writer& w, instruction& i) {
         paired_backward second{prepared(node, w, plan_.backward_of(node).op)};
         if (const auto bytes = memory_of_pair(node); bytes > 0) {
@@ -505,8 +505,8 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// For each copy, its size in bytes. Below, `held_` has its buffer, and `uses_left_` the number of its uses that
-    /// aren't written yet.
+    /// For each copy, its size in bytes. Likewise, `held_` has the buffer of each copy, and `uses_left_` the number of
+    /// the copy's uses that aren't written yet.
     std::vector<std::size_t> copy_bytes_;
     /// For each operation, the position of its instruction.
     std::vector<std::uint32_t> written_;

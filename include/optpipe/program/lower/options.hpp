@@ -49,8 +49,9 @@ struct lowering_options {
     /// factor of 1 on messages. All consumers get the same activation, so the largest of a stage's edges counts. An
     /// edge that holds memory hands on a value of the size of that memory instead. With 0, the engine moves its own
     /// activations and gradients, and the program only orders them: each message is a send and a receive without bytes,
-    /// which name the tensor by their label. Without bytes, tasks have no input and no output, no memory is reserved
-    /// for messages, and nothing waits for it. See examples 13 (a loop of your own) and 16 (a transport of your own).
+    /// which name the tensor by their label. With 0, tasks also have no input and no output, no memory is reserved for
+    /// messages, and no task waits for such memory. See examples 13 (a loop of your own) and 16 (a transport of your
+    /// own).
     std::size_t message_bytes = 0;
     /// Message sizes of the stages, if they differ: entry s is the size of the value that stage s hands on to the
     /// stages after it, and of its gradient. Missing entries default to `message_bytes`.
@@ -76,8 +77,8 @@ struct lowering_options {
     /// and `reduce`.
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores a part of the memory that the weight gradient needs. Each
-    /// entry is the part of the memory needed by W that the forward holds already, so that each part is written where
-    /// it stays. Without an entry, the forward holds as much of the memory that W needs as its held memory allows;
+    /// entry says how much of the memory needed by W the forward already holds, so that this memory is written where it
+    /// stays. Without an entry, the forward holds as much of the memory that W needs as its held memory allows;
     /// impossible values are clamped.
     std::vector<held_for_weight> kept{};
 

@@ -26,7 +26,7 @@ struct plan_node {
     std::size_t end = 0;
     std::size_t operation = not_an_operation;
     std::vector<std::size_t> messages;
-    /// For a pair: its backward, and the memory that it takes while it runs. `operation` is its forward.
+    /// For a pair: its backward, and the memory that it takes while it runs. `operation` is then the pair's forward.
     std::size_t backward = not_an_operation;
     memory_size memory{};
     [[nodiscard]] bool is_message() const { return operation == not_an_operation; }
@@ -53,7 +53,8 @@ public:
     [[nodiscard]] const std::vector<planned_message>& messages() const { return values_.messages(); }
     [[nodiscard]] const timed_operation& operation_of(const plan_node& n) const { return operations_[n.operation]; }
     [[nodiscard]] const timed_operation& backward_of(const plan_node& n) const { return operations_[n.backward]; }
-    /// Calls `visit(operation)` for the operation of a node, or for both parts of a pair. Contract: it is no message.
+    /// Calls `visit(operation)` for the operation of a node, or for both parts of a pair. Contract: the node is no
+    /// message.
     template <class Visit> void for_each_operation(const plan_node& n, const Visit& visit) const {
         visit(operations_[n.operation].op);
         if (n.is_pair()) visit(operations_[n.backward].op);

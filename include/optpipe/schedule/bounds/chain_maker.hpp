@@ -18,10 +18,10 @@ namespace optpipe::detail {
 /// Makes the chains of any problem: one per stage, kind and slice of equal sequences, with one operation per sequence.
 ///
 /// Every valid schedule satisfies the constraints of these chains. Each operation of a chain waits for one operation of
-/// each chain before it, and no two wait for the same one. So operation k of the chain, counted from 0, can't start
-/// before k + 1 operations of each chain before it have ended, whichever they are. Likewise, if k + 1 operations have
-/// taken memory and j others have released it, the memory of at least k + 1 − j of them is held. A stash counts as the
-/// least memory that any storage option leaves on the device. RECOMPUTE doesn't count.
+/// each predecessor chain, and no two of them wait for the same one. So operation k of a chain, counted from 0, can't
+/// start before k + 1 operations of each predecessor chain have ended, whichever they are. Likewise, if k + 1
+/// operations have taken memory and j others have released it, the memory of at least k + 1 − j of them is held. A
+/// stash counts as the least memory that any storage option leaves on the device. RECOMPUTE doesn't count.
 template <pipeline_graph Graph> class chain_maker {
 public:
     explicit chain_maker(const basic_problem<Graph>& p)
@@ -136,8 +136,8 @@ private:
         });
     }
 
-    /// Orders chains of equal sequences, those from index `first` on. If an operation of one chain leads to one of
-    /// another chain on the same device, the n-th operation of the first chain comes before the n-th of the second.
+    /// Orders chains of equal sequences, those from index `first` on. If dependencies lead from one chain to another
+    /// chain on the same device, the n-th operation of the first chain comes before the n-th of the second.
     void order_from(std::size_t first) {
         std::vector<char> reached;
         std::vector<std::size_t> open;

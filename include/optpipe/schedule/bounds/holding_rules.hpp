@@ -11,8 +11,9 @@
 namespace optpipe::detail {
 
 /// Propagates the memory limit of one device whose memory is given by holdings: at every start, what must have been
-/// taken, minus what can have been released, fits under the limit. To assume an order of two operations implies orders
-/// with others (`order_counts`). If all of these together exceed the limit, the opposite order is deduced.
+/// taken, minus what can have been released, fits under the limit. An assumed order of two operations implies orders
+/// with other operations (`order_counts`). If the memory in use under all these orders exceeds the limit, the opposite
+/// of the assumed order is deduced.
 class holding_rules {
 public:
     holding_rules(deductions& known, std::size_t device)
@@ -41,13 +42,14 @@ private:
         std::size_t to;   // place, none if on another device
         std::size_t to_chain;
         double size;
-        /// If on another device: the number of releases that can be over.
+        /// If chain `to` is on another device: the largest number of its releases that can be over.
         std::size_t far_ended;
     };
 
     [[nodiscard]] std::size_t count(std::size_t place) const { return c_->count[on_->chains[place]]; }
 
-    /// The least memory in use if `started(place)` operations of each chain have started, and `ended(place)` ended.
+    /// The least memory in use if `started(place)` operations of each chain have started, and `ended(place)` of them
+    /// have ended.
     template <class Started, class Ended>
     [[nodiscard]] double in_use(const Started& started, const Ended& ended) const {
         double all = 0.0;
@@ -64,12 +66,14 @@ private:
     [[nodiscard]] auto most_ended() const {
         return [&](std::size_t z) { return ended_[z]; };
     }
-    /// Whether x_k fits if y_n, and everything that must follow y_n, comes after it.
+    /// Whether the examined operation fits the memory if operation n of chain y, and all that must follow that one,
+    /// comes later.
     [[nodiscard]] bool fits_before(std::size_t y, std::size_t n) const {
         const auto ended = [&](std::size_t z) { return std::min(ended_[z], z == y ? n : order_->most(y, z, n)); };
         return in_use(least_started(), ended) <= on_->limit;
     }
-    /// Whether x_k fits if y_n, and everything that must precede y_n, comes before it.
+    /// Whether the examined operation fits the memory if operation n of chain y, and all that must precede that one,
+    /// comes earlier.
     [[nodiscard]] bool fits_after(std::size_t y, std::size_t n) const {
         const auto started = [&](std::size_t z) {
             return std::max(started_[z], z == y ? n + 1 : order_->first(0, y, z, n));
@@ -77,7 +81,7 @@ private:
         return in_use(started, most_ended()) <= on_->limit;
     }
 
-    /// Deduces the orders of all other operations with x_k, when x_k starts.
+    /// Deduces the order of operation k of chain x with all other operations, from the memory in use when it starts.
     bool restrict_order(std::size_t x, std::size_t k) {
         for (std::size_t z = 0; z < started_.size(); ++z) {
             started_[z] = z == x ? k + 1 : order_->first(0, x, z, k);
@@ -100,7 +104,7 @@ private:
             h.far_ended = static_cast<std::size_t>(std::upper_bound(first, d_->end(0, h.to_chain), latest) - first);
         }
     }
-    /// Puts x_k after the least number of operations of y without which it doesn't fit.
+    /// Puts operation k of chain x behind as many operations of chain y as must have ended for it to fit the memory.
     void precede(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = order_->first(0, x, y, k);
         std::size_t high = ended_[y];
@@ -114,7 +118,7 @@ private:
         }
         if (order_->raise(x, y, k, low)) d_->changed[device_] = true;
     }
-    /// Puts x_k before the first operation of y after which it doesn't fit.
+    /// Puts operation k of chain x before the first operation of chain y behind which it wouldn't fit the memory.
     void follow(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = started_[y];
         std::size_t high = ended_[y];
@@ -135,8 +139,8 @@ private:
     order_counts* order_;
     std::size_t device_;
     std::vector<holding> holdings_{};
-    /// By place, for the operation being examined: the least number of operations that have started when it does, and
-    /// the largest number that can have ended.
+    /// By place of a chain: the least number of the chain's operations that have started when the examined operation
+    /// starts, and the largest number that can have ended by then.
     std::vector<std::size_t> started_;
     std::vector<std::size_t> ended_;
     /// By place, whether the chain takes memory.

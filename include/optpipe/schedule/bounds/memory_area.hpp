@@ -62,9 +62,10 @@ struct stash_capacity {
     double per_weight;
 };
 
-/// All constraints of this form for a rank whose stages have equal stashes: the edges of the convex hull of the
-/// possible numbers of stashes and waiting weight gradients. When the last of n waiting weight gradients was produced,
-/// a whole stash and n − 1 weight stashes were held; the hull uses that, too. Empty if there would be very many.
+/// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes: the edges of the convex
+/// hull of the possible numbers of stashes and waiting weight gradients. Before n weight gradients can wait, the I of
+/// the last of them must run, with a whole stash and n − 1 weight stashes in memory; this limits n. Empty if there
+/// would be very many constraints.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {
@@ -86,7 +87,7 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
             hull.pop_back();
         hull.push_back(next);
     }
-    // Beyond the last corner no further stash fits, even if no weight gradient waits.
+    // Beyond the last corner of the hull no further stash fits, even if no weight gradient waits.
     std::vector<stash_capacity> result;
     for (std::size_t i = 0; i + 1 < hull.size(); ++i) {
         const double fewer = hull[i].waiting - hull[i + 1].waiting;
@@ -172,7 +173,7 @@ private:
     struct rank_area {
         bool limited = false;
         std::vector<demand> demands{};
-        /// The largest of the areas.
+        /// The largest area of a demand.
         double scale = 0.0;
         double head = 0.0;
         double count = 0.0;
@@ -190,8 +191,8 @@ private:
         }
     };
 
-    /// The least time that transfers take on a resource to save `needed`; unlimited if they can't. The result is that
-    /// of a fractional knapsack, and so a lower bound.
+    /// The least time that transfers take on a resource to save `needed`; unlimited if transfers can't save so much.
+    /// The result is that of a fractional knapsack, and so a lower bound.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {

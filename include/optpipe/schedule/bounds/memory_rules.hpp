@@ -31,7 +31,7 @@ public:
                    (!on_->offloads || restrict_order(at, view::all_offloaded, 0.0));
         });
     }
-    /// Only with offloading; otherwise times follow from the order.
+    /// Deduces times only if stashes are offloaded; otherwise times follow from the order.
     bool deduce_times() {
         if (!on_->offloads) return true;
         return for_each_start([&](const start& at) { return raise_start(at) && lower_start(at); });
@@ -40,7 +40,8 @@ public:
 private:
     using held_stage = chain_system::held_stage;
 
-    /// The start of x_k, a forward or gradient of stage `own`, whose stash is then on the device.
+    /// The start of operation k of chain x, a forward or gradient of stage `own`; the stash of the operation is then on
+    /// the device.
     struct start {
         std::size_t own = 0;
         std::size_t x = 0;
@@ -56,9 +57,9 @@ private:
         amounts least{};
         amounts most{};
     };
-    /// Two lower bounds on the memory in use. First, stashes minus the memory that can be offloaded. Second, the
-    /// stashes of stages that are never offloaded, and the operation's own stash. Both include the memory that waits
-    /// for weight gradients, and are sums over stages.
+    /// Two lower bounds on the memory in use. The first bound counts stashes, minus the memory that can be offloaded.
+    /// The second bound counts the stashes of stages that are never offloaded, and the operation's own stash. Both
+    /// bounds include the memory that waits for weight gradients, and are sums over stages.
     enum class view { some_offloaded, all_offloaded };
 
     [[nodiscard]] std::size_t chain(std::size_t place) const { return on_->chains[place]; }
@@ -96,7 +97,7 @@ private:
         return all;
     }
 
-    /// The ranges of the numbers of operations before x_k that the order allows.
+    /// For each stage, the ranges of the numbers of operations before the start `at` that the known order allows.
     void find_ranges(const start& at) {
         for (std::size_t i = 0; i < on_->stages.size(); ++i) {
             const auto& h = on_->stages[i];
@@ -124,9 +125,9 @@ private:
         }
         return true;
     }
-    /// Deduces the orders that follow if a stage has no more than `room`. Memory in use grows with forwards. It also
-    /// grows with gradients if their stashes are offloaded, else it falls with gradients; it always falls with weight
-    /// gradients.
+    /// Deduces the orders that follow if a stage has no more than `room`. Memory in use grows with forwards. Memory in
+    /// use also grows with gradients if the stashes of the gradients are offloaded, and falls with gradients otherwise;
+    /// it always falls with weight gradients.
     void restrict_order(const held_stage& h, const amount_ranges& n, const start& at, view v, double room) {
         auto tried = n;
         const auto fits = [&] { return least_in_use(h, tried, v) <= room; };
@@ -184,8 +185,8 @@ private:
                 engine = t = std::max(engine, t) + each;
         }
     }
-    /// The memory that can be offloaded at some moment from `early` to `late`: its offload can end by then, and its
-    /// reload can still end in time.
+    /// The most memory that can be offloaded at some moment from `early` to `late`: offloads of this memory can end by
+    /// that moment, and reloads can still end in time.
     [[nodiscard]] double most_offloaded(double early, double late) const {
         if (!on_->offloads) return 0.0;
         const auto by = [&](std::size_t side, double t) {
@@ -207,7 +208,7 @@ private:
         const double left = d_->horizon - t - c_->length[chain(y)] + c_->time_slack;
         return static_cast<std::size_t>(d_->end(1, chain(y)) - std::upper_bound(first, d_->end(1, chain(y)), left));
     }
-    /// Whether x_k can start at `t`.
+    /// Whether the operation of `at` can start at time `t`.
     bool fits_at(const start& at, double t) {
         find_ranges(at);
         for (std::size_t i = 0; i < on_->stages.size(); ++i) {

@@ -85,7 +85,7 @@ public:
     }
 
     /// Returns false if no schedule has an objective of at most `horizon`, which must not be above `known.horizon`.
-    /// Otherwise returns true, and adds the deductions to `known`.
+    /// If there may be one, returns true and adds the deductions to `known`.
     bool refine(deductions& known, double horizon) {
         d_ = &known;
         d_->horizon = horizon;

@@ -192,7 +192,8 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
     if (!is_plain(p)) return {.device_load = graph_bound(p)};
     auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
-    // Otherwise the two relaxations are the same, or the first is `p` itself.
+    // If costs describe the options or nothing is offloaded, the second relaxation is the same as the first, or the
+    // first is `p` itself.
     if (!is_described_by_costs(p) && offloads_anything(p) && !stop())
         bounds = detail::strongest(
             bounds, detail::relaxed_bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop));

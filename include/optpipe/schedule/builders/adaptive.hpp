@@ -35,8 +35,8 @@ namespace optpipe {
 /// It finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless it is stopped, the
 /// schedule is never worse than 1F1B or GPipe, if these fit and no offload is required. `Policy` says which stages may
 /// or must be offloaded as a whole (`decisions_of`). If stashes aren't only kept or offloaded as a whole, the search
-/// tries each option that all stages have, for all of their microbatches (`uniform_problem`), and AdaPipe's schedule.
-/// `Policy` doesn't apply to other options; `restrict_storage` restricts them.
+/// tries AdaPipe's schedule and, for all microbatches alike (`uniform_problem`), each option that all stages have.
+/// `Policy` applies only to keeping and offloading whole stashes; `restrict_storage` restricts other options.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
     static constexpr bool any_graph = true;
@@ -82,7 +82,7 @@ private:
     /// Number of trials that are made whatever the effort, because a schedule is needed.
     static constexpr std::size_t least_trials = 8;
 
-    /// Plans a problem that isn't plain. `Policy` doesn't apply to such a problem.
+    /// Plans a problem that isn't plain. `Policy` doesn't apply to a problem that isn't plain.
     template <pipeline_graph Graph>
     outcome<basic_order<Graph>> for_any_graph(const basic_problem<Graph>& p, stop_check stop) const {
         constexpr double rounding = 1e-9;
@@ -149,7 +149,7 @@ private:
                            [&](const stage_costs& c) { return std::min(c.forward, c.backward_input) > slack; });
     }
     /// A refusal that names a rank without enough host memory or, if there is none, the rank whose limit is furthest
-    /// below `need`. Empty if every rank has enough.
+    /// below `need`. Empty if every rank has enough memory.
     template <pipeline_graph Graph>
     static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p, const least_memory_by_rank& least,
                                                     memory_size least_memory_result::*need, std::string_view sentence) {

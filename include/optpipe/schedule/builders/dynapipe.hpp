@@ -34,7 +34,7 @@ public:
                      std::size_t trials, std::uint64_t seed)
         : p_{&p}, positions_{&positions}, stop_{stop}, left_{trials}, random_{seed} {}
 
-    /// The best order found; it is the best of all if there are at most as many orders as trials. If none fits the
+    /// The best order found; it is the best of all if there are at most as many orders as trials. If no order fits the
     /// memory, the sequences are in the order `given`. Contract: `given` is ascending.
     [[nodiscard]] basic_order<Graph> run(const std::vector<std::vector<microbatch>>& given) {
         const bool are_few = can_try_all(given.size());
@@ -119,8 +119,8 @@ private:
 } // namespace detail
 
 /// In the manner of DynaPipe (Jiang et al., 2024): 1F1B with unequal microbatches in the best order that a local search
-/// finds. With one stage per rank it is 1F1B, or Seq1F1B for slices, which enter as whole sequences; otherwise 1F1B of
-/// a graph. The search is deterministic.
+/// finds. With one stage per rank it is 1F1B, or Seq1F1B for slices (a sequence's slices stay together); otherwise it
+/// is 1F1B of a graph. The search is deterministic.
 struct dynapipe_builder {
     static constexpr std::string_view name = "dynapipe";
     static constexpr bool any_graph = true;

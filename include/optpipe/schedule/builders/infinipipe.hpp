@@ -24,7 +24,7 @@ namespace optpipe {
 namespace detail {
 
 /// Chooses a storage option for each diagonal of a given order. Stage s and microbatch m are on diagonal s + m; ranks
-/// work on the same diagonal at the same time. The options are those without transfers that all stages have.
+/// work on the same diagonal at the same time. The options are those that all stages have and that have no transfers.
 template <pipeline_graph Graph> class diagonal_storage {
 public:
     diagonal_storage(const basic_problem<Graph>& p, basic_order<Graph> given, stop_check stop)
@@ -116,7 +116,7 @@ private:
 /// way, so that ranks that work at the same time recompute equally. Diagonals recompute as little as memory permits.
 /// Nothing is offloaded. InfiniPipe also packs and cuts sequences (`equal_time_slices`).
 ///
-/// One stage per rank, and at least two storage options without transfers that all stages have.
+/// One stage per rank, and at least two storage options that all stages have and that have no transfers.
 struct infinipipe_builder {
     static constexpr std::string_view name = "infinipipe";
     static constexpr bool any_graph = true;

@@ -108,7 +108,7 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 
 /// PipeOffload (Wan et al., 2025, sections 4 and 5): a generalized interleaved order in which, on each rank, the
 /// stashes of the `chunks` stages with the longest lifespans are offloaded. The published order repeats groups of one
-/// microbatch; in this order, offloading saves more than its share of the peak.
+/// microbatch; in this order, offloading a share of the stashes lowers the peak by more than this share.
 ///
 /// The warm-up is postponed. Then transfers are placed into alternating slots of the copy engines and links around the
 /// computations. Transfers are placed without slots if their times are unequal, or if this saves more memory. Stashes

@@ -114,8 +114,8 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Memory of the stashes of all microbatches at once. No more is ever needed, which matters if there are few
-    /// microbatches.
+    /// Memory of the stashes of all microbatches at once. A rank never needs more than this, which matters if there are
+    /// few microbatches.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }

@@ -127,7 +127,7 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// Each rank catches up with the forwards of the previous rank.
+    /// Each rank begins as many forwards as the previous rank has, if there is room.
     constexpr void warm_up() {
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {

@@ -71,7 +71,7 @@ template <pipeline_graph Graph>
 }
 
 /// The peak of each rank's device memory when the block is repeated without end. A step with any number of microbatches
-/// needs no more. O(S · group · period).
+/// needs no more memory. O(S · group · period).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_of_repetition(const basic_problem<Graph>& p, const building_block<Graph>& block) {

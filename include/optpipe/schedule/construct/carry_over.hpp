@@ -22,17 +22,17 @@ struct drawn_order {
     std::vector<std::size_t> slices{};
 };
 
-/// The order of another draw as an order of `p`: sequences take the places of those of the same rank by number of
-/// slices and work, and keep their storage options; slices are matched by their place, the last ones stand for those
-/// that are missing. Where a rank then lacks memory or would wait, the next operations may come first
-/// (`order_dispatcher`), if that shortens the step. Empty if the two have different numbers of sequences, if the order
-/// isn't executable, or if not enough memory can be freed.
+/// The order of another draw as an order of `p`: the k-th sequence of `p` by number of slices and work takes the place
+/// of the k-th sequence of the draw, with the storage options used there. Slices are matched by position, and further
+/// slices of a sequence of `p` take the place of the last one. If a rank would wait for inputs or memory, it may run
+/// later operations of the order first (`order_dispatcher`), if that shortens the step. Empty if `p` and the draw have
+/// different numbers of sequences, if the order isn't executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
-/// Times a schedule for this problem that was made for other costs or for another draw of microbatches. Two orders are
-/// tried, and the better one is used: the given order, and the order with the microbatches matched by the durations of
-/// their operations. A valid schedule is returned unchanged. In problems with pairs or without factors, only the given
-/// order is tried. If both orders fail, the refusal is that of `retime`.
+/// Times, with the costs of this problem, a schedule that was made for other costs or for another draw of microbatches.
+/// Two orders are tried, and the better one is used: the given order, and the order with the microbatches matched by
+/// the durations of their operations. A valid schedule is returned unchanged. In problems with pairs or without
+/// factors, only the given order is tried. If both orders fail, the refusal is that of `retime`.
 [[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
 
 } // namespace optpipe
@@ -54,7 +54,8 @@ struct drawn_order {
 namespace optpipe {
 namespace detail {
 
-/// A sequence of a draw: its first microbatch, the number of its slices, and all computation on them.
+/// A sequence of a draw: its first microbatch, the number of its slices, and the duration of all computations on these
+/// slices.
 struct drawn_sequence {
     std::size_t first = 0;
     std::size_t slices = 0;
@@ -113,7 +114,7 @@ inline std::vector<operation> with_microbatches(const std::vector<operation>& al
     return result;
 }
 
-/// What the durations of the operations tell of the draw that the schedule was made for; its sequences are those of
+/// The draw for which the schedule was made, as far as the durations of its operations show; the sequences are those of
 /// `p`. Empty if the graphs differ in stages or microbatches.
 inline std::optional<drawn_order> draw_of(const problem& p, const schedule& s) {
     if (s.graph.stages() != p.graph.stages() || s.graph.microbatches() != p.graph.microbatches()) return std::nullopt;
@@ -127,7 +128,7 @@ inline std::optional<drawn_order> draw_of(const problem& p, const schedule& s) {
     return of;
 }
 
-/// Whether the order is one of operations of `p`, and of as many sequences.
+/// Whether `p` has all operations of the order, and as many sequences as the draw.
 inline bool is_like(const problem& p, const drawn_order& of) {
     const auto is_known = [&](const operation& op) {
         return op.stage.position() < p.graph.stages() && op.microbatch.position() < of.work.size() &&
@@ -138,7 +139,7 @@ inline bool is_like(const problem& p, const drawn_order& of) {
            of.slices.size() == slices_of(p).size();
 }
 
-/// The best order found with the microbatches matched, if there is one.
+/// The best order found in which microbatches of `p` replace those of the draw, if there is one.
 inline best_order<any_graph> best_match(const problem& p, const drawn_order& of) {
     best_order<any_graph> best{p};
     if (!is_like(p, of)) return best;

@@ -280,10 +280,10 @@ private:
 
 /// Like `with_cheaper_storage_in_place`, but other operations may start later, as long as the objective is no higher.
 /// Each stage and microbatch gets one of the cheapest storage options that take neither more recomputation nor more
-/// transfers. A search that looks at nothing but the objective leaves room for such savings.
+/// transfers. A search that looks at nothing but the objective leaves room for cheaper storage options.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
-/// is spent, or `stop` asks for it, the cheapest schedule found is returned.
+/// is spent, or `stop` returns true, the cheapest schedule found is returned.
 [[nodiscard]] inline schedule with_cheaper_storage(const problem& p, const schedule& s, std::size_t effort,
                                                    stop_check stop = {}) {
     if (effort < s.operations.size() || stop()) return s;

@@ -20,7 +20,7 @@ struct injection {
     std::size_t most_slices = 1;
 
     injection() = default;
-    /// The sequences enter as they are listed. Each sequence lists its slices in order.
+    /// The sequences enter the pipeline in the order of the list. Each sequence lists its slices in order.
     explicit injection(const std::vector<std::vector<microbatch>>& sequences) {
         for (const auto& slices : sequences) {
             forwards.insert(forwards.end(), slices.begin(), slices.end());

@@ -18,8 +18,8 @@ namespace optpipe::detail {
 /// The first pass goes backwards in time: every reload gets the latest start for which all reloads are in time on their
 /// engines and the link. The second pass goes forwards: an offload starts as soon as possible if it ends before the
 /// next reload starts on its engine (and, with half duplex, its link); otherwise that reload goes first. Among the
-/// stashes that could be offloaded, the one needed last is next. Stashes that can't be reloaded in time stay. O(n ·
-/// (log n + members)).
+/// stashes that could be offloaded, the one needed last is offloaded next. Stashes that can't be reloaded in time stay
+/// on the device. O(n · (log n + members)).
 template <pipeline_graph Graph> class transfers_on_demand {
 public:
     /// `members` are the ranks on the link.

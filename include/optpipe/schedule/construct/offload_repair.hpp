@@ -20,7 +20,7 @@ namespace optpipe::detail {
 /// order of the computations stays the same; they wait for transfers that now come before them.
 template <pipeline_graph Graph> class memory_keeper {
 public:
-    /// `may_offload` lists stashes that may be offloaded in addition.
+    /// `may_offload` flags the stashes that may be offloaded even if the given order keeps them.
     constexpr memory_keeper(const basic_problem<Graph>& p, const cell_flags& may_offload)
         : p_{p}, may_offload_{may_offload}, slack_{tolerance{}.at(p.memory_scale())}, cells_(p.graph.cells()) {}
 

@@ -43,8 +43,8 @@ constexpr double rounded_down(double value) {
 
 /// Places transfers as PipeOffload does (Wan et al., 2025, section 5): every rank alternates between a slot for an
 /// offload and one for a reload. An offload takes the first slot after its forward, a reload the last slot before its
-/// gradient; slots may stay empty. Slots begin when the first stash may leave. If a transfer finds no slot, its pair
-/// isn't in time (`transfer_pair::is_in_time`). Contract: transfers take time.
+/// gradient; slots may stay empty. Slots begin when the first stash may be offloaded. If a transfer finds no slot, its
+/// pair isn't in time (`transfer_pair::is_in_time`). Contract: transfers take time.
 OPTPIPE_CONSTEXPR void place_in_slots(const slot_pattern& pattern, std::vector<transfer_pair>& transfer_pairs,
                                       duration slack) {
     const auto period = pattern.period();

@@ -63,8 +63,8 @@ struct uniform_storage {
     /// The options that replace `keep` and `offload` of the classic problem.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// Whether the two options differ only by a transfer of everything that the forward leaves. The classic problem has
-    /// the times of this transfer.
+    /// Whether the two options differ only by a transfer of everything that the forward leaves; the classic problem
+    /// then has the times of this transfer.
     bool may_offload = false;
     /// Whether the option has transfers that the classic problem lacks: an offload right after the forward, and a
     /// reload right before the stash is needed.
@@ -91,9 +91,9 @@ template <pipeline_graph Graph>
     return how;
 }
 
-/// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of it into
-/// a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits for memory.
-/// The classic problem is for builders that only support kept and offloaded stashes.
+/// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of the classic
+/// problem into a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits
+/// for memory. The classic problem is for builders that only support kept and offloaded stashes.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` is the activation: exact.
 /// - `recompute` also lengthens the gradient, because it runs right before. The limit of the rank is lowered by the
@@ -194,8 +194,8 @@ template <pipeline_graph Graph> struct uniform_schedule {
     outcome<basic_schedule<Graph>> result{};
 };
 
-/// The best schedule over the storage options that every stage has. If there is no schedule, returns the refusal that
-/// lacks least memory. A stop request ends the search with the best schedule found.
+/// The best schedule over the storage options that every stage has. If there is no schedule, returns the refusal of the
+/// option that lacks least memory. A stop request ends the search with the best schedule found.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr uniform_schedule<Graph>
 build_best_uniform_schedule(const basic_problem<Graph>& p, const Builder& build, stop_check stop = {}) {

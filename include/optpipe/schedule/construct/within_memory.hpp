@@ -193,7 +193,7 @@ template <pipeline_graph Graph>
     }
     return {p.graph, follow_storage(p, result.operations, used)};
 }
-/// The serial order with the storage options of `least`. Valid if no rank's `needed` exceeds its limit.
+/// The serial order with the storage options of `least`. The order is valid if no rank's `needed` exceeds its limit.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
                                                          const least_memory_by_rank& least) {

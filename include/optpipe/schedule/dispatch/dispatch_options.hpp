@@ -28,8 +28,8 @@ struct dispatch_options {
     forward_preference forwards = forward_preference::deepest_stage;
     /// Share of each rank's stages whose stashes are always offloaded, from 0 to 1, longest lifespan first.
     double offload_share = 0.0;
-    /// Memory kept free for transfers, as a number of stashes; stashes that would take it are offloaded. Negative: no
-    /// such rule.
+    /// Memory kept free for transfers, as a number of stashes; stashes that would take it are offloaded. A negative
+    /// number means that no memory is kept free.
     double staging = -1.0;
     /// The most time by which a reload starts before its gradient is expected, in durations of a reload.
     double lead = 2.0;

@@ -429,7 +429,7 @@ private:
             }
             if (is_older(i, oldest)) oldest = i;
         }
-        // The oldest can always be reloaded.
+        // The oldest stash can always be reloaded.
         if (!try_reload(r, soonest) && oldest != soonest) try_reload(r, oldest);
     }
     constexpr bool try_reload(rank r, std::size_t i) {

@@ -23,7 +23,7 @@ namespace optpipe {
 struct graph_dispatch_options {
     /// Number of microbatches in flight on a stage, in units of its lifespan over the cycle time.
     double depth = 1.0;
-    /// Further microbatches in flight, by stage.
+    /// Number of microbatches in flight beyond `depth`, by stage.
     std::vector<int> further{};
     forward_preference forwards = forward_preference::deepest_stage;
     /// Whether memory is only taken if every sequence in flight can then still be finished.
@@ -53,9 +53,9 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 ///
 /// Ranks may wait for each other's memory; the result then lacks operations. A careful dispatcher checks before it
 /// takes memory, in the order of sequences, that each one in flight can still be finished with the memory that its
-/// predecessors release (the banker's algorithm); a sequence is taken to need what it needs when it is alone, with full
-/// backwards. It hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no storage option of
-/// `options` offloads.
+/// predecessors release (the banker's algorithm); the need of a sequence is the memory that it takes if it runs alone,
+/// with full backwards. It hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no storage
+/// option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)

@@ -48,7 +48,7 @@ public:
     /// The started operations, in the order in which they started. To be called once, at the end.
     [[nodiscard]] constexpr operation_list<Graph> take_started() { return std::move(started_); }
 
-    /// Starts an operation now. Contract: its lanes are free, and its memory fits.
+    /// Starts an operation now. Contract: the lanes of the operation are free, and the memory that it takes fits.
     constexpr void start(const operation& op, rank r) {
         started_.push_back(op);
         ++starts_;

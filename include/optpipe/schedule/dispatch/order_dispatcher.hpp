@@ -20,7 +20,7 @@ namespace optpipe {
 
 /// How closely an `order_dispatcher` follows an order.
 struct order_dispatch_options {
-    /// The number of operations of a rank among which it chooses; 1 keeps the order.
+    /// The number of operations of a rank among which the dispatcher chooses; 1 keeps the order.
     std::size_t window = 8;
     /// An operation doesn't start if an earlier one of the order can start within this share of its duration.
     double patience = 0.5;
@@ -29,9 +29,9 @@ struct order_dispatch_options {
     bool careful = false;
 };
 
-/// The best of these is 5 % shorter than the order as it was, in the mean over 15 plans of lognormal and uniform draws
-/// of 8 ranks × 32 microbatches, carried over to other draws; one takes 0.6 ms. With a window of 32 the memory often
-/// ran out.
+/// The best of the orders with these options is 5 % shorter than the given order, in the mean over 15 plans of
+/// lognormal and uniform draws of 8 ranks × 32 microbatches, carried over to other draws; each order takes 0.6 ms. With
+/// a window of 32 the memory often ran out.
 inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
     {{4, 0.0}, {4, 0.5}, {8, 0.0}, {8, 0.5}, {16, 0.0}, {16, 0.5}}};
 
@@ -40,8 +40,8 @@ inline constexpr std::array<std::size_t, 3> memory_windows{16, 64, 512};
 
 /// Simulates a step, and lets every rank start the operation that comes first in an order among the next ones that are
 /// ready and whose memory fits: so an order made for other durations loses its gaps. Forwards of a group's stages keep
-/// their order. Ranks may wait for each other's memory; the result then lacks operations. Contract: the problem has
-/// the operations, each once.
+/// their order. Ranks may wait for each other's memory; the result then lacks operations. Contract: the order has each
+/// of its operations once, and the problem has all of them.
 template <pipeline_graph Graph> class order_dispatcher {
 public:
     order_dispatcher(const basic_problem<Graph>& p, const std::vector<operation>& given, order_dispatch_options with)

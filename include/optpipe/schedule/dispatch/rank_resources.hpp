@@ -49,8 +49,8 @@ public:
         }
         return {start, {}};
     }
-    /// Occupies the resources of an operation from `now` to `end`. After the call, nothing on its rank takes memory
-    /// before `now`.
+    /// Occupies the resources of an operation from `now` to `end`. After the call, nothing on the operation's rank
+    /// takes memory before `now`.
     constexpr void occupy(const occupied_lanes& lanes, rank r, const memory_effect& effect, duration now,
                           duration end) {
         free_[lanes.own] = std::max(free_[lanes.own], end);

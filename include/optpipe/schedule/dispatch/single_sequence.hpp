@@ -82,7 +82,7 @@ private:
         on_device_[r] += factor * best->left_on_device();
         on_host_[r] += factor * best->transfer_size;
     }
-    /// The most memory of the cell, and of all that isn't a stash, during its operations.
+    /// The most memory that the cell, and all that isn't a stash, takes during the operations of the cell.
     [[nodiscard]] memory_size needed(stage s, microbatch m, const storage_option& o) const {
         const auto factor = p_->microbatches.factors(s, m).memory;
         const auto& own = cells_[at(s, m)];
@@ -127,7 +127,7 @@ template <pipeline_graph Graph, class OptionOf>
     return all;
 }
 
-/// The same with options that fit the device, if any do.
+/// An order that runs one sequence after the other, with options that fit the device if any do.
 template <pipeline_graph Graph> [[nodiscard]] basic_order<Graph> one_sequence_at_a_time(const basic_problem<Graph>& p) {
     const single_sequence_storage<Graph> chosen{p};
     return one_sequence_at_a_time(p, [&](stage s, microbatch m) { return chosen(s, m); });

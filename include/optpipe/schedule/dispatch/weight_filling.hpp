@@ -111,7 +111,7 @@ private:
 } // namespace detail
 
 /// The order that runs each rank's forwards and input gradients as given, with weight gradients where the rank would
-/// otherwise wait for an input or exceed its budget. Refused (`over_memory`) if that isn't possible.
+/// otherwise wait for an input or exceed its budget. Refused (`over_memory`) if a rank can't stay within its budget.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 fill_with_weights(const basic_problem<Graph>& p, const compute_lanes& lanes,

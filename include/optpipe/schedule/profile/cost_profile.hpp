@@ -379,8 +379,8 @@ inline double planned_factor(const problem& p, const operation& op) {
     return usual > duration{} ? duration_of(p, op) / usual : 1.0;
 }
 
-/// The measured duration of a pair, as that of microbatches whose factors are all 1, without what the problem plans for
-/// recomputation inside its backward.
+/// The measured duration of a pair, converted to microbatches whose factors are all 1, and without the time that the
+/// problem plans for recomputation inside the pair's backward.
 inline duration pair_sample(const problem& p, const operation& f, const operation& b, duration took) {
     const auto extra = p.microbatches.factors(b.stage, b.microbatch).forward * storage_of(p, b).backward_extra;
     const auto back = sibling(b, b.kind);

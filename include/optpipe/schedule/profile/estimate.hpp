@@ -22,8 +22,8 @@ struct estimate {
     /// The true median lies between these with probability `confidence`.
     duration low{};
     duration high{};
-    /// The confidence of this interval, which is the narrowest one that reaches the requested confidence. It is lower
-    /// with too few samples: fewer than six for 0.95.
+    /// The confidence of this interval, which is the narrowest one that reaches the requested confidence. This
+    /// confidence is lower than requested if there are too few samples: fewer than six for 0.95.
     double confidence = 0.0;
 };
 
@@ -55,8 +55,8 @@ template <class Value> Value outlier_distance(Value median, Value spread) {
 }
 
 /// A distribution-free confidence interval of the median. Among the sorted samples, `left_out` are below the interval,
-/// and as many are above it. Exact from the binomial distribution (Conover, Practical Nonparametric Statistics, 3.2);
-/// for many samples by Hoeffding's inequality (1963), which is a little wider.
+/// and as many are above it. The interval is exact, from the binomial distribution (Conover, Practical Nonparametric
+/// Statistics, 3.2); for many samples it is from Hoeffding's inequality (1963), and a little wider.
 struct median_interval {
     std::size_t left_out = 0;
     double confidence = 0.0;

@@ -57,7 +57,7 @@ private:
     std::map<cost_key, duration> of_{};
 };
 
-/// Sets the durations of pairs. `planned` are the costs of their parts before these were measured.
+/// Sets the durations of pairs. `planned` has the costs of the pairs' parts before measured ones replaced them.
 inline void measure_pairs(problem& p, const per_stage<stage_costs>& planned, const measured_medians& measured) {
     decltype(p.overlaps) pairs;
     for (auto each : p.overlaps) {

@@ -7,13 +7,14 @@ namespace optpipe {
 /// Whether a model of a problem lets microbatches run in another order on a later stage, or in the backward, than on
 /// stage 0.
 enum class overtaking {
-    /// The operations of each kind and stage run in the order of microbatches. With offloading, this may exclude all
-    /// optimal schedules: solutions are schedules, but a bound holds only for schedules of this form.
+    /// The operations of each kind and stage run in the order of microbatches. With offloading, this form of model may
+    /// exclude all optimal schedules: solutions are schedules, but a bound holds only for schedules in the order of
+    /// microbatches.
     forbidden,
     /// Transfers belong to no microbatch: the model has only the k-th forward, gradient and transfer of a stage, and no
     /// transfer moves a stash that isn't there. This is a relaxation: its bound holds for all schedules, but its
-    /// solutions may not be schedules. The relaxation is exact without offloading. Constraint programming supports it
-    /// only if storage options differ only by transfers.
+    /// solutions may not be schedules. The relaxation is exact without offloading. Constraint programming supports this
+    /// form only if storage options differ only by transfers.
     pooled,
     /// Overtaking is allowed wherever it can help. This model is exact.
     allowed,

@@ -15,7 +15,7 @@ constexpr operation& operation_in(operation& op) { return op; }
 constexpr operation& operation_in(timed_operation& timed) { return timed.op; }
 
 /// Whether the operation is a transfer that doesn't name its storage option, although its stage has an option with
-/// transfers. Contract: the problem has its stage.
+/// transfers. Contract: the problem has the operation's stage.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool lacks_storage(const basic_problem<Graph>& p, const operation& op) {
     return op.storage == 0 && is_transfer(op.kind) && !p.storage_of(op.stage, 0).offloads() &&
@@ -57,9 +57,9 @@ template <pipeline_graph Graph>
 }
 
 /// The order or schedule with the storage options that its transfers imply. An order from text, from a file of another
-/// program, or from a builder need not name options: all its operations have the first one. If a stage and microbatch
-/// has transfers, but the first option has none, its operations get the stage's first option that offloads the whole
-/// stash. Everything else stays.
+/// program, or from a builder need not name options: all its operations then have the stage's first option. If a stage
+/// and microbatch has transfers, but the first option has none, its operations get the stage's first option that
+/// offloads the whole stash. Everything else stays.
 template <pipeline_graph Graph, class Sequence>
 [[nodiscard]] constexpr Sequence with_storage_of_transfers(const basic_problem<Graph>& p, Sequence given) {
     detail::set_storage_of_transfers(p, given.operations);

@@ -117,7 +117,8 @@ private:
             gaps_->push_back({rank_, cause, from, to, op});
     }
 
-    /// Divides the gap before operation `next` where further operations get their inputs, or the memory changes.
+    /// Divides the gap before operation `next` into parts: a part ends when a further operation gets its inputs, or
+    /// when the memory changes.
     void divide(duration from, duration to, index next, duration slack) {
         for (auto now = from; now < to;) {
             take_ready(now + slack);

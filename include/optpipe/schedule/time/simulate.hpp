@@ -22,7 +22,7 @@ namespace optpipe {
 
 /// Places operations one after the other, each as early as the rules (io/README.md) and the operations placed before
 /// allow: inputs, compute lane, copy engine and link, device and host memory. Each lane, link and memory keeps the
-/// order of the calls. A pair is placed together with its second part. O(1) amortized per operation.
+/// order of the calls. A pair is placed when its second part is passed. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -204,8 +204,8 @@ private:
         result_.operations.push_back({op, start, end});
     }
 
-    /// Whether all stages of the group still run their forwards in one order if this forward comes next. True without a
-    /// group.
+    /// Whether all stages of the group still run their forwards in one order if this forward comes next. True if the
+    /// stage has no group.
     constexpr bool follows_group(const operation& op) {
         if (!problem_->groups.has(op.stage)) return true;
         forwards_.resize(problem_->graph.stages());
@@ -347,7 +347,7 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
     return not_executable(text, position, r);
 }
 
-/// The refusal of an order that needs too much memory. It names the rank that lacks most.
+/// The refusal of an order that needs too much memory. The refusal names the rank that lacks most.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
     // The memory that the whole order needs is defined only if the problem has all its operations.
