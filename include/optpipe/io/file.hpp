@@ -17,8 +17,8 @@ namespace detail {
 
 } // namespace detail
 
-/// The whole content of a file; pipes are read to their end. Throws `file_error` if the file can't be read or has more than
-/// `max_bytes`.
+/// The whole content of a file; pipes are read to their end. Throws `file_error` if the file can't be read or has more
+/// than `max_bytes`.
 [[nodiscard]] std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U);
 
 /// Writes the whole content or nothing: into a new file in the same directory, which is flushed and renamed. On failure
