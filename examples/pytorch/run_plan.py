@@ -336,8 +336,9 @@ def in_topological_order(roots):
 
 
 def weights_by_node(roots, entry):
-    """The nodes on the way to the stage's input, each with the weights whose gradients branch off there. The second
-    result are the weights that are used in several places; their gradients are computed with the input's."""
+    """The nodes on the way to the stage's input, each with the weights whose gradients branch off there, and the roots
+    beside that way, with their weights. The second result are the weights that are used in several places; their
+    gradients are computed with the input's."""
     leads_to_input, weights_below, branches = {entry}, {}, {}
     for node in in_topological_order(roots):
         following = successors_of(node)
@@ -350,6 +351,7 @@ def weights_by_node(roots, entry):
             weights_below[node] = {id(node.variable): node.variable}
         else:
             weights_below[node] = {key: w for each in following for key, w in weights_below[each].items()}
+    branches.update({root: weights_below[root] for root in roots if root not in leads_to_input})
     uses = {}
     for weights in branches.values():
         for key in weights:
@@ -484,6 +486,9 @@ class stage_runner:
             there = [(GradientEdge(node, n), each) for n, each in enumerate(arrived.get(node, ())) if each is not None]
             if there:
                 captured.append(([edge for edge, _ in there], [each for _, each in there], weights))
+        for root, gradient in zip(now.roots, gradients):
+            if root.node in groups and root.node not in arrived:  # beside the way to the input: I doesn't come there
+                captured.append(([root], [gradient], groups[root.node]))
         return captured
 
     def backward_weight(self, now):

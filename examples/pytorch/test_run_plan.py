@@ -45,15 +45,17 @@ class wide(nn.Module):
 
 
 class layer(nn.Module):
-    """A stage with residual connections, random numbers, and a weight that is used twice."""
+    """A stage with residual connections, random numbers, a weight that is used twice, and a second output that doesn't
+    depend on the input."""
 
     def __init__(self):
         super().__init__()
         self.norm, self.twice, self.wide = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), wide()
+        self.beside = nn.Parameter(torch.randn(WIDTH))
 
-    def forward(self, x):
-        x = x + torch.tanh(self.twice(self.norm(x)))
-        return x + self.wide(torch.sigmoid(self.twice(x)))
+    def forward(self, x, beside=0.0):
+        x = x + beside + torch.tanh(self.twice(self.norm(x)))
+        return x + self.wide(torch.sigmoid(self.twice(x))), torch.tanh(self.beside)
 
 
 class training:
@@ -72,15 +74,15 @@ class training:
         return torch.randn(SAMPLES, WIDTH, generator=generator, dtype=torch.double)
 
     @staticmethod
-    def loss(output, step, microbatch):
-        return nn.functional.mse_loss(output, training.inputs(step + STEPS, microbatch))
+    def loss(output, beside, step, microbatch):
+        return nn.functional.mse_loss(output + beside, training.inputs(step + STEPS, microbatch))
 
 
 def sizes_of(stages):
     """The stages of a problem with their sizes as they are, and with storage options of all kinds by name."""
     tensors, found = (training.inputs(0, 0),), []
     for s in range(stages):
-        loss = (lambda output: training.loss(output, 0, 0)) if s == stages - 1 else None
+        loss = (lambda *outputs: training.loss(*outputs, 0, 0)) if s == stages - 1 else None
         entry, tensors = run_plan.measure_stage(
             training.module(s), tensors, loss, is_first=s == 0, recomputed=training.recomputed, repeats=1)
         by_name = {each["name"]: each for each in entry.pop("storage")}
@@ -158,11 +160,11 @@ def train_alone(problem, plan):
     for step in range(STEPS):
         total, gradients = 0.0, {}
         for m in range(microbatches):
-            x = training.inputs(step, m)
+            values = (training.inputs(step, m),)
             for s, each in enumerate(layers):
                 torch.manual_seed((step * stages + s) * microbatches + m)
-                x = each(x)
-            loss = training.loss(x, step, m)
+                values = each(*values)
+            loss = training.loss(*values, step, m)
             (loss / microbatches).backward()
             total += loss.item()
             for s, each in enumerate(layers):
