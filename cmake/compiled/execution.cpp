@@ -13,3 +13,4 @@
 #include <optpipe/execution/threads/marker.hpp>
 #include <optpipe/execution/threads/options.hpp>
 #include <optpipe/execution/threads/rendezvous.hpp>
+#include <optpipe/execution/threads/world.hpp>

@@ -5,6 +5,7 @@
 #include <optpipe/pipeline/least_memory.hpp>
 #include <optpipe/pipeline/partition_problem.hpp>
 #include <optpipe/pipeline/pipeline_builder.hpp>
+#include <optpipe/pipeline/problem.hpp>
 #include <optpipe/pipeline/validate_problem.hpp>
 
 #include <cstddef>

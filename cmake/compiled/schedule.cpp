@@ -7,6 +7,7 @@
 #include <optpipe/schedule/construct/carry_over.hpp>
 #include <optpipe/schedule/construct/forward_only.hpp>
 #include <optpipe/schedule/construct/forward_plan.hpp>
+#include <optpipe/schedule/construct/injection.hpp>
 #include <optpipe/schedule/construct/merge_pairs.hpp>
 #include <optpipe/schedule/profile/cost_profile.hpp>
 #include <optpipe/schedule/profile/drift.hpp>

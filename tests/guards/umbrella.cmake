@@ -33,7 +33,7 @@ foreach(path IN LISTS includes)
     endif()
 endforeach()
 if("-DOPTPIPE_COMPILED=1" IN_LIST flags)
-    set(of_library "(program/(meaning|lower/plan_graph)|schedule/bounds/chains|milp/(lp|presolve/reduc|search/(driver|tree|cuts))|\
+    set(of_library "(pipeline/layer_(cuts|divisions)|program/(meaning|lower/plan_graph)|schedule/bounds/chains|milp/(lp|presolve/reduc|search/(driver|tree|cuts))|\
 formulation/model_builder|planner/(bounds/(memory|storage_a)|cp|local_search|modulo|rescheduling|strategies)|io/(html_|svg_f|json_tree|timeline))")
     list(FILTER includes INCLUDE REGEX "/optpipe/${of_library}")
     list(APPEND strangers ${includes})

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/costs.hpp"
@@ -334,23 +335,27 @@ using problem = basic_problem<any_graph>;
 
 namespace detail {
 
+/// A problem with these graph and costs, and no storage options yet.
+[[nodiscard]] problem without_storage(any_graph shape, const per_stage<stage_costs>& costs);
+void add_storage(problem& to, stage s, const storage_option& option);
+void add_group(problem& to, const std::vector<stage>& members, duration delay);
+/// `sequence` has the number of each microbatch's sequence.
+void set_microbatches(problem& to, const std::vector<cost_factors>& factors, bool by_stage,
+                      const std::vector<std::uint32_t>& sequence);
+/// `matrix` as for `hop_times`.
+void set_hop_times(problem& to, const std::vector<duration>& matrix);
+
 template <pipeline_graph Graph> void copy_microbatches(const basic_problem<Graph>& p, problem& to) {
-    const auto count = p.graph.microbatches();
-    if (p.microbatches.has_factors()) {
-        std::vector<cost_factors> factors;
+    if (p.microbatches.are_equal()) return;
+    std::vector<cost_factors> factors;
+    if (p.microbatches.has_factors())
         for (const stage s : p.graph.all_stages())
             for (const microbatch m : p.graph.all_microbatches())
                 if (p.microbatches.is_by_stage() || s == stage{}) factors.push_back(p.microbatches.factors(s, m));
-        if (p.microbatches.is_by_stage())
-            to.microbatches.set_factors_by_stage(factors, count);
-        else
-            to.microbatches.set_factors(factors);
-    }
-    if (!p.microbatches.has_slices()) return;
-    std::vector<std::uint32_t> sequences;
+    std::vector<std::uint32_t> sequence;
     for (const microbatch m : p.graph.all_microbatches())
-        sequences.push_back(p.microbatches.slice_before(m) ? sequences.back() : m.value());
-    to.microbatches.set_sequences(sequences);
+        sequence.push_back(p.microbatches.slice_before(m) ? sequence.back() : m.value());
+    set_microbatches(to, factors, p.microbatches.is_by_stage(), sequence);
 }
 
 template <pipeline_graph Graph> void copy_groups(const basic_problem<Graph>& p, problem& to) {
@@ -361,8 +366,20 @@ template <pipeline_graph Graph> void copy_groups(const basic_problem<Graph>& p, 
             members.push_back(member);
             delay = of;
         });
-        if (!members.empty() && members.front() == s) to.groups.add(members, delay, p.graph.stages());
+        if (!members.empty() && members.front() == s) add_group(to, members, delay);
     }
+}
+
+template <pipeline_graph Graph> void copy_hop_times(const basic_problem<Graph>& p, problem& to) {
+    if (p.p2p.is_uniform()) {
+        to.p2p = hop_times<>{p.p2p.uniform()};
+        return;
+    }
+    std::vector<duration> matrix;
+    for (const rank a : p.graph.all_ranks())
+        for (const rank b : p.graph.all_ranks())
+            matrix.push_back(p.p2p(a, b));
+    set_hop_times(to, matrix);
 }
 
 } // namespace detail
@@ -372,22 +389,15 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
     per_stage<stage_costs> costs(p.graph.stages());
     for (const stage s : p.graph.all_stages())
         costs[s] = p.costs[s];
-    problem result{to_any_graph(p.graph), std::move(costs)};
+    problem result = detail::without_storage(to_any_graph(p.graph), costs);
     detail::copy_microbatches(p, result);
     detail::copy_groups(p, result);
     for (const overlap& each : p.overlaps)
         result.overlaps.add(each);
-    if (p.p2p.is_uniform()) {
-        result.p2p = hop_times<>{p.p2p.uniform()};
-    } else {
-        bounded_vector<duration, dynamic> matrix;
-        for (const rank a : p.graph.all_ranks())
-            for (const rank b : p.graph.all_ranks())
-                matrix.push_back(p.p2p(a, b));
-        result.p2p = hop_times<>{p.graph.ranks(), std::move(matrix)};
-    }
+    detail::copy_hop_times(p, result);
     for (const stage s : p.graph.all_stages())
-        result.set_storage(s, p.storage[s]);
+        for (const storage_option& each : p.storage[s])
+            detail::add_storage(result, s, each);
     result.split_backward = p.split_backward;
     result.full_backward = p.full_backward;
     for (const rank r : p.graph.all_ranks()) {
@@ -434,3 +444,35 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain(const basi
 }
 
 } // namespace optpipe
+
+#if OPTPIPE_DEFINES(pipeline)
+namespace optpipe::detail {
+
+OPTPIPE_INLINE problem without_storage(any_graph shape, const per_stage<stage_costs>& costs) {
+    problem p{std::move(shape), costs};
+    for (auto& options : p.storage)
+        options.clear();
+    return p;
+}
+
+OPTPIPE_INLINE void add_storage(problem& to, stage s, const storage_option& option) { to.storage[s].push_back(option); }
+
+OPTPIPE_INLINE void add_group(problem& to, const std::vector<stage>& members, duration delay) {
+    to.groups.add(members, delay, to.graph.stages());
+}
+
+OPTPIPE_INLINE void set_microbatches(problem& to, const std::vector<cost_factors>& factors, bool by_stage,
+                                     const std::vector<std::uint32_t>& sequence) {
+    if (by_stage)
+        to.microbatches.set_factors_by_stage(factors, to.graph.microbatches());
+    else
+        to.microbatches.set_factors(factors);
+    to.microbatches.set_sequences(sequence);
+}
+
+OPTPIPE_INLINE void set_hop_times(problem& to, const std::vector<duration>& matrix) {
+    to.p2p = hop_times<>{to.graph.ranks(), matrix};
+}
+
+} // namespace optpipe::detail
+#endif

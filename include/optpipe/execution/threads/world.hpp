@@ -1,12 +1,12 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/execution/threads/clock.hpp"
 #include "optpipe/execution/threads/failure.hpp"
 #include "optpipe/execution/threads/host_links.hpp"
 #include "optpipe/execution/threads/options.hpp"
 #include "optpipe/execution/threads/rendezvous.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -35,8 +35,8 @@ class lane_thread;
 struct rank_state {
     rank_state(world& of, rank r) : all{of}, self{r} {}
 
-    void enter(lane_thread& l) { lanes.push_back(&l); }
-    void leave(lane_thread& l) { lanes.erase(std::find(lanes.begin(), lanes.end(), &l)); }
+    void enter(lane_thread& l);
+    void leave(lane_thread& l);
 
     world& all;
     rank self;
@@ -49,3 +49,14 @@ struct rank_state {
 };
 
 } // namespace optpipe::threads
+
+#if OPTPIPE_DEFINES(execution)
+#include <algorithm>
+
+namespace optpipe::threads {
+
+OPTPIPE_INLINE void rank_state::enter(lane_thread& l) { lanes.push_back(&l); }
+OPTPIPE_INLINE void rank_state::leave(lane_thread& l) { lanes.erase(std::find(lanes.begin(), lanes.end(), &l)); }
+
+} // namespace optpipe::threads
+#endif

@@ -1,10 +1,10 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -21,13 +21,7 @@ struct injection {
 
     injection() = default;
     /// The sequences enter the pipeline in the order of the list. Each sequence lists its slices in order.
-    explicit injection(const std::vector<std::vector<microbatch>>& sequences) {
-        for (const auto& slices : sequences) {
-            forwards.insert(forwards.end(), slices.begin(), slices.end());
-            gradients.insert(gradients.end(), slices.rbegin(), slices.rend());
-            most_slices = std::max(most_slices, slices.size());
-        }
-    }
+    explicit injection(const std::vector<std::vector<microbatch>>& sequences);
 };
 
 namespace detail {
@@ -59,3 +53,19 @@ template <pipeline_graph Graph>
 }
 
 } // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include <algorithm>
+
+namespace optpipe {
+
+OPTPIPE_INLINE injection::injection(const std::vector<std::vector<microbatch>>& sequences) {
+    for (const auto& slices : sequences) {
+        forwards.insert(forwards.end(), slices.begin(), slices.end());
+        gradients.insert(gradients.end(), slices.rbegin(), slices.rend());
+        most_slices = std::max(most_slices, slices.size());
+    }
+}
+
+} // namespace optpipe
+#endif
