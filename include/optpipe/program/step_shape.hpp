@@ -7,13 +7,14 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/stage_groups.hpp"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 namespace optpipe {
 
 /// What the operations of a step depend on, beyond the numbers of stages and microbatches. The default is that of plain
-/// problems (`is_plain`).
+/// problems (`is_plain`), and of those that are plain but for pairs.
 struct step_shape {
     edges::any feeds{};
     /// The gradients that each stage computes; empty if all are full.
@@ -32,7 +33,9 @@ struct step_shape {
 
 [[nodiscard]] inline step_shape shape_of(const problem& p) {
     step_shape shape;
-    if (is_plain(p)) return shape;
+    const bool is_full = std::all_of(p.costs.begin(), p.costs.end(),
+                                     [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
+    if (p.is_simple() && is_full) return shape;
     std::vector<edge> all;
     for (const stage s : p.graph.all_stages()) {
         p.graph.for_each_edge_into(s, [&](const edge& each) { all.push_back(each); });
