@@ -52,6 +52,9 @@ struct stage_model {
     void backward_input(lane&, const execution::backward_task&) {}
     void backward_weight(lane&, const execution::weight_task&) {}
 };
+struct overlapping_stage_model : stage_model {
+    void overlap(lane&, const execution::forward_task&, const execution::backward_task&) {}
+};
 struct reversible_model : stage_model {
     double gradient_squares(lane&, stage) { return 0.0; }
     void update(lane&, stage, const execution::update_decision&) {}
@@ -91,6 +94,7 @@ struct peer_channel {
 
 static_assert(execution::lane<lane> && execution::copy_engine<copy_engine, lane> && execution::memory<device_memory> &&
               execution::transport<transport, lane> && execution::stage_model<stage_model, lane> &&
+              execution::overlapping_stage_model<overlapping_stage_model, lane> &&
               execution::reversible_model<reversible_model, lane> && execution::executor<executor> &&
               execution::control_channel<control_channel> && execution::peer_channel<peer_channel>);
 

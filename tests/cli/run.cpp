@@ -141,6 +141,27 @@ TEST_CASE("a plan that mixes storage options is run: recomputed ahead, inside th
     CHECK(contains(place.read("o.svg"), "0RECOMPUTE0"));
 }
 
+TEST_CASE("pairs are run as planned, lowered, and measured into the problem") {
+    const workplace place;
+    const auto problem = place.write("pairs.json", R"({"format": "optpipe.problem/3", "name": "pairs", "ranks": 1,
+        "microbatches": 3, "stages": [{"rank": 0, "forward": 10, "backward_input": 10, "backward_weight": 5,
+        "activation": 1}], "overlaps": [{"forward": 0, "backward": 0, "duration": 16, "memory": 0.5}]})");
+    const auto plan = place.write("plan.json", R"({"format": "optpipe.schedule/3", "problem": "pairs", "operations": [
+        {"op": "0F0", "start": 0, "end": 10}, {"op": "(0F1;0B0)OVERLAP_F_B", "start": 10, "end": 26},
+        {"op": "(0F2;0B1)OVERLAP_F_B", "start": 26, "end": 42}, {"op": "0B2", "start": 42, "end": 57}]})");
+    const auto measured = place / "measured.json";
+    const auto ran = program::run({"run", problem, plan, "--out", measured});
+    CHECK(ran.status == 0);
+    CHECK(operations_in(json::parse(place.read("measured.json"))) ==
+          operations_in(json::parse(place.read("plan.json"))));
+    REQUIRE(program::run({"lower", problem, plan, "--out", place / "programs.json"}).status == 0);
+    const auto programs = json::parse(place.read("programs.json"));
+    CHECK(programs["programs"][0]["instructions"][1]["backward"]["op"] == "0B0");
+    REQUIRE(program::run({"profile", problem, measured, "--quiet", "--out", place / "again.json"}).status == 0);
+    const auto again = json::parse(place.read("again.json"));
+    CHECK(again["overlaps"][0]["duration"].get<double>() >= 16.0);
+}
+
 TEST_CASE("of several steps the one in the middle is shown; quiet says nothing") {
     const planned plan{"two-ranks.json"};
     const auto three = plan.run({"--steps", "3", "--scale", "0.0001"});

@@ -101,6 +101,9 @@ struct reversible_without_gradient_squares : archetype::reversible_model {
 struct reversible_without_update : archetype::reversible_model {
     void update() = delete;
 };
+struct overlapping_without_overlap : archetype::overlapping_stage_model {
+    void overlap() = delete;
+};
 struct reversible_without_revise : archetype::reversible_model {
     void revise() = delete;
 };

@@ -49,6 +49,8 @@ static_assert(execution::has_backward<paced_model<noting_model>, lane>);
 static_assert(!execution::has_update<paced_model<noting_model>, lane>);
 static_assert(execution::has_recompute<paced_model<recomputing_model>, lane>);
 static_assert(!execution::has_recompute<paced_model<noting_model>, lane>);
+static_assert(execution::has_overlap<paced_model<tracing_model>, lane>);
+static_assert(!execution::has_overlap<paced_model<noting_model>, lane>);
 
 /// F takes 2, I 3, W 1, transfers 1, a message 0.5.
 problem two_ranks() {

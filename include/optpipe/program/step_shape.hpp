@@ -13,7 +13,7 @@
 namespace optpipe {
 
 /// The properties on which the operations of a step depend, in addition to the numbers of stages and microbatches. The
-/// default is the shape of plain problems (`is_plain`).
+/// default is the shape of problems that are plain (`is_plain`), or plain except for pairs.
 struct step_shape {
     edges::any feeds{};
     /// The gradients that each stage computes; empty if all are full.
@@ -35,13 +35,16 @@ struct step_shape {
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(programs)
+#include <algorithm>
 #include <utility>
 
 namespace optpipe {
 
 OPTPIPE_INLINE step_shape shape_of(const problem& p) {
     step_shape shape;
-    if (is_plain(p)) return shape;
+    const bool is_full = std::all_of(p.costs.begin(), p.costs.end(),
+                                     [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
+    if (p.is_simple() && is_full) return shape;
     std::vector<edge> all;
     for (const stage s : p.graph.all_stages()) {
         p.graph.for_each_edge_into(s, [&](const edge& each) { all.push_back(each); });
