@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -39,12 +40,15 @@ struct plan_options {
     /// Same seed, same plan, whatever the number of threads, unless the time limit or a stop request ends the search.
     /// Always true in effect without a time limit.
     bool deterministic = false;
+    /// The largest number of distinct pairs (stages and kind of the backward) on a rank, as each may be a graph to
+    /// compile. Pairs of published schedules and of the start beyond it become single operations.
+    std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
     /// A schedule to begin from, such as the one in use after costs have changed; the plan is never worse than this
-    /// schedule. Its order is used, not its times, and positions in lists of storage options, not names. If microbatches
-    /// differ, it may be of another draw (`carry_over`). `plan` throws `input_error` if the problem can't execute it
-    /// within its memory; call `carry_over` first to find out.
+    /// schedule. Its order is used, not its times, and positions in lists of storage options, not names. If
+    /// microbatches differ, it may be of another draw (`carry_over`). `plan` throws `input_error` if the problem can't
+    /// execute it within its memory; call `carry_over` first to find out.
     std::optional<schedule> start{};
     /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
     /// steps that confirm it, the percentile of the plan is never worse than that of the start (without a start, of the
