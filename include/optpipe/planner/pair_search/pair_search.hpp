@@ -27,7 +27,8 @@ struct pair_search_parameters {
     /// Number of orders that are tried.
     std::size_t moves = std::numeric_limits<std::size_t>::max();
     std::size_t moves_of_round = 150'000;
-    /// A round begins at one of these temperatures, as shares of the objective, and ends at the last one.
+    /// A round begins at one of these temperatures, as shares of the objective (at the lower one twice as often), and
+    /// ends at the last one.
     std::array<double, 3> first_temperatures{3e-4, 1e-3, 3e-4};
     double last_temperature = 1e-5;
     /// Number of starts that are kept.

@@ -108,7 +108,7 @@ public:
             constexpr bool is_search = requires { build.effort; };
             if constexpr (!is_search && !has_stoppable_build<std::decay_t<decltype(build)>>)
                 if (!stop.is_requested())
-                    if (const auto built = build_schedule(relaxed_, build, stop)) add(order_of(*built));
+                    if (const auto built = build_schedule(relaxed_, build, stop)) add(order_of(*built), stop);
         };
         for_each_builder(add_of);
         for_each_graph_builder(add_of);
@@ -117,10 +117,10 @@ public:
     }
 
 private:
-    void add(const order& built) {
+    void add(const order& built, stop_check stop) {
         for (const auto& op : built.operations)
             if (is_transfer(op.kind) || op.kind == operation_kind::recompute) return;
-        for (std::size_t option = 0; option < options_; ++option) {
+        for (std::size_t option = 0; option < options_ && !stop.is_requested(); ++option) {
             auto timed = time_order(relaxed_, with_one_option(relaxed_, built, option));
             if (timed) timed = with_most_distinct_pairs(relaxed_, *timed, most_pairs_);
             if (!timed) continue;

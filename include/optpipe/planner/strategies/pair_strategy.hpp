@@ -15,6 +15,8 @@ struct pair_strategy {
     static constexpr std::string_view name = "pair-search";
     /// Some hundredths of a second at hundreds of operations.
     static constexpr std::size_t first_effort = 20'000;
+    /// A builder, its pairs and one storage option.
+    static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.applicable = !p.overlaps.empty() && frees_own_memory(p),
@@ -23,7 +25,8 @@ struct pair_strategy {
                 .knows_storage_options = true,
                 .randomized = true,
                 .cooperative = true,
-                .first_effort = first_effort};
+                .first_effort = first_effort,
+                .least_passes = least_passes};
     }
     void operator()(search_state& state, const strategy_options& options) const {
         pair_search(state, {.seed = options.seed, .moves = options.effort}, name);
