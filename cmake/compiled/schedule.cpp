@@ -5,6 +5,7 @@
 #include <optpipe/schedule/builders/all.hpp>
 #include <optpipe/schedule/construct/accumulation_order.hpp>
 #include <optpipe/schedule/construct/carry_over.hpp>
+#include <optpipe/schedule/construct/distinct_pairs.hpp>
 #include <optpipe/schedule/construct/forward_only.hpp>
 #include <optpipe/schedule/construct/forward_plan.hpp>
 #include <optpipe/schedule/construct/injection.hpp>

@@ -30,6 +30,7 @@ struct search_options {
     std::uint64_t seed = 1;
     double gap = 0.0;
     std::vector<std::string> without;
+    std::optional<std::size_t> most_distinct_pairs;
     std::string cache;
     bool progress = false;
 };

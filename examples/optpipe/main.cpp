@@ -103,6 +103,10 @@ void add_search(CLI::App& command, const std::string& no_limit, program::search_
     command.add_option("--without", o.without, "Methods and search strategies to leave out, separated by commas")
         ->allow_extra_args(false)
         ->delimiter(',');
+    command
+        .add_option("--most-distinct-pairs", o.most_distinct_pairs,
+                    "The most distinct pairs (two stages, and B or I) that a rank may run; each is a graph to compile")
+        ->check(not_negative);
     command.add_option("--cache", o.cache, "Keep plans in this folder, and begin with what is there");
     command.add_flag("--progress", o.progress,
                      "Show incumbent, bound and gap on standard error although it isn't a terminal");

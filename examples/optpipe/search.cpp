@@ -63,6 +63,7 @@ optpipe::plan_options options_from(const search_options& given) {
     options.seed = given.seed;
     options.gap = given.gap;
     options.without = given.without;
+    if (given.most_distinct_pairs) options.most_distinct_pairs = *given.most_distinct_pairs;
     options.cache = given.cache;
     options.warn = [](std::string_view sentence) {
         std::cerr << "optpipe: note: " << optpipe::printable(sentence, 400) << '\n';

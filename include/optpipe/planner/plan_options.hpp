@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -41,6 +42,9 @@ struct plan_options {
     /// Whether the plan depends only on the problem and the seed, whatever the number of threads, unless the time limit
     /// or a stop request ends the search. Searches without a time limit are always deterministic.
     bool deterministic = false;
+    /// The largest number of distinct pairs (stages and kind of the backward) on a rank, as each may be a graph to
+    /// compile. Pairs of published schedules and of the start beyond it become single operations.
+    std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
     /// A schedule to begin from, such as the one in use after costs have changed; the plan is never worse than this

@@ -29,6 +29,7 @@
 #include "optpipe/planner/robust_search.hpp"
 #include "optpipe/planner/strategies/adaptive_strategy.hpp"
 #include "optpipe/planner/strategies/order_strategy.hpp"
+#include "optpipe/planner/strategies/pair_strategy.hpp"
 #include "optpipe/planner/strategies/published_builders.hpp"
 #include "optpipe/planner/strategies/standard_strategies.hpp"
 #include "optpipe/planner/strategies/uniform_storage_strategy.hpp"
@@ -74,6 +75,7 @@ inline search_limits limits_of(const problem& p, const plan_options& options,
     limits.stop = options.stop;
     if (options.stops_without_plan) limits.abandon = options.stop;
     limits.gap = options.gap;
+    limits.most_distinct_pairs = options.most_distinct_pairs;
     limits.processor = options.processor;
     limits.deadline = end;
     if (end != clock::time_point::max())
@@ -291,7 +293,8 @@ private:
                 order_search(view,
                              {.seed = options_.seed + thread,
                               .first_temperature = with.temperature_of_start,
-                              .until_deadline = true},
+                              .until_deadline = true,
+                              .most_distinct_pairs = limits.most_distinct_pairs},
                              order_strategy::name);
             });
         };
@@ -467,9 +470,9 @@ private:
 // includes this header, and all others see only the declarations in plan.hpp.
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
-    return {propagation_strategy{},  cp_strategy{},       local_search_strategy{},
-            rescheduling_strategy{}, modulo_strategy{},   over_memory_strategy{},
-            timed_milp_strategy{},   adaptive_strategy{}, order_strategy{}};
+    return {propagation_strategy{}, cp_strategy{},          local_search_strategy{}, rescheduling_strategy{},
+            modulo_strategy{},      over_memory_strategy{}, timed_milp_strategy{},   adaptive_strategy{},
+            order_strategy{},       pair_strategy{}};
 }
 
 OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& options,

@@ -31,15 +31,23 @@ public:
           ranks_{p.graph.ranks()}, times_(graph_.size()), kept_(graph_.size()), tail_(graph_.size()),
           mark_(graph_.size()), lane_mark_(graph_.lanes()), free_(graph_.lanes()), lane_tail_(graph_.lanes()),
           level_(ranks_), first_start_(ranks_), resources_{p, {}} {
-        if (!p.overlaps.empty()) partner_.assign(graph_.size(), flat_graph::none);
+        if (p.overlaps.empty()) return;
+        partner_.assign(graph_.size(), flat_graph::none);
+        pair_mark_.resize(p.overlaps.size());
+        distinct_.resize(ranks_);
     }
 
     [[nodiscard]] const flat_graph& graph() const { return graph_; }
     [[nodiscard]] index size() const { return sequence_.size(); }
     [[nodiscard]] id operator[](index i) const { return sequence_[i]; }
-    /// The objective and the weighted mean of the order that was kept last.
-    [[nodiscard]] double value() const { return value_; }
+    /// The objective, the weighted mean and the price of excess memory of the order that was kept last.
+    [[nodiscard]] double value() const { return excess_ > 0.0 ? value_ + price_ * excess_ : value_; }
     [[nodiscard]] double objective() const { return objective_; }
+    /// Whether that order is within the memory limits. Always true without `allow_excess`.
+    [[nodiscard]] bool is_within_memory() const { return excess_ <= 0.0; }
+    /// From now on orders may exceed the memory limits, at this price: for each operation, times the share of its
+    /// rank's limit by which it exceeds that. Contract: no operation waits for memory (`flat_graph::memory_delays`).
+    void allow_excess(double price) { price_ = price; }
     /// Whether a later start of the operation at this place would lengthen the step.
     [[nodiscard]] bool is_critical(index i) const {
         constexpr double rounding = 1e-9;
@@ -177,6 +185,20 @@ public:
         graph_.choose(cell, chosen);
     }
 
+    /// Whether no rank of the edited order has more distinct pairs than this (`most_distinct_pairs`).
+    [[nodiscard]] bool has_few_pairs(std::size_t limit) {
+        if (limit == std::numeric_limits<std::size_t>::max() || (edited_partners_.empty() && edited_cells_.empty()))
+            return true;
+        std::fill(distinct_.begin(), distinct_.end(), std::size_t{0});
+        ++round_;
+        for (const id i : sequence_) {
+            if (!is_first(i)) continue;
+            const auto* of = graph_.overlap_of(i, partner(i));
+            auto& mark = pair_mark_[static_cast<index>(of - &*graph_.of().overlaps.begin())];
+            if (std::exchange(mark, round_) != round_ && ++distinct_[graph_[i].rank] > limit) return false;
+        }
+        return true;
+    }
     /// Times the edited order. Returns the value of this order, or infinity if the value is above `most` or the order
     /// isn't executable.
     double retime(double most) {
@@ -184,13 +206,15 @@ public:
         const bool is_done = graph_.memory_delays() ? retime_with_memory(most) : retime_lanes(most);
         if (!is_done) return never;
         edited_value_ = measure();
-        return edited_value_ <= most ? edited_value_ : never;
+        const double value = edited_value_ + (edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0);
+        return value <= most ? value : never;
     }
     /// Ends the edit and keeps it. The operations are put in the order of their starts.
     void keep() {
         edited_cells_.clear();
         edited_partners_.clear();
         value_ = edited_value_;
+        excess_ = edited_excess_;
         objective_ = edited_objective_;
         for (const id i : sequence_)
             kept_[at(i)] = times_[at(i)];
@@ -217,6 +241,8 @@ private:
         double end = 0.0;
         /// The memory of the rank after the operation, if nothing waits for memory.
         double level = 0.0;
+        /// The share of the limit by which it exceeds that.
+        double excess = 0.0;
     };
 
     static index at(id i) { return static_cast<index>(i); }
@@ -315,7 +341,8 @@ private:
     /// Whether the step becomes too long, judged by the end of an operation behind the edited section: what follows
     /// such an operation takes as long as before the edit.
     bool is_too_late(index i, id op, double most) const {
-        return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] > most;
+        const double priced = edited_excess_ > 0.0 ? price_ * edited_excess_ : 0.0;
+        return i > last_ && !is_span_ && least_mean_ - saved_mean_ + times_[at(op)].end + tail_[at(op)] + priced > most;
     }
     /// Times from the first edited place on.
     bool retime_lanes(double most) {
@@ -334,10 +361,12 @@ private:
             if (begin == never) return false; // an input comes later
             double& level = level_[f.rank];
             level += f.acquired;
-            if (level > graph_.limit(f.rank)) return false;
+            const double over = level - graph_.limit(f.rank);
+            if (over > 0.0 && price_ == never) return false;
             level -= f.released;
             set_times(op, f, begin);
             times_[at(op)].level = level;
+            add_excess(op, over);
             free_[f.lane] = times_[at(op)].end;
             if (is_too_late(i, op, most)) return false;
         }
@@ -354,12 +383,20 @@ private:
         const auto& of = *graph_.overlap_of(op, other);
         double& level = level_[f.rank];
         level += f.acquired + b.acquired;
-        if (level + of.memory.value() > graph_.limit(f.rank)) return false;
+        const double over = level + of.memory.value() - graph_.limit(f.rank);
+        if (over > 0.0 && price_ == never) return false;
         level -= f.released + b.released;
         set_times_of_pair(op, other, of, begin);
+        add_excess(op, over);
+        times_[at(other)].excess = 0.0;
         times_[at(op)].level = times_[at(other)].level = level;
         free_[f.lane] = times_[at(op)].end;
         return !is_too_late(i + 1, op, most) && !is_too_late(i + 1, other, most);
+    }
+    /// Notes the memory by which an operation exceeds its rank's limit, if it does.
+    void add_excess(id op, double over) {
+        times_[at(op)].excess = over > 0.0 ? over / graph_.limit(graph_[op].rank) : 0.0;
+        edited_excess_ += times_[at(op)].excess;
     }
     void set_times_of_pair(id op, id other, const overlap& of, double begin) {
         set_times(op, graph_[op], begin);
@@ -447,6 +484,9 @@ private:
             free_[f.lane] = times_[at(sequence_[i])].end;
             level_[f.rank] = times_[at(sequence_[i])].level;
         }
+        edited_excess_ = 0.0;
+        for (index i = 0; excess_ > 0.0 && i < from; ++i)
+            edited_excess_ += times_[at(sequence_[i])].excess;
     }
     double measure() {
         double longest = 0.0;
@@ -525,8 +565,11 @@ private:
     double least_mean_ = 0.0;
     /// The part of the least mean that the edit saves by making a pair.
     double saved_mean_ = 0.0;
-    double value_ = never;
+    double value_ = never; ///< without excess memory
     double objective_ = never;
+    /// Memory above the limits, and its price.
+    double excess_ = 0.0;
+    double price_ = never;
     double makespan_ = 0.0;
 
     // The edit: its first and last place, the operations that were there, and the choices before it.
@@ -541,6 +584,7 @@ private:
     std::vector<std::pair<id, id>> edited_partners_{};
     double edited_value_ = never;
     double edited_objective_ = never;
+    double edited_excess_ = 0.0;
 
     // Scratch.
     std::uint64_t round_ = 0;
@@ -552,6 +596,9 @@ private:
     std::vector<double> first_start_;
     std::vector<std::vector<microbatch>> forwards_{};
     std::vector<id> first_parts_{};
+    /// By overlap of the problem, and by rank.
+    std::vector<std::uint64_t> pair_mark_{};
+    std::vector<std::size_t> distinct_{};
     rank_resources<any_graph> resources_;
 };
 

@@ -13,7 +13,9 @@
 #include <atomic>
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,6 +35,8 @@ struct search_limits {
     std::stop_token abandon{};
     /// The relative gap, (objective − bound) / objective, at which the search stops; 0 means at the proof.
     double gap = 0.0;
+    /// The largest number of distinct pairs on a rank. Schedules with more lose those that save least.
+    std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Makes callers of `done()` wait for their share of the processor; if null, nobody waits.
     std::shared_ptr<processor_share> processor{};
 };
@@ -207,6 +211,7 @@ private:
 #if OPTPIPE_DEFINES(planner)
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/schedule/construct/cheaper_storage.hpp"
+#include "optpipe/schedule/construct/distinct_pairs.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/report.hpp"
@@ -299,6 +304,11 @@ OPTPIPE_INLINE schedule search_state::reduced(schedule timed) const {
 
 OPTPIPE_INLINE void search_state::record(schedule timed, std::string_view strategy) {
     if (!is_improvement(value_of(problem(), timed)) || abandoned()) return;
+    if (!problem().overlaps.empty() && most_distinct_pairs(timed) > limits_.most_distinct_pairs) {
+        auto fewer = with_most_distinct_pairs(problem(), timed, limits_.most_distinct_pairs);
+        if (fewer) record(*std::move(fewer), strategy);
+        return;
+    }
     const auto begin = std::chrono::steady_clock::now();
     OPTPIPE_EXPECT(is_valid(problem(), timed), "search_state: an invalid schedule");
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;

@@ -25,7 +25,10 @@ struct order_strategy {
                 .first_effort = first_effort};
     }
     void operator()(search_state& state, const strategy_options& options) const {
-        order_search(state, {.seed = options.seed, .moves = options.effort}, name);
+        order_search(
+            state,
+            {.seed = options.seed, .moves = options.effort, .most_distinct_pairs = state.limits().most_distinct_pairs},
+            name);
     }
 };
 static_assert(check_search_strategy<order_strategy>());

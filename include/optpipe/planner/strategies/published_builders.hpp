@@ -9,6 +9,7 @@
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/builders/method_name.hpp"
+#include "optpipe/schedule/construct/distinct_pairs.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/value.hpp"
@@ -324,6 +325,8 @@ private:
         outcome<schedule> made{refusal{.sentence = "broke a contract"}};
         state_.try_strategy(result.method, [&] {
             made = jobs_[k].build(state_.problem(), stop_check{state_.limits().stop, until});
+            if (made && !state_.problem().overlaps.empty())
+                made = with_most_distinct_pairs(state_.problem(), *made, state_.limits().most_distinct_pairs);
         });
         const auto seconds = watch.seconds();
         result.seconds += seconds;

@@ -6,6 +6,7 @@
 #include "optpipe/planner/strategies/modulo_strategy.hpp"
 #include "optpipe/planner/strategies/order_strategy.hpp"
 #include "optpipe/planner/strategies/over_memory_builders.hpp"
+#include "optpipe/planner/strategies/pair_strategy.hpp"
 #include "optpipe/planner/strategies/propagation_strategy.hpp"
 #include "optpipe/planner/strategies/rescheduling_strategy.hpp"
 #include "optpipe/planner/strategies/timed_milp_strategy.hpp"

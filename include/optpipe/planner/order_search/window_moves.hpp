@@ -1,0 +1,352 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/order_search/flat_graph.hpp"
+#include "optpipe/planner/order_search/timed_order.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Edits that change the operations of a stage for several successive microbatches alike, as a steady state needs: a
+/// single operation or pair that differs from its neighbours usually makes the step longer. The stage is one, or all at
+/// the same place on their ranks, or all.
+///
+/// For orders without transfers, whose lanes aren't merged here.
+class window_moves {
+public:
+    using id = flat_graph::id;
+
+    window_moves(const problem& p, random_numbers& random)
+        : p_{&p}, random_{&random}, lanes_(p.graph.ranks()), next_(p.graph.ranks()), allowed_(p.graph.ranks()),
+          stages_(p.graph.stages()) {
+        std::vector<std::size_t> stages_of(p.graph.ranks());
+        for (const stage s : p.graph.all_stages())
+            place_on_rank_.push_back(stages_of[p.rank_of(s).position()]++);
+    }
+
+    /// Edits the order about the operation at a place. False if the edit isn't possible; then nothing has changed.
+    bool edit(timed_order& order, std::size_t at) {
+        order_ = &order;
+        draw_window(at);
+        fill_lanes();
+        choices_.clear();
+        if (!change()) return false;
+        commit();
+        if (merge_lanes()) return true;
+        order.undo();
+        return false;
+    }
+
+private:
+    using index = std::size_t;
+    /// An operation on its rank's lane, or a pair.
+    struct item {
+        id first = flat_graph::none;
+        id second = flat_graph::none;
+        [[nodiscard]] bool is_pair() const { return second != flat_graph::none; }
+    };
+    static constexpr std::size_t half = 50; // in percent
+
+    static index at(id i) { return static_cast<index>(i); }
+    [[nodiscard]] const flat_graph& graph() const { return order_->graph(); }
+
+    void draw_window(index place) {
+        const id op = (*order_)[place];
+        const auto& g = graph();
+        drawn_ = op;
+        const auto count = p_->graph.microbatches();
+        first_ = g.microbatch_of(op).position();
+        std::size_t width = 2;
+        while (width < count && random_->chance(half))
+            width *= 2;
+        end_ = std::min(count, first_ + width);
+        const auto drawn_stage = g.stage_of(op);
+        const auto kind = random_->below(3);
+        for (const stage s : p_->graph.all_stages())
+            stages_[s.position()] =
+                s == drawn_stage || kind == 2 ||
+                (kind == 1 && place_on_rank_[s.position()] == place_on_rank_[drawn_stage.position()]);
+    }
+    [[nodiscard]] bool is_in_window(id op) const {
+        const auto m = graph().microbatch_of(op).position();
+        return m >= first_ && m < end_ && stages_[graph().stage_of(op).position()];
+    }
+    void fill_lanes() {
+        for (auto& lane : lanes_)
+            lane.clear();
+        for (index i = 0; i < order_->size(); ++i) {
+            const id op = (*order_)[i];
+            const bool is_pair = order_->last_place(i) != i;
+            lanes_[graph()[op].rank].push_back({op, is_pair ? (*order_)[i + 1] : flat_graph::none});
+            if (is_pair) ++i;
+        }
+    }
+
+    bool change() {
+        const bool earlier = random_->chance(half);
+        bool changed = false;
+        switch (random_->below(p_->overlaps.empty() ? 2 : 5)) {
+        case 0:
+            for (auto& lane : lanes_)
+                changed = shift(lane, earlier) || changed;
+            return changed;
+        case 1:
+            for (auto& lane : lanes_)
+                changed = split_or_join(lane) || changed;
+            return changed;
+        case 2:
+            for (auto& lane : lanes_)
+                changed = split_pairs(lane, earlier) || changed;
+            return changed;
+        case 3:
+            for (const stage s : p_->graph.all_stages())
+                if (stages_[s.position()]) changed = slide(lanes_[p_->rank_of(s).position()], s, earlier) || changed;
+            return changed;
+        default: return merge_all(earlier);
+        }
+    }
+    [[nodiscard]] bool is_of_kind(const item& each) const {
+        const auto same = [&](id op) { return op % kinds == drawn_ % kinds && is_in_window(op); };
+        return same(each.first) || (each.is_pair() && same(each.second));
+    }
+    /// Moves the operations of the window past their neighbours.
+    bool shift(std::vector<item>& lane, bool earlier) {
+        bool moved = false;
+        for (index k = 1; k < lane.size(); ++k) {
+            const index i = earlier ? k : lane.size() - k;
+            if (is_of_kind(lane[earlier ? i : i - 1]) && !is_of_kind(lane[earlier ? i - 1 : i])) {
+                std::swap(lane[i - 1], lane[i]);
+                moved = true;
+            }
+        }
+        return moved;
+    }
+    /// Makes single operations of the pairs.
+    bool split_pairs(std::vector<item>& lane, bool forward_first) {
+        scratch_.clear();
+        for (const auto& each : lane) {
+            if (!each.is_pair() || !is_in_window(each.first)) {
+                scratch_.push_back(each);
+                continue;
+            }
+            scratch_.push_back({forward_first ? each.first : each.second});
+            scratch_.push_back({forward_first ? each.second : each.first});
+        }
+        const bool changed = scratch_.size() != lane.size();
+        lane.swap(scratch_);
+        return changed;
+    }
+    /// Gives each forward of a stage the place of the next pair of that stage, or of the one before: what is in flight
+    /// changes by one. The forward without another place is single, and so is the backward that it leaves.
+    bool slide(std::vector<item>& lane, stage s, bool earlier) {
+        places_.clear();
+        for (index i = 0; i < lane.size(); ++i)
+            if (lane[i].is_pair() && graph().stage_of(lane[i].first) == s && is_in_window(lane[i].first))
+                places_.push_back(i);
+        if (places_.size() < 2) return false;
+        const item first = lane[places_.front()];
+        const item last = lane[places_.back()];
+        for (index k = 0; k + 1 < places_.size(); ++k) {
+            const auto& one = lane[places_[k]];
+            const auto& next = lane[places_[k + 1]];
+            if (!(earlier ? may_pair(next.first, one.second) : may_pair(one.first, next.second))) return false;
+        }
+        for (index k = 0; earlier && k + 1 < places_.size(); ++k)
+            lane[places_[k]].first = lane[places_[k + 1]].first;
+        for (index k = places_.size(); !earlier && k-- > 1;)
+            lane[places_[k]].first = lane[places_[k - 1]].first;
+        if (earlier)
+            lane[places_.back()] = {last.second};
+        else
+            lane[places_.front()] = {first.second};
+        if (earlier)
+            lane.insert(lane.begin() + static_cast<std::ptrdiff_t>(places_.front()), item{first.first});
+        else
+            lane.insert(lane.begin() + static_cast<std::ptrdiff_t>(places_.back()) + 1, item{last.first});
+        return true;
+    }
+    [[nodiscard]] bool may_pair(id f, id b) const {
+        return graph().overlap_of(f, b) && graph().cell_of(f) != graph().cell_of(b);
+    }
+    /// Makes pairs of the forwards of the window and the backwards of a stage of the same rank for later or earlier
+    /// microbatches: those that differ by as many as the drawn operation and another one near it.
+    bool merge_all(bool at_earlier) {
+        const auto& own = lanes_[graph()[drawn_].rank];
+        const bool is_forward = flat_graph::is_forward(drawn_);
+        if (!is_forward && !flat_graph::is_gradient(drawn_)) return false;
+        const auto place = std::find_if(own.begin(), own.end(), [&](const item& each) { return each.first == drawn_; });
+        if (place == own.end() || place->is_pair()) return false;
+        constexpr index farthest = 4;
+        const auto from = static_cast<index>(place - own.begin());
+        const auto low = from > farthest ? from - farthest : 0;
+        const auto other = own[random_->between(low, std::min(own.size() - 1, from + farthest))];
+        const id f = is_forward ? drawn_ : other.first;
+        const id b = is_forward ? other.first : drawn_;
+        if (other.is_pair() || !flat_graph::is_forward(f) || !flat_graph::is_gradient(b)) return false;
+        lag_ = static_cast<std::ptrdiff_t>(graph().microbatch_of(b).position()) -
+               static_cast<std::ptrdiff_t>(graph().microbatch_of(f).position());
+        const auto forward_place = place_on_rank_[graph().stage_of(f).position()];
+        const auto backward_place = place_on_rank_[graph().stage_of(b).position()];
+        bool changed = false;
+        for (auto& lane : lanes_)
+            changed = merge(lane, forward_place, backward_place, at_earlier) || changed;
+        return changed;
+    }
+    bool merge(std::vector<item>& lane, std::size_t forward_place, std::size_t backward_place, bool at_earlier) {
+        const auto count = p_->graph.microbatches();
+        constexpr index nowhere = static_cast<index>(-1);
+        places_.assign(2 * count, nowhere);
+        bool is_in = false;
+        for (index i = 0; i < lane.size(); ++i) {
+            const id op = lane[i].first;
+            if (lane[i].is_pair()) continue;
+            const auto on_rank = place_on_rank_[graph().stage_of(op).position()];
+            const auto m = graph().microbatch_of(op).position();
+            if (flat_graph::is_forward(op) && on_rank == forward_place) places_[m] = i;
+            if (flat_graph::is_gradient(op) && on_rank == backward_place) places_[count + m] = i;
+            is_in = is_in || is_in_window(op);
+        }
+        if (!is_in) return false;
+        bool changed = false;
+        for (index m = 0; m < count; ++m) {
+            const auto other = static_cast<std::ptrdiff_t>(m) + lag_;
+            if (places_[m] == nowhere || other < 0 || other >= static_cast<std::ptrdiff_t>(count)) continue;
+            const auto one = places_[m];
+            const auto two = places_[count + static_cast<index>(other)];
+            if (two == nowhere) continue;
+            const item pair{lane[one].first, lane[two].first};
+            if ((!is_in_window(pair.first) && !is_in_window(pair.second)) || !may_pair(pair.first, pair.second))
+                continue;
+            const auto keep = at_earlier ? std::min(one, two) : std::max(one, two);
+            lane[one] = lane[two] = {};
+            lane[keep] = pair;
+            changed = true;
+        }
+        std::erase_if(lane, [](const item& each) { return each.first == flat_graph::none; });
+        return changed;
+    }
+    /// Replaces each single B of the window by I and W, or the reverse.
+    bool split_or_join(std::vector<item>& lane) {
+        if (!p_->split_backward || !p_->full_backward) return false;
+        scratch_.clear();
+        bool changed = false;
+        const bool joins = graph().choice(graph().cell_of(drawn_)).is_split;
+        for (const auto& each : lane) {
+            const auto cell = graph().cell_of(each.first);
+            const bool may_change = is_in_window(each.first) && !flat_graph::is_forward(each.first) &&
+                                    p_->costs[graph().stage_of(each.first)].gradients == gradient_kind::full &&
+                                    graph().choice(cell).is_split == joins && !each.is_pair();
+            const id gradient = static_cast<id>(kinds * cell) + 1;
+            if (!may_change || order_->partner(gradient) != flat_graph::none) {
+                scratch_.push_back(each);
+                continue;
+            }
+            const id weight = gradient + 1;
+            if (each.first != weight || !joins) scratch_.push_back(each);
+            if (each.first != gradient) continue;
+            if (!joins) scratch_.push_back({weight});
+            auto chosen = graph().choice(cell);
+            chosen.is_split = !joins;
+            choices_.emplace_back(cell, chosen);
+            changed = true;
+        }
+        lane.swap(scratch_);
+        return changed;
+    }
+
+    /// Begins the edit of the order: pairs and choices.
+    void commit() {
+        order_->edit_all([](auto&) {});
+        for (const auto& [cell, chosen] : choices_)
+            order_->choose(cell, chosen);
+        for (const auto& lane : lanes_)
+            for (const auto& each : lane)
+                for (const id op : {each.first, each.second})
+                    if (op != flat_graph::none && !each.is_pair() && order_->partner(op) != flat_graph::none)
+                        order_->set_partner(op, flat_graph::none);
+        for (const auto& lane : lanes_)
+            for (const auto& each : lane)
+                if (each.is_pair() && order_->partner(each.first) != each.second)
+                    order_->set_partner(each.first, each.second);
+    }
+    /// Merges the lanes into one order, much like the one before. False if operations wait for each other.
+    bool merge_lanes() {
+        done_.resize(graph().size());
+        ++round_;
+        std::fill(next_.begin(), next_.end(), index{0});
+        std::fill(allowed_.begin(), allowed_.end(), index{0});
+        bool is_complete = false;
+        order_->edit_all([&](std::vector<id>& all) {
+            scratch_ids_.swap(all);
+            all.clear();
+            for (const id op : scratch_ids_) {
+                const auto r = graph()[op].rank;
+                ++allowed_[r];
+                while (next_[r] < std::min(allowed_[r], lanes_[r].size()) && advance(r, all)) {
+                }
+            }
+            for (bool moved = true; moved;) {
+                moved = false;
+                for (index r = 0; r < lanes_.size(); ++r)
+                    while (next_[r] < lanes_[r].size() && advance(r, all))
+                        moved = true;
+            }
+            is_complete = true;
+            for (index r = 0; r < lanes_.size(); ++r)
+                is_complete = is_complete && next_[r] == lanes_[r].size();
+        });
+        return is_complete;
+    }
+    bool advance(index r, std::vector<id>& all) {
+        const auto& each = lanes_[r][next_[r]];
+        if (!is_ready(each.first) || (each.is_pair() && !is_ready(each.second))) return false;
+        for (const id op : {each.first, each.second})
+            if (op != flat_graph::none) {
+                all.push_back(op);
+                done_[at(op)] = round_;
+            }
+        ++next_[r];
+        return true;
+    }
+    [[nodiscard]] bool is_ready(id op) const {
+        const auto& f = graph()[op];
+        if (f.own_input != flat_graph::none && done_[at(f.own_input)] != round_) return false;
+        const auto inputs = graph().inputs(f);
+        return std::all_of(inputs.begin(), inputs.end(),
+                           [&](const auto& in) { return done_[at(in.before)] == round_; });
+    }
+
+    static constexpr id kinds = static_cast<id>(most_operations_per_cell);
+
+    const problem* p_;
+    random_numbers* random_;
+    timed_order* order_ = nullptr;
+    std::vector<std::size_t> place_on_rank_{};
+
+    // The window: from a microbatch on, and the stages.
+    id drawn_ = flat_graph::none;
+    std::size_t first_ = 0;
+    std::size_t end_ = 0;
+    std::ptrdiff_t lag_ = 0;
+
+    // Scratch.
+    std::vector<std::vector<item>> lanes_;
+    std::vector<index> next_;
+    std::vector<index> allowed_;
+    std::vector<char> stages_;
+    std::vector<item> scratch_{};
+    std::vector<index> places_{};
+    std::vector<id> scratch_ids_{};
+    std::vector<std::pair<index, flat_graph::cell_choice>> choices_{};
+    std::vector<std::uint64_t> done_{};
+    std::uint64_t round_ = 0;
+};
+
+} // namespace optpipe::detail

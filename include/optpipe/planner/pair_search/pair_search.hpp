@@ -1,0 +1,136 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/order_search/order_search.hpp"
+#include "optpipe/planner/pair_search/pair_starts.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// The parameters of `pair_search`, the same for every problem; not tuned.
+struct pair_search_parameters {
+    std::uint64_t seed = 1;
+    /// Number of orders that are tried.
+    std::size_t moves = std::numeric_limits<std::size_t>::max();
+    std::size_t moves_of_round = 150'000;
+    /// A round begins at one of these temperatures, as shares of the objective (at the lower one twice as often), and
+    /// ends at the last one.
+    std::array<double, 3> first_temperatures{3e-4, 1e-3, 3e-4};
+    double last_temperature = 1e-5;
+    /// Number of starts that are kept.
+    std::size_t starts = 6;
+};
+
+namespace detail {
+
+/// What calls of `pair_search` on one problem share.
+struct pair_search_state {
+    std::mutex mutex{};
+    std::unique_ptr<const problem_without_offloads> without{};
+    std::vector<pair_start> starts{};
+    std::size_t tried = 0;
+};
+
+class pair_searcher {
+public:
+    pair_searcher(search_state& state, const pair_search_parameters& with, std::string_view name)
+        : state_{&state}, with_{with}, name_{name}, random_{with.seed}, shared_{state.shared<pair_search_state>()} {}
+
+    void run() {
+        make_starts();
+        if (shared_->starts.empty()) return;
+        auto left = with_.moves;
+        while (left > 0 && !state_->done()) {
+            const auto moves = std::min(left, with_.moves_of_round);
+            improve(choose(), moves);
+            left -= moves;
+        }
+    }
+
+private:
+    void make_starts() {
+        const std::scoped_lock lock{shared_->mutex};
+        if (shared_->without) return;
+        shared_->without = std::make_unique<const problem_without_offloads>(state_->problem());
+        if (!shared_->without->can_do_without()) return;
+        const stop_when stop{[&] { return state_->done(); }};
+        shared_->starts =
+            pair_start_maker{shared_->without->reduced(), state_->limits().most_distinct_pairs}.make(stop);
+        if (shared_->starts.size() > with_.starts) shared_->starts.resize(with_.starts);
+    }
+    /// Each start once, then the best with probability 1/2, the next with 1/4, and so on.
+    std::size_t choose() {
+        constexpr std::size_t half = 50; // percent
+        const std::scoped_lock lock{shared_->mutex};
+        if (shared_->tried < shared_->starts.size()) return shared_->tried++;
+        std::vector<std::size_t> sorted(shared_->starts.size());
+        for (std::size_t i = 0; i < sorted.size(); ++i)
+            sorted[i] = i;
+        std::stable_sort(sorted.begin(), sorted.end(), [&](std::size_t a, std::size_t b) {
+            return shared_->starts[a].value < shared_->starts[b].value;
+        });
+        std::size_t i = 0;
+        while (i + 1 < sorted.size() && random_.chance(half))
+            ++i;
+        return sorted[i];
+    }
+    /// One round from a start, or from the best schedule found from it.
+    void improve(std::size_t which, std::size_t moves) {
+        constexpr std::size_t from_best = 75; // percent
+        schedule start;
+        {
+            const std::scoped_lock lock{shared_->mutex};
+            const auto& chosen = shared_->starts[which];
+            const bool again = !chosen.best.operations.empty() && random_.chance(from_best);
+            start = again ? chosen.best : chosen.made;
+        }
+        search_state own{shared_->without->reduced(), state_->limits()};
+        order_search_parameters with;
+        with.seed = random_.next();
+        with.moves = moves;
+        with.first_temperature = with_.first_temperatures[random_.below(with_.first_temperatures.size())];
+        with.last_temperature = with_.last_temperature;
+        with.most_distinct_pairs = state_->limits().most_distinct_pairs;
+        order_annealer{own, with, name_}.run_from(start);
+        const auto found = own.incumbent();
+        if (!found) return;
+        const double value = own.objective().value();
+        if (own.objective() < state_->target()) state_->offer(shared_->without->original(order_of(*found)), name_);
+        const std::scoped_lock lock{shared_->mutex};
+        auto& chosen = shared_->starts[which];
+        if (!chosen.best.operations.empty() && value >= chosen.value) return;
+        chosen.value = value;
+        chosen.best = *found;
+    }
+
+    search_state* state_;
+    pair_search_parameters with_;
+    std::string_view name_;
+    random_numbers random_;
+    std::shared_ptr<pair_search_state> shared_;
+};
+
+} // namespace detail
+
+/// Simulated annealing from published schedules, with pairs merged, that were planned without memory limits: memory
+/// above the limits has a price, which grows until there is none. Only stashes that aren't offloaded. Calls on one
+/// problem share what they found.
+inline void pair_search(search_state& state, const pair_search_parameters& with, std::string_view name) {
+    detail::pair_searcher{state, with, name}.run();
+}
+
+} // namespace optpipe
