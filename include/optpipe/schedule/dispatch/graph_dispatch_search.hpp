@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/sequences.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/graph_dispatcher.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -46,46 +47,6 @@ struct graph_dispatch_search_parameters {
     std::size_t trials_of_round = 20'000;
 };
 
-namespace detail {
-
-/// An order that runs one sequence after the other, with the storage option that leaves least on the device: it fits
-/// wherever one sequence does.
-template <pipeline_graph Graph> [[nodiscard]] basic_order<Graph> one_sequence_at_a_time(const basic_problem<Graph>& p) {
-    basic_order<Graph> all{p.graph, {}};
-    const auto option_of = [&](stage s) {
-        const auto& list = p.storage[s];
-        const auto least = std::min_element(list.begin(), list.end(), [&](const auto& a, const auto& b) {
-            return std::pair{a.left_on_device(), a.extra_time()} < std::pair{b.left_on_device(), b.extra_time()};
-        });
-        return static_cast<storage_index>(least - list.begin());
-    };
-    const auto add = [&](operation op) {
-        op.storage = option_of(op.stage);
-        if (is_possible(p, op)) all.operations.push_back(op);
-    };
-    for (const auto& slices : sequences_of(p)) {
-        for (const microbatch m : slices)
-            for (const stage s : p.graph.all_stages()) {
-                add(forward(s, m));
-                add(offload_of(s, m));
-            }
-        for (auto k = slices.size(); k-- > 0;)
-            for (std::size_t i = p.graph.stages(); i-- > 0;) {
-                const stage s{i};
-                const microbatch m = slices[k];
-                if (p.costs[s].gradients == gradient_kind::none) continue;
-                const bool is_full = p.costs[s].gradients == gradient_kind::full && p.full_backward;
-                add(reload_of(s, m));
-                add(recompute_of(s, m));
-                add(is_full ? backward(s, m) : backward_input(s, m));
-                if (!is_full) add(backward_weight(s, m));
-            }
-    }
-    return all;
-}
-
-} // namespace detail
-
 /// Searches for the run of a `graph_dispatcher` that gives the shortest step: first its parameters, in all
 /// combinations, then simulated annealing by random changes of one of them, of the order of sequences, of a stage's
 /// storage option and of its microbatches in flight.
@@ -106,7 +67,7 @@ public:
     }
 
     void run() {
-        best_->offer(detail::one_sequence_at_a_time(*p_));
+        best_->offer(one_at_a_time(*p_));
         if (!can_run_) return;
         auto best = first_without_offloads();
         auto value = search_grid(best);
