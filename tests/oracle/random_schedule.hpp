@@ -2,7 +2,7 @@
 
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
-#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "oracle/random_problem.hpp"
@@ -140,7 +140,7 @@ inline optpipe::order random_order(random_numbers& random, const optpipe::proble
     constexpr int attempts = 20;
     for (int i = 0; i < attempts; ++i)
         if (auto drawn = detail::order_drawer{random, p}.draw()) return *std::move(drawn);
-    return is_plain(p) ? one_at_a_time(p) : optpipe::detail::one_sequence_at_a_time(p);
+    return one_at_a_time(p);
 }
 
 /// A few times, delays everything that starts from some instant on. A valid schedule stays valid.

@@ -4,7 +4,7 @@
 #include "optpipe/program/lower.hpp"
 #include "optpipe/program/planned_message.hpp"
 #include "optpipe/schedule/construct/forward_only.hpp"
-#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/testing/random_problem.hpp"
@@ -100,7 +100,7 @@ TEST_CASE("programs of forwards alone pass the check, in exactly the memory of k
     std::size_t lowered = 0;
     for_random_graphs(100, [&](const problem& p, const schedule&, std::uint64_t seed) {
         const auto alone = forward_problem(p);
-        const auto s = simulate(alone, detail::one_sequence_at_a_time(alone));
+        const auto s = simulate(alone, one_at_a_time(alone));
         if (!s) return; // keys and values of a whole sequence need not fit
         lowering_options how{.bytes_per_unit = bytes_per_unit, .alignment = 1, .message_bytes = 24};
         how.lanes = static_cast<message_lanes>(seed % 3);
@@ -120,7 +120,7 @@ TEST_CASE("programs of forwards alone pass the check, in exactly the memory of k
 TEST_CASE("an activation is sent once to each rank, and what an edge holds by itself") {
     const auto lowered = [](memory_size held) {
         const auto p = fan_out(held);
-        const auto s = simulate(p, detail::one_sequence_at_a_time(p));
+        const auto s = simulate(p, one_at_a_time(p));
         REQUIRE(s);
         return *lower(p, *s, {.bytes_per_unit = 16, .alignment = 1, .message_bytes = 8});
     };

@@ -43,7 +43,7 @@ struct plan_options {
     /// or a stop request ends the search. Searches without a time limit are always deterministic.
     bool deterministic = false;
     /// The largest number of distinct pairs (stages and kind of the backward) on a rank, as each may be a graph to
-    /// compile. Pairs of published schedules and of the start beyond it become single operations.
+    /// compile. If a published schedule or the start has more, its further pairs become single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};

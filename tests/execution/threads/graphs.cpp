@@ -7,7 +7,7 @@
 #include "optpipe/io/json.hpp"
 #include "optpipe/program/check.hpp"
 #include "optpipe/program/lower.hpp"
-#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/testing/executor_model.hpp"
@@ -88,7 +88,7 @@ TEST_CASE("what an edge holds is sent only where its owner owns the messages, to
     per_stage<rank> ranks(2);
     ranks[stage{1}] = rank{1};
     const problem p{any_graph{2, 1, placement::map<>{ranks}, feeds}, per_stage<stage_costs>(2, c)};
-    const auto s = simulate(p, detail::one_sequence_at_a_time(p));
+    const auto s = simulate(p, one_at_a_time(p));
     REQUIRE(s);
     const auto programs = lower(p, *s, {.bytes_per_unit = 16.0, .alignment = 1});
     REQUIRE(programs);

@@ -3,7 +3,6 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
-#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/random_schedule.hpp"
@@ -158,7 +157,7 @@ TEST_CASE("draws that no problem has are refused") {
     std::vector<cost_factors> factors(6);
     factors[1].forward = 2.0;
     p.microbatches.set_factors_by_stage(factors, 3);
-    const auto timed = simulate(p, detail::one_sequence_at_a_time(p));
+    const auto timed = simulate(p, one_at_a_time(p));
     REQUIRE(timed);
     const auto text = to_text(make_cache_entry(p, *timed, duration{30.0}, duration{}, 1.0, "test"));
     const auto changed = [&](std::string_view from, std::string_view to) {

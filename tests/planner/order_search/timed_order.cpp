@@ -2,7 +2,7 @@
 #include "optpipe/planner/order_search/timed_order.hpp"
 
 #include "optpipe/core/random.hpp"
-#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
@@ -93,7 +93,7 @@ counts compare_edits(random_numbers& random, bool with_pairs) {
         CAPTURE(i);
         auto p = testing::make_random_problem(random, all_kinds).problem;
         if (with_pairs) p = oracle::with_random_pairs(random, std::move(p));
-        const auto start = simulate(p, optpipe::detail::one_sequence_at_a_time(p));
+        const auto start = simulate(p, one_at_a_time(p));
         if (!start) continue;
         timed_order order{p, 1e-3};
         REQUIRE(order.take(*start));

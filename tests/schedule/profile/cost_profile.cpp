@@ -1,7 +1,7 @@
 #include <optpipe/core/random.hpp>
 #include <optpipe/pipeline/validate_problem.hpp>
 #include <optpipe/schedule/builders/all.hpp>
-#include <optpipe/schedule/dispatch/graph_dispatch_search.hpp>
+#include <optpipe/schedule/construct/within_memory.hpp>
 #include <optpipe/schedule/profile/cost_profile.hpp>
 #include <optpipe/schedule/profile/drift.hpp>
 #include <optpipe/schedule/profile/measured_costs.hpp>
@@ -153,7 +153,7 @@ TEST_CASE("a step of a graph whose microbatches differ gives the problem back, w
         frozen.weight_stash = memory_size{};
     });
     p.microbatches.set_factors(std::vector<cost_factors>{{}, {0.5, 0.75, 2.0, 1.0, 3.0}, {1.5, 1.25, 0.5, 1.0, 0.5}});
-    const auto measured = simulate(p, detail::one_sequence_at_a_time(p));
+    const auto measured = simulate(p, one_at_a_time(p));
     REQUIRE(measured);
     auto planned = p;
     planned.change_stages([](stage_costs& costs) {

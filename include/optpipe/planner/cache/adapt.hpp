@@ -8,7 +8,6 @@
 #include "optpipe/schedule/construct/carry_over.hpp"
 #include "optpipe/schedule/construct/follow_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
-#include "optpipe/schedule/dispatch/graph_dispatch_search.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
@@ -151,7 +150,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
             }
     // This order is executable in any case: the new microbatches follow all others, one at a time.
     auto appended = all;
-    const auto one_by_one = is_plain(p) ? one_at_a_time(p) : one_sequence_at_a_time(p);
+    const auto one_by_one = one_at_a_time(p);
     for (const auto& op : one_by_one.operations)
         if (op.microbatch.position() >= from) appended.push_back(op);
     result.push_back(std::move(appended));

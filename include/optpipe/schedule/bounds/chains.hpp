@@ -3,7 +3,6 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <utility>

@@ -93,7 +93,7 @@ private:
         const auto trials = effort / (dispatcher<Graph>::visits_per_start * operations_per_cell * p.graph.cells());
         graph_dispatch_search<Graph>{p, best, stop_check{is_proven}, std::max(trials, least_trials), seed}.run();
         if (best.found()) return std::move(best).take();
-        const auto one = simulate(p, detail::one_sequence_at_a_time(p));
+        const auto one = simulate(p, one_at_a_time(p));
         return one ? was_stopped() : one.why();
     }
 

@@ -33,13 +33,17 @@ template <pipeline_graph Graph>
 namespace detail {
 
 /// Appends I and W if they are allowed and take no more memory than B, or if there is no B; otherwise B. `held` is the
-/// memory on the device when the backward starts.
+/// memory on the device when the backward starts. A stage
+/// that computes no gradients of weights gets no W, and a stage without gradients gets nothing.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {
-    const bool split = p.split_backward && (!p.full_backward || p.costs[s].weight_stash <= held);
+    const auto gradients = p.costs[s].gradients;
+    if (gradients == gradient_kind::none) return;
+    const bool has_weight = gradients == gradient_kind::full;
+    const bool split = !has_weight || (p.split_backward && (!p.full_backward || p.costs[s].weight_stash <= held));
     operations.push_back(split ? backward_input(s, m) : backward(s, m));
-    if (split) operations.push_back(backward_weight(s, m));
+    if (split && has_weight) operations.push_back(backward_weight(s, m));
 }
 
 /// The order of a step in which every microbatch does the same as the previous one, a period later. The start times of
@@ -173,7 +177,7 @@ private:
 
 } // namespace detail
 
-/// The serial order, one microbatch after the other, with these storage options. Stashes that must be offloaded are
+/// The serial order, one sequence after the other, with these storage options. Stashes that must be offloaded are
 /// offloaded at once.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
@@ -181,15 +185,21 @@ template <pipeline_graph Graph>
     basic_order<Graph> result{p.graph, {}};
     const cell_numbering cell{p.graph};
     std::vector<std::size_t> used(cell.size());
-    for (const microbatch m : p.graph.all_microbatches()) {
-        for (const stage s : p.graph.all_stages()) {
-            result.operations.push_back(forward(s, m));
-            used[cell(s, m)] = option[s];
+    for (const microbatch first : p.graph.all_microbatches()) {
+        if (p.microbatches.slice_before(first)) continue;
+        auto last = first;
+        for (std::optional m{first}; m; m = p.microbatches.slice_after(*m)) {
+            last = *m;
+            for (const stage s : p.graph.all_stages()) {
+                result.operations.push_back(forward(s, *m));
+                used[cell(s, *m)] = option[s];
+            }
         }
-        for (std::size_t i = p.graph.stages(); i-- > 0;) {
-            const stage s{i};
-            detail::append_backward(result.operations, p, s, m, p.storage_of(s, option[s]).restored(p.costs[s]));
-        }
+        for (std::optional m{last}; m; m = p.microbatches.slice_before(*m))
+            for (std::size_t i = p.graph.stages(); i-- > 0;) {
+                const stage s{i};
+                detail::append_backward(result.operations, p, s, *m, p.storage_of(s, option[s]).restored(p.costs[s]));
+            }
     }
     return {p.graph, follow_storage(p, result.operations, used)};
 }
@@ -205,9 +215,20 @@ template <pipeline_graph Graph>
     }
     return one_at_a_time(p, option);
 }
+/// With these options or, if the problem isn't plain, with those that leave least on the device: it fits wherever one
+/// sequence does.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
-    return one_at_a_time(p, least_memory(p));
+    if (is_plain(p)) return one_at_a_time(p, least_memory(p));
+    storage_by_stage<Graph::stage_extent> option(p.graph.stages());
+    for (const stage s : p.graph.all_stages()) {
+        const auto& list = p.storage[s];
+        const auto least = std::min_element(list.begin(), list.end(), [](const auto& a, const auto& b) {
+            return std::pair{a.left_on_device(), a.extra_time()} < std::pair{b.left_on_device(), b.extra_time()};
+        });
+        option[s] = static_cast<std::size_t>(least - list.begin());
+    }
+    return one_at_a_time(p, option);
 }
 
 namespace detail {
