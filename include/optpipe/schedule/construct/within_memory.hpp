@@ -33,8 +33,8 @@ template <pipeline_graph Graph>
 namespace detail {
 
 /// Appends I and W if they are allowed and take no more memory than B, or if there is no B; otherwise B. `held` is the
-/// memory on the device when the backward starts. A stage
-/// that computes no gradients of weights gets no W, and a stage without gradients gets nothing.
+/// memory on the device when the backward starts. A stage that computes no gradients of weights gets no W, and a stage
+/// without gradients gets nothing.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {
