@@ -133,6 +133,7 @@ public:
         const auto what = kind == operation_kind::forward ? role::activation : role::gradient;
         switch (task.kind) {
         case operation: return run(task.op);
+        case pair: return; // not planned, as the problem has no `overlaps`
         case send: return others_.of(what).send({s.value(), m.value()}, messages.take({s, m, what}));
         case receive: messages.put({s, m, what}, others_.of(what).receive({s.value(), m.value()})); return;
         case update:

@@ -3,6 +3,7 @@
 #include "optpipe/pipeline/pipeline_builder.hpp"
 #include "optpipe/pipeline/slices.hpp"
 #include "optpipe/schedule/builders/adapipe.hpp"
+#include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/builders/infinipipe.hpp"
 #include "optpipe/schedule/builders/mario.hpp"
 #include "optpipe/schedule/builders/sequence_1f1b.hpp"
@@ -10,6 +11,7 @@
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 
@@ -188,4 +190,22 @@ TEST_CASE("what they make is valid") {
         check(mario);
     }
     CHECK(made > 100);
+}
+
+TEST_CASE("every builder ends with a valid schedule or a refusal, whatever storage options there are") {
+    std::size_t built = 0;
+    std::size_t refused = 0;
+    for (std::uint64_t i = 0; i < oracle::random_cases(200); ++i) {
+        CAPTURE(i);
+        oracle::random_numbers random{i * 1'000'003 + 7};
+        const auto p = oracle::make_random_problem(random, {.storage_percent = 100}).problem;
+        for_each_builder([&](const auto& build) {
+            CAPTURE(build.name);
+            const auto found = build_schedule(p, build);
+            ++(found ? built : refused);
+            if (found) CHECK(is_valid(p, *found));
+        });
+    }
+    CHECK(built > oracle::random_cases(200));
+    CHECK(refused > oracle::random_cases(200));
 }

@@ -91,7 +91,9 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
     for (const auto size : groups_to_try(p, group)) {
         if (stop()) break;
         const auto base = interleaved_order(p, size);
-        const auto flags = longest_lived(p, *simulate(free, base), share.chunks, share.half);
+        const auto timed = simulate(free, base);
+        if (!timed) return timed.why();
+        const auto flags = longest_lived(p, *timed, share.chunks, share.half);
         offload_search<Graph> search{p, flags};
         search.run(base, stop, stop);
         if (!search.found()) break;

@@ -233,10 +233,12 @@ struct zero_bubble_v_builder {
         if (stop()) return was_stopped();
         // The memory is too small for the heuristic. Returns the heuristic's result with more memory, so that
         // `simulate` reports the need.
+        const auto all = 2.0 * static_cast<double>(p.graph.microbatches());
         for (auto stashes = published;; stashes *= 2.0) {
             best = best_run(with_room_for(p, stashes), stop);
             if (stop()) return was_stopped();
             if (best.found()) return std::move(best).take();
+            if (stashes > all) return does_not_apply("ZB-V has no recomputation, and the problem's stages need it");
         }
     }
 
