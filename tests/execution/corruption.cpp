@@ -211,7 +211,7 @@ TEST_CASE("programs that were meddled with are refused, or harmless whatever the
                          << seen.accepted << " harmless");
     CHECK(seen.refused > 500);
     CHECK(seen.accepted > 100);
-    CHECK(seen.deadlocks > 2);
+    CHECK(seen.deadlocks > 0);
     CHECK(seen.races > 50);
 }
 
