@@ -90,8 +90,8 @@ private:
         for (std::size_t m = 0; m < from.size(); ++m)
             flags[first + m] = old[from[m]];
     }
-    /// For each microbatch, the one that takes its place, so that interchangeable ones are in the order of their
-    /// starts.
+    /// For each number m, the microbatch whose operation gets the number m, if interchangeable microbatches are
+    /// numbered in the order of their starts.
     [[nodiscard]] std::vector<std::size_t> sorted_by_start(stage s, role what) {
         std::vector<std::size_t> order(t_.microbatches());
         for (const auto& list : t_.interchangeable()) {
@@ -135,7 +135,8 @@ private:
         }
         return true;
     }
-    /// Numbers the transfers of a stage, first the transfers that take place, without regard to their microbatches.
+    /// Numbers the transfers of a stage regardless of their microbatches; the transfers that take place get the first
+    /// numbers.
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
         std::iota(from.begin(), from.end(), std::size_t{0});
@@ -156,7 +157,7 @@ private:
         for (std::size_t i = 0; i < at.size(); ++i)
             start(what, offloaded[i]) = at[i];
     }
-    /// Sorts the W that cost the same.
+    /// Gives those W that cost the same their starts in the order of the gradients.
     void sort_weights(stage s) {
         std::vector<cell> split;
         for (std::size_t m = 0; m < t_.microbatches(); ++m)

@@ -59,7 +59,7 @@ public:
         return lp::solve_run{program_, scaled_, options_, limits, random_, found_}.run();
     }
 
-    /// The optimum of the last solve; after `cutoff` or a limit, a valid lower bound.
+    /// The optimal objective of the last solve; after `cutoff` or a limit, a valid lower bound on it.
     [[nodiscard]] double objective() const { return found_.objective; }
     /// A lower bound that is valid for any outcome of the last solve. The bound is computed from the multipliers, with
     /// rounding on the safe side.

@@ -17,8 +17,8 @@
 #include <vector>
 
 /// The reductions of presolve. Each reduction is data and can be applied. A reduction that removes a column returns an
-/// undo, which computes the column's value from the remaining ones. The undo's `leave` substitutes the column in a row;
-/// it returns false if the column isn't a linear function of the others.
+/// undo, which computes the column's value from the remaining ones. The function `leave` of an undo eliminates the
+/// column from a row; it returns false if no linear row without the column means the same.
 namespace optpipe::milp::presolving {
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
@@ -185,7 +185,8 @@ struct move_cost {
     }
 };
 
-/// Replaces `kept` by kept + factor * merged; the merged column is `factor` times the kept one in all rows and in cost.
+/// Merges two columns: from now on, the column `kept` stands for kept + factor * merged. The merged column is `factor`
+/// times the kept one in all rows and in cost.
 struct merge_columns {
     variable kept;
     variable merged;

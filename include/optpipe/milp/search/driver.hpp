@@ -106,9 +106,10 @@ private:
         limits_.count_iterations(stats.lp_iterations);
         limits_.count_conflicts(stats.conflicts);
     }
-    /// The model with wider sides and bounds. Each side moves by its slack. Each bound moves by its slack, divided by
-    /// the column's largest coefficient (at least 1), so that no row moves by more than that slack. Bounds of integers
-    /// and sides of integral rows stay. Empty if no side and no bound is wider.
+    /// The model with wider sides and bounds. Each side of a row moves by the side's slack (`feasibility`). Each bound
+    /// of a column moves by the bound's slack, divided by the column's largest coefficient (at least 1), so that no
+    /// row's activity changes by more than the bound's slack. Bounds of integers and sides of integral rows stay. Empty
+    /// if no side and no bound is wider.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {
@@ -220,7 +221,8 @@ private:
             values[j] *= problem_.unit[j];
         return reduction_.restore(std::move(values));
     }
-    /// Columns have the unit of the model here, because no integers are implied if the user gives cuts.
+    /// Columns have the unit of the model here, because the search doesn't look for implied integers if the user gives
+    /// cuts.
     [[nodiscard]] std::vector<sparse_row> user_cuts(std::span<const double> point) const {
         std::vector<sparse_row> rows;
         for (auto& given : hooks_.cuts_at(relaxed_point(point))) {

@@ -11,7 +11,7 @@
 
 namespace optpipe::milp::search {
 
-/// A clause over bounds of integral columns, learned or found: at least one of its literals holds.
+/// A clause over bounds of integral columns: at least one of its literals holds.
 struct disjunction {
     std::uint32_t first = 0;
     std::uint32_t count = 0;

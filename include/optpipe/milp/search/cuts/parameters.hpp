@@ -53,7 +53,7 @@ struct cut_parameters {
     /// Cut sets. The effort per round of cut sets is in visits of an arc, and takes some hundredths of a second; the
     /// next round continues where the last one ended. No cut is needed if the share `enough_flow` of the demand can
     /// flow. `creep` is added to the capacity of each arc. If the arcs of several cuts are closed, `creep` selects the
-    /// cut with the fewest arcs. `creep` halves the nodes on 31 networks.
+    /// cut with the fewest arcs. On 31 networks, `creep` halves the number of search nodes.
     std::size_t cut_set_effort = 2'000'000;
     double enough_flow = 0.999;
     double creep = 0.01;

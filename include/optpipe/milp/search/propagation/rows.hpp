@@ -123,8 +123,8 @@ template <class ValueOf>
     return noise_of_sum(largest);
 }
 
-/// The weakest visible literals with which the row still implies `target` (or, without a target, is contradicted). Any
-/// surplus weakens the literals that are last on the trail.
+/// The weakest visible literals with which the row still implies `target` (or, without a target, is contradicted). If
+/// literals can be weakened, those that are last on the trail are weakened first.
 class row_explanation {
 public:
     row_explanation(const domains& d, const signed_rows& rows, const numbers& n)
