@@ -33,7 +33,7 @@ public:
 
     [[nodiscard]] double seconds() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
     [[nodiscard]] clock::time_point deadline() const { return deadline_; }
-    /// Fires when the search should end for any reason except the time limit.
+    /// A stop is requested when the search should end for any reason except the time limit.
     [[nodiscard]] std::stop_token token() const { return source_.get_token(); }
 
     /// Whether the search should end. Records the limit that was met first.

@@ -67,7 +67,7 @@ private:
             j = group_[j] = group_[group_[j]];
         return j;
     }
-    /// Adopts the columns that can all move up (`way` 1) or down (-1) until an integral value stops them.
+    /// Makes those columns implied that can all move up (`way` 1) or down (-1) until an integral value stops them.
     void push(double way) {
         std::vector<common_divisor> stops(problem_.columns());
         std::vector<unsigned char> free(problem_.columns());

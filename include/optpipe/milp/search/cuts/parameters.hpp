@@ -38,15 +38,16 @@ struct cut_parameters {
     /// A row counts as tight if its activity is nearer to a side than this share (0 to 1) of the activity.
     double nearly_tight = 0.1;
 
-    /// Cliques: the number of members from which they are grown, the most fractional first.
+    /// Cliques: the number of members from each of which a clique is grown, the most fractional members first.
     std::size_t most_clique_starts = 200;
 
-    /// Variable bounds: the number per column, as more are seldom tight at one point; and the largest coefficient. With
-    /// a larger coefficient, a binary that is 0 within its tolerance still lets the column move (y ≤ 1e7 x).
+    /// Variable bounds: the number of them per column, as more bounds are seldom tight at one point; and the largest
+    /// coefficient. With a larger coefficient, a binary that is 0 within its tolerance still lets the column move (y ≤
+    /// 1e7 x).
     std::size_t most_bounds_per_column = 20;
     double largest_bound_coefficient = 1e5;
 
-    /// Implied bounds: the number that probing keeps, and the violation at which one becomes a cut.
+    /// Implied bounds: the number of them that probing keeps, and the violation at which such a bound becomes a cut.
     std::size_t most_implied_bounds = 50'000;
     double least_violation = 1e-4;
 

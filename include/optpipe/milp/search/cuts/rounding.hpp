@@ -25,7 +25,7 @@ struct row_multiplier {
 
 /// Limits of `mixed_integer_rounding` for one sum of rows. Not tuned.
 struct rounding_parameters {
-    /// Least distance from the point to a cut; nearer ones are dropped.
+    /// Least distance from the point to a cut; nearer cuts are dropped.
     double least_efficacy = 1e-3;
     /// Smaller coefficients count as 0 after rounding.
     double zero = 1e-10;
