@@ -65,7 +65,7 @@ inline precedence known_order(const operation_table& t, const options& o, double
     precedence known{t, latest_ends(t, horizon), slack, o.stop};
     const bool keep = keeps_order(t, o.overtaking);
     const bool plain = is_plain(t.problem());
-    // The first operation starts at 0. Without this limit, all times of a schedule could be shifted.
+    // The first F on stage 0 starts at 0. Without this limit, all times of a schedule could be shifted.
     if (t.problem().objective == objective_kind::span && plain) known.limit(0, 0.0, t.length(0));
     add_dependencies(t, known);
     order_microbatches(t, keep, known);

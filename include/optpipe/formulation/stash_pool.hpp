@@ -15,7 +15,8 @@ namespace optpipe::formulation {
 /// starts after j forwards have ended, and its j-th reload starts after j offloads have ended. Also, the last reload of
 /// a stage comes before the last gradient, the previous reload comes before the previous gradient, and so on.
 ///
-/// The relaxation ignores that transfers of one microbatch belong together across stages.
+/// In this relaxation, a transfer has no microbatch, so transfers of one microbatch on several stages aren't tied
+/// together.
 class stash_pool {
 public:
     explicit stash_pool(model_builder& d) : d_{d}, t_{d.operations()} {}

@@ -10,7 +10,7 @@ namespace optpipe::milp {
 
 /// The definition of feasibility, for the checker, presolve, propagation, relaxations and conflict analysis alike:
 /// - A point may miss a variable's bound or a row's side by the `slack` of that number. An integer variable may be off
-///   by `integrality`. The checker rounds the integers first; it has no further conditions. A row of integers with
+///   by `integrality`. The checker rounds the integers first, and has no further conditions. A row of integers with
 ///   integral coefficients has no slack.
 /// - A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
 /// - No part of the search loses a point that violates nothing. Computed numbers may be off by `noise`: a smaller

@@ -332,8 +332,8 @@ struct give_up {
 using reduction = std::variant<bound_column, bound_row, remove_row, set_coefficient, fix_column, substitute_column,
                                absorb_column, move_cost, merge_columns, release_column, give_up>;
 
-/// Steps that belong together. The steps are applied only if none of the listed rows and columns has changed since the
-/// proposal.
+/// Reductions of one proposal, applied one after the other. The steps are applied only if none of the listed rows and
+/// columns has changed since the proposal.
 struct proposal {
     std::vector<reduction> steps;
     std::vector<row> rows;

@@ -23,7 +23,7 @@ class control {
 public:
     using clock = std::chrono::steady_clock;
 
-    /// `above` is the control of the search that this one is part of. `above` also counts this search's memory.
+    /// `above` is the control of the search that this search is part of. `above` also counts this search's memory.
     explicit control(const solve_options& options, control* above = nullptr)
         : parent_{above}, start_{clock::now()}, deadline_{deadline_after(start_, options.time_limit)},
           node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},

@@ -290,7 +290,7 @@ private:
         watchers.resize(kept);
         return fine;
     }
-    /// Puts the false literal second, and looks for another one to watch in its place.
+    /// Puts the false literal second, and looks for another literal to watch in its place.
     bool rewatch(const disjunctions::watcher& w, bound_index b) {
         auto literals = disjunctions_.literals(w.which);
         if (opposite(literals[0].bound) == b && literals[0].value == w.value) std::swap(literals[0], literals[1]);

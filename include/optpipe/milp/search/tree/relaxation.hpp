@@ -82,7 +82,7 @@ public:
     [[nodiscard]] std::size_t bytes() const {
         return solver_.bytes() + room_for(solver_.working_bytes()) + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
     }
-    /// The effort of all solves; its unit costs about as much as a visit of a row in propagation.
+    /// The effort of all solves; a unit of effort costs about as much as a visit of a row in propagation.
     [[nodiscard]] std::size_t effort() const {
         return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
     }
