@@ -157,7 +157,7 @@ private:
         for (std::size_t i = 0; i < at.size(); ++i)
             start(what, offloaded[i]) = at[i];
     }
-    /// Gives those W that cost the same their starts in the order of the gradients.
+    /// Distributes the starts of W that cost the same over these W in the order of their gradients.
     void sort_weights(stage s) {
         std::vector<cell> split;
         for (std::size_t m = 0; m < t_.microbatches(); ++m)
