@@ -32,10 +32,10 @@ struct rank_times {
 /// result is 0 if there are no measured buffers.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
-/// Durations of the messages along edges whose two ends were both measured, from the time when both ends were ready.
-/// Each duration is divided by the size of the edge and by the microbatch's factor. For messages that share an
-/// exchange, only the end of the whole exchange is known. No duration is negative, although an end may be observed
-/// before the start of the other side.
+/// Durations of the messages along edges, each from the time when both its ends were ready. Messages with an end that
+/// wasn't measured are left out. Each duration is divided by the size of the edge and by the microbatch's factor. For
+/// messages that share an exchange, only the end of the whole exchange is known. No duration is negative, although an
+/// end may be observed before the start of the other side.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 

@@ -64,10 +64,10 @@ private:
 /// rank made its updates with another decision, the rank revises them (`revise`). After the revision, parameters are
 /// bitwise the same as with a barrier.
 ///
-/// If any rank had to revise its updates, the decision tells all ranks. The step in which the ranks learn of a revision
-/// is void, because some forwards used wrong parameters. The remaining computations of a void step do nothing, while
-/// messages and copies go on, so that the program stays consistent. All ranks detect a void step by `was_void` and run
-/// it again:
+/// If any rank had to revise its updates, the last rank's message tells all ranks. The step in which the ranks learn of
+/// a revision is void, because some forwards used wrong parameters. The remaining computations of a void step do
+/// nothing, while messages and copies go on, so that the program stays consistent. All ranks detect a void step by
+/// `was_void` and run it again:
 ///
 ///     for (std::size_t i = 0; i < steps; ++i)
 ///         do run.step(); while (model.was_void());

@@ -74,7 +74,8 @@ struct recompute_task {
     /// Contents as left by the forward.
     stash_part kept{};
     stash_part freed{};
-    /// Memory for the rest of the activation. The backward gets all four parts as the recomputation leaves them.
+    /// Memory for the rest of the activation. The backward gets `kept`, `freed`, `restored_kept` and `restored_freed`
+    /// as the recomputation leaves them.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
@@ -82,8 +83,8 @@ struct recompute_task {
     std::span<const slice_memory> keys_values{};
 };
 
-/// The buffers of an input gradient. A stage whose output no gradient needs has no input; one whose input needs no
-/// gradient has no output.
+/// The buffers of an input gradient. A stage that gets no gradient from other stages has no input; a stage that hands
+/// no gradient on has no output.
 struct backward_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
@@ -92,8 +93,9 @@ struct backward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Memory that the weight gradient needs if weight_stash exceeds the other parts. Empty in a full backward. A model
-    /// that writes to `added` therefore needs `backward` (`has_backward`), or a problem without full backwards.
+    /// Memory that the weight gradient needs in addition to the other parts, if weight_stash is larger than those.
+    /// Empty in a full backward. A model that writes to `added` therefore needs `backward` (`has_backward`), or a
+    /// problem without full backwards.
     stash_part added{};
     /// Empty if nothing was recomputed ahead; an option with `backward_extra` then recomputes in this task.
     stash_part restored_kept{};
@@ -109,11 +111,12 @@ struct backward_task {
     std::span<const received_value> partials{};
     /// Keys and values of the slices of the sequence up to this one.
     std::span<const slice_memory> keys_values{};
-    /// The gradients of keys and values, of the same slices, as far as later slices use them: this slice's last, unless
-    /// it is the last of its sequence. The gradient of the sequence's last slice runs first and sets the gradients of
-    /// keys and values; each other gradient adds to those of the slices before its own.
+    /// The gradients of keys and values: those of all earlier slices of the sequence, then those of this slice. If this
+    /// slice is its sequence's last, it has none of its own, because no later slice uses its keys and values. The
+    /// gradient of the sequence's last slice runs first and sets the gradients of keys and values; each other gradient
+    /// adds to those of the slices before its own.
     std::span<const slice_memory> keys_values_gradients{};
-    /// In a pair: whether the weight gradient is a part of it, as in `backward`.
+    /// In a pair: whether the task also computes the weight gradient, as `backward` does.
     bool is_full = false;
     /// In a pair: the memory that the pair takes while it runs (`overlap::memory`).
     stash_part pair_memory{};
@@ -160,9 +163,10 @@ template <class M, class L> concept has_backward = requires(M& model, L& on, con
     { model.backward(on, task) } -> std::same_as<void>;
 };
 /// A model that can run a forward and a backward, of two microbatches, as one task, in which one computes while the
-/// other communicates. `overlap` does what `forward` does for the first task, and `backward`, or without `is_full`
-/// `backward_input`, for the second. Neither task uses a buffer that the other writes. Loading a program with pairs
-/// fails for a model without `overlap`. On a CUDA stream, `cuda::side_stream` is for the second task.
+/// other communicates. For the first task, `overlap` does what `forward` does; for the second, it does what `backward`
+/// does, or what `backward_input` does if `is_full` is false. Neither task uses a buffer that the other writes. Loading
+/// a program with pairs fails for a model without `overlap`. On a CUDA stream, `cuda::side_stream` is for the second
+/// task.
 template <class M, class L>
 concept has_overlap = requires(M& model, L& on, const forward_task& f, const backward_task& b) {
     { model.overlap(on, f, b) } -> std::same_as<void>;

@@ -12,8 +12,8 @@ namespace optpipe::execution {
 /// The number of sends and receives that an exchange must accept at least.
 inline constexpr std::size_t most_messages = 4;
 
-/// One end of a message. `label` names the operation that produces the message, which gives its direction
-/// (`direction_of`), and the peer.
+/// One end of a message. `label` names the peer, and the operation that produces the message; the operation also
+/// determines the message's direction (`direction_of`).
 struct message_end {
     bool sends = false;
     task_label label{};

@@ -260,7 +260,7 @@ private:
 
 /// Distributes `bytes` of rank 0 to all ranks. Rank 0 listens at host:port, and returns when all other ranks have
 /// fetched the bytes; the others connect and name themselves. Every rank throws after `patience`; the error of rank 0
-/// includes the number of ranks that came.
+/// includes the number of ranks that connected.
 inline void share_by_tcp(std::span<std::byte> bytes, const std::string& host, const std::string& port, int rank,
                          int ranks, std::chrono::milliseconds patience) {
     const detail::patience_left left{patience};

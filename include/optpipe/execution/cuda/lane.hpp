@@ -83,8 +83,8 @@ public:
     /// it. The caller holds `rank_group::mutex`, also for `forget`, which is called before a lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// Announces a lane of this kind, with room for that number of commands. Throws if the carrier can't combine the
-    /// messages of the announced lane with those of the other lanes. Called before all other functions, without the
+    /// Announces a lane: its kind, and the number of commands that it has room for. Throws if the carrier can't combine
+    /// the messages of the announced lane with those of the other lanes. Called before all other functions, without the
     /// mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
@@ -326,7 +326,8 @@ private:
             while (!s->held.empty() && !s->is_launching && is_launch(s->held.front()) == launches) {
                 const bool was_offered = s->is_offered;
                 const bool is_issued = try_issue(*s, s->held.front(), lock);
-                // An exchange that doesn't end may still complete another lane's exchange.
+                // An exchange that can't be issued yet has still been offered, which may complete another lane's
+                // exchange.
                 any = any || is_issued || s->is_offered != was_offered;
                 if (!is_issued) break;
                 s->held.pop_front();

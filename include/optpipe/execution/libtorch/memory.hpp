@@ -45,8 +45,9 @@ struct byte_meters {
     byte_meter device, host;
 };
 
-/// The memory of one or several saved tensors, on the device or on the host. A block is counted while it exists, except
-/// for workspace: memory that a backward restores for itself is in no plan, and is counted only once `count` is called.
+/// The memory of one or several saved tensors, on the device or on the host. The meters count a block as long as it
+/// exists. They count workspace, which is memory that a backward restores for itself, only once `count` is called,
+/// because no plan includes it.
 class block {
 public:
     block(c10::Storage storage, byte_meters& meters, bool is_counted)

@@ -38,7 +38,7 @@ class post_office final : public threads::message_carrier, private threads::cont
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when all ranks have joined. Synchronizes the clock of `of` with the other ranks.
+    /// Returns when all ranks have joined. Synchronizes the clock of the world `of` with the other ranks.
     post_office(MPI_Comm among, milliseconds patience, threads::world& of)
         : world_{of}, patience_{patience}, forward_{among, patience}, backward_{among, patience},
           tags_{forward_.largest_tag()}, agreement_{in_time(communicator{among, patience}, patience, of), patience},
@@ -88,7 +88,7 @@ public:
     }
 
 private:
-    /// A message under way. A discarded message has its own buffer.
+    /// A message under way. A message that is received to be discarded has a buffer of its own.
     struct transfer {
         threads::message_offer what{};
         std::unique_ptr<std::byte[]> discarded{};

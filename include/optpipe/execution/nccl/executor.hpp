@@ -45,7 +45,8 @@ enum class communicator_layout : std::uint8_t {
     per_sender,
 };
 
-/// The ids that rank 0 makes and all ranks need. Distribute the bytes with `bootstrap`, or by MPI.
+/// The ids of the communicators, which rank 0 makes and all ranks need. Distribute the bytes of a `world_id` with
+/// `bootstrap`, or by MPI.
 struct world_id {
     /// The ids of the communicators for activations, then of those for gradients.
     std::array<ncclUniqueId, 4> ids{};
@@ -64,8 +65,9 @@ struct world_id {
 /// Communicators of an existing engine, between the pipeline's ranks in their order, on `options::device`. The
 /// communicators are borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
 struct borrowed_communicators {
-    /// Two communicators, because NCCL runs the work of one in a single order. Non-blocking communicators are better: a
-    /// blocking one holds up the issuing thread until the peer has reached its first message, and ends only by `abort`.
+    /// Two communicators, because NCCL runs the work of one communicator in a single order. Non-blocking communicators
+    /// are better: a blocking one holds up the issuing thread until the peer has reached its first message, and ends
+    /// only by `abort`.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
@@ -315,7 +317,7 @@ private:
     communicator_layout layout_ = communicator_layout::per_direction;
     std::deque<communicator> communicators_;
     std::deque<communicator> beside_;
-    /// The exchanges issued since the last time when none was under way, and spare entries.
+    /// The latest exchanges since the executor last finished: the first `used_` entries. The other entries are spare.
     std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
     std::size_t most_under_way_ = 0;
@@ -329,7 +331,7 @@ private:
 ///
 /// `options::patience` must be longer than a step takes. With `options::failures`, all ranks learn at once of the first
 /// failure, and throw it. Without `options::failures`, each rank detects alone that another rank is gone, and its error
-/// names the rank itself.
+/// names the rank that detects the loss.
 class member {
 public:
     /// Throws `execution_error` if this rank can't join the others.
