@@ -78,7 +78,7 @@ public:
     [[nodiscard]] const std::vector<violation>& unreadable() const { return unreadable_.found(); }
 
 private:
-    /// Far above the times of any problem; pictures of larger times aren't finite.
+    /// Far above the times of any problem; in figures, larger times would have infinite coordinates.
     static constexpr double most_time = 1e100;
 
     double time(const fields& at, const char* name) {

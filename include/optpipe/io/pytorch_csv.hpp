@@ -243,8 +243,8 @@ private:
         return row;
     }
 
-    /// Adds waits after `computed`: its input has arrived, and the sender of that input had posted all of its earlier
-    /// receives.
+    /// Adds the waits for sends that have ended before `computed` runs: the sender of its input had posted the receives
+    /// of these sends before it sent the input.
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);

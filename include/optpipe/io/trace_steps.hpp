@@ -196,7 +196,7 @@ private:
     const trace_options& options_;
     const std::string& source_;
     double microseconds_;
-    /// The stage of the trace's rank if it has one stage alone.
+    /// The stage of the trace's rank, if that rank has only one stage.
     std::optional<stage> only_stage_;
 };
 
