@@ -78,15 +78,16 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// Measured costs that differ from the costs used for planning, and also from the measured costs at the time when
-    /// those costs were chosen.
+    /// Measured costs that differ from the costs used for planning, and also differ from what was measured when the
+    /// planning costs were chosen.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
     [[nodiscard]] duration objective_in(const problem& p) const;
     void forget_measured();
-    /// Adds a probed cost if two consecutive probes are far off in the same direction. The value nearer to the plan is
-    /// added, because another transfer may have slowed down the other probe.
+    /// Adds a probed cost if two consecutive probes differ from the planned cost by more than `least_probed_change`, in
+    /// the same direction. The value nearer to the plan is added, because another transfer may have slowed down the
+    /// other probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
     /// Collects samples of transfers that are too rare for a window; transfers that shared their link with others are
     /// left out.
@@ -129,10 +130,10 @@ private:
     cost_profile window_;
     /// Samples, from more steps than a window has, of transfers that are too rare for a window.
     cost_profile rare_;
-    /// Duration of a transfer in its last probe, if that was far off the plan.
+    /// Duration of a transfer in its last probe, if that differed from the plan by more than `least_probed_change`.
     std::map<cost_key, duration> suspected_{};
-    /// Measured times, by name, that the costs can't express. An example is a full backward in a plan with split ones,
-    /// if its time isn't the sum of I and W.
+    /// Measured times that the costs can't express, by the name of the cost. An example is a full backward in a plan
+    /// with split ones, if its time isn't the sum of I and W.
     std::map<std::string, duration> unexplained_{};
     std::uint64_t measured_ = 0;
     /// Whether the window being measured will give the costs for planning.
