@@ -34,7 +34,7 @@ struct value_copy {
     bool is_planned = false;
     duration last_end{};
     std::size_t until = 0;
-    /// Number of operations and messages that use it.
+    /// Number of operations and messages that use the copy.
     std::size_t uses = 0;
 
     [[nodiscard]] memory_arena arena() const { return is_planned ? memory_arena::device : memory_arena::message; }
