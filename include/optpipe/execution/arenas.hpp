@@ -83,8 +83,8 @@ struct arena_memory {
     }
 };
 
-/// The memory of one rank, allocated once for all programs that run in it. Throws the exceptions of the executor's
-/// memory.
+/// The memory of one rank, allocated once for all programs that run in it. Throws what the executor's memory throws
+/// when an allocation fails.
 template <class Executor> class arenas {
 public:
     arenas(Executor& on, const arena_sizes& sizes, const buffer_owners& owners = {})

@@ -167,8 +167,8 @@ private:
         waiting_.reset();
         ++published_;
     }
-    /// Called between two steps: takes the next plan, or makes this rank ready for it, as far as that needs no other
-    /// rank.
+    /// Called between two steps: takes the next plan that was published, or makes this rank ready for a plan that has
+    /// been prepared. Waits for no other rank.
     void advance() {
         // No other plan arrives before the last one is settled.
         if (auto plan = channel_.next_published())

@@ -52,8 +52,8 @@ struct forward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// The storage option of the stash, in all tasks of this stage and microbatch: a position in the problem's list for
-    /// the stage.
+    /// The storage option of the stash, the same in all tasks of this stage and microbatch: a position in the problem's
+    /// list for the stage.
     storage_index storage = 0;
     /// The inputs of all edges, by stage; `input` is the first.
     std::span<const received_value> inputs{};
@@ -97,15 +97,17 @@ struct backward_task {
     /// Empty in a full backward. A model that writes to `added` therefore needs `backward` (`has_backward`), or a
     /// problem without full backwards.
     stash_part added{};
-    /// Empty if nothing was recomputed ahead; an option with `backward_extra` then recomputes in this task.
+    /// Empty if no RECOMPUTE ran before this task; with a storage option that has `backward_extra`, this task itself
+    /// recomputes.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
     /// In a full backward: whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
-    /// The gradients at the output, by the stage that used it; the gradient is their sum, and `input` is the first.
+    /// The gradients at the output, one for each stage that used the output. The gradient of the output is their sum;
+    /// `input` is the first of them.
     std::span<const received_value> inputs{};
-    /// The gradients at the inputs, by the stage that they came from; `output` is the first.
+    /// The gradients at the inputs, one for each stage that an input came from; `output` is the first.
     std::span<const handed_value> outputs{};
     /// The shares of all stages of the group (`forward_task::partials`), this stage's included.
     std::span<const received_value> partials{};

@@ -80,8 +80,8 @@ private:
         return *only_stage_;
     }
 
-    /// The ranges by stage and kind, each list by start. If an operation has ranges on a GPU, its other ranges are left
-    /// out.
+    /// The ranges by stage and kind; each list is ordered by microbatch, then by start. If an operation has ranges on a
+    /// GPU, its other ranges are left out.
     [[nodiscard]] ranges_of_class ranges_by_class(const trace_reader& reader) const {
         ranges_of_class found;
         for (const auto& each : reader.ranges())

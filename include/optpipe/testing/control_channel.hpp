@@ -87,9 +87,9 @@ private:
         }
     }
 
-    /// Publishes and reports texts; the ranks find the least of their numbers (`begin_minimum`, `minimum`). Rank 0
-    /// publishes either before it calls `begin_minimum`, and then one rank calls `begin_minimum` only after the texts
-    /// have arrived, or afterwards.
+    /// Publishes and reports texts; the ranks find the least of their numbers (`begin_minimum`, `minimum`). In some
+    /// rounds, rank 0 publishes before it calls `begin_minimum`, and one rank waits for these texts before it calls
+    /// `begin_minimum`. In the other rounds, rank 0 publishes afterwards.
     void check_round(std::size_t round) {
         std::vector<std::string> published;
         for (auto count = random_.below(3); count > 0; --count)

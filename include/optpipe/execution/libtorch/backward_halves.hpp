@@ -148,7 +148,7 @@ inline void add_gradient(at::Tensor& weight, const at::Tensor& gradient) {
 
 /// The beginning of a stage's graph. A full backward runs this node, which stores the gradients of the inputs. A
 /// backward for the input doesn't run this node, but takes the inputs' gradients at the node's edges. The node passes
-/// the inputs on without holding them, while leaves would hold them.
+/// the inputs on without holding them, while leaf tensors would hold them.
 struct stage_entry : torch::autograd::Function<stage_entry> {
     /// `anchor` is any tensor with a gradient. `gradients` outlives the graph.
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor&,

@@ -10,7 +10,7 @@
 
 namespace optpipe::libtorch {
 
-/// Bytes in use, now and at most. Several threads may use the meter.
+/// The number of bytes in use: now, and the largest so far. Several threads may use the meter.
 class byte_meter {
 public:
     void add(std::size_t bytes) {

@@ -266,7 +266,7 @@ private:
         const std::size_t first = way == message_direction::forward ? 0 : each;
         return communicators_[first + static_cast<std::size_t>(sender) % each];
     }
-    /// Beyond the capacity of the lanes, the oldest entries are forgotten.
+    /// If there are already as many entries as the lanes have room for commands, the oldest entry is dropped.
     [[nodiscard]] std::pair<task_label, cuda::event>& next_under_way() {
         if (used_ > 0 && used_ >= most_under_way_) {
             under_way_.push_back(std::move(under_way_.front()));
