@@ -36,12 +36,12 @@ struct online_plan {
 /// worth a switch. The controller knows neither ranks nor clocks; its caller reports steps and asks for plans.
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
-/// plan is offered before these costs have been compared with measured ones. After `warm_up` and `window` measured
-/// steps it plans with the measured costs. From the first plan with measured costs on, each measured step, together
-/// with the steps before it, is compared with the costs of the plan (`drift`). If the difference may be worth a switch,
-/// a new window is measured, and a search starts from the plan in use with the new costs. Transfers that are too rare
-/// in the plan for a window are compared over more steps; the ranks probe transfers that the plan doesn't use
-/// (`probe_rounds`).
+/// plan is offered before these costs have been compared with measured ones. After `warm_up` and at least `window`
+/// measured steps, the controller plans again with the measured costs, if they differ from the given costs. From then
+/// on, each measured step, together with the steps before it, is compared with the costs used for planning (`drift`).
+/// If the difference may be worth a switch, a new window is measured, and a search starts from the plan in use with the
+/// new costs. Transfers that are too rare in the plan for a window are compared over more steps; the ranks probe
+/// transfers that the plan doesn't use (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.
@@ -98,7 +98,8 @@ private:
     /// Number of samples with which an interval can reach the confidence that each comparison needs. With n samples,
     /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
-    /// Number of measured steps that give `samples` samples of operations that every microbatch has.
+    /// Number of measured steps, at least `online_options::window`, that give `samples` samples of operations that
+    /// every microbatch has.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
     /// Whether the changes in `found` may be worth a switch. The duration of a step changes by at most the changes of
     /// its operations and messages, and one schedule may gain as much as another loses.
