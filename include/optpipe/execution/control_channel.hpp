@@ -50,8 +50,8 @@ template <class C> concept has_minimum = requires(C& by) {
 ///
 /// `cancel(what_it_did, reason)` tells all ranks at once that this rank has failed. The channel also fails if a rank is
 /// gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, every call on
-/// every rank, except `cancel`, throws `execution_error`, which names the failed rank, and the channel is unusable. To
-/// be used by one thread at a time.
+/// every rank, except `cancel`, and except a `minimum()` whose result has already arrived, throws `execution_error`,
+/// which names the failed rank. The channel is then unusable. To be used by one thread at a time.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;
@@ -68,8 +68,8 @@ template <class C> concept has_receive = requires(C& by, rank from) {
 /// Semantics: `send(to, text)` returns at once. The text arrives at any time; `to` may be the sender itself.
 /// `receive(from)` waits for the next text of that rank, in the order of sending. `send` and `receive` throw
 /// `execution_error` once a rank has failed, or a text that a rank waits for doesn't arrive within the channel's time
-/// limit (`patience`). To be used by one thread at a time, which may differ from the thread that uses the rest of a
-/// control channel.
+/// limit (`patience`); `receive` may still return a text that has already arrived. To be used by one thread at a time,
+/// which may differ from the thread that uses the rest of a control channel.
 template <class C> concept peer_channel = has_place<C> && has_send<C> && has_receive<C>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

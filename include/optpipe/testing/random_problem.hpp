@@ -33,7 +33,7 @@ struct problem_ranges {
     /// Percentage of problems with edges, frozen stages, groups, slices and microbatches that differ, each of which may
     /// be missing.
     std::size_t graph_percent = 0;
-    /// Times are 1 to `steps` grid steps.
+    /// Forwards and backwards take 1 to `steps` grid steps; messages and transfers may take other times.
     std::size_t steps = 4;
 };
 
