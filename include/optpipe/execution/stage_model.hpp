@@ -44,7 +44,8 @@ struct slice_memory {
 // `kept`, `restored_kept` and `added`; `freed` and `restored_freed` are gone by then. The size of `kept` is the most
 // that the weight gradient may need of the held memory, min(held, weight_stash), or as `lowering_options::kept` says.
 
-/// The buffers of a forward. A stage that no other feeds has no input, and one that feeds no other has no output.
+/// The buffers of a forward. A stage that no other stage feeds has no input, and a stage that feeds no other has no
+/// output.
 struct forward_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
@@ -113,8 +114,8 @@ struct backward_task {
     std::span<const received_value> partials{};
     /// Keys and values of the slices of the sequence up to this one.
     std::span<const slice_memory> keys_values{};
-    /// The gradients of keys and values: those of all earlier slices of the sequence, then those of this slice. If this
-    /// slice is its sequence's last, it has none of its own, because no later slice uses its keys and values. The
+    /// The gradients of keys and values: those of all earlier slices of the sequence, then those of this slice. The
+    /// last slice of a sequence has no gradients of its own keys and values, because no later slice uses these. The
     /// gradient of the sequence's last slice runs first and sets the gradients of keys and values; each other gradient
     /// adds to those of the slices before its own.
     std::span<const slice_memory> keys_values_gradients{};
@@ -175,10 +176,10 @@ concept has_overlap = requires(M& model, L& on, const forward_task& f, const bac
 };
 template <class M, class L> concept overlapping_stage_model = stage_model<M, L> && has_overlap<M, L>;
 
-/// A model that several pipelines train at once: `reduce` sums, or averages, their gradients of a stage. A separate
-/// lane's `launch` calls `reduce` after all weight gradients of the stage and before the stage's update; the compute
-/// lane continues with other stages meanwhile. All pipelines reduce their stages in the same order. Loading a program
-/// with reductions fails for a model without `reduce`.
+/// A model that several pipelines train at once: `reduce` sums, or averages, the gradients of a stage over these
+/// pipelines. A separate lane's `launch` calls `reduce` after all weight gradients of the stage and before the stage's
+/// update; the compute lane continues with other stages meanwhile. All pipelines reduce their stages in the same order.
+/// Loading a program with reductions fails for a model without `reduce`.
 template <class M, class L> concept has_reduce = requires(M& model, L& on, stage which) {
     { model.reduce(on, which) } -> std::same_as<void>;
 };

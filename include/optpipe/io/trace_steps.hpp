@@ -47,7 +47,7 @@ public:
     }
 
 private:
-    /// Stage and kind, in the order in which ranges are counted.
+    /// A stage and a kind of operation. The ranges of each such class are counted on their own.
     using class_key = std::pair<stage, operation_kind>;
     using ranges_of_class = std::map<class_key, std::vector<trace_range>>;
 

@@ -293,7 +293,7 @@ private:
             p.microbatches.set_factors(all);
     }
 
-    /// The memory that the microbatches of a sequence hold on a rank if all of it is kept to the end.
+    /// The memory that the microbatches of a sequence hold on a rank if they keep all of their memory to the end.
     static optpipe::memory_size all_of_sequence(const optpipe::problem& p, optpipe::rank r, optpipe::microbatch first) {
         optpipe::memory_size all{};
         for (auto m = std::optional{first}; m; m = p.microbatches.slice_after(*m))

@@ -89,7 +89,7 @@ public:
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
-    /// The first message in a stream that hasn't ended, if the carrier knows.
+    /// The first of the messages in the streams that haven't ended, if the carrier knows it.
     [[nodiscard]] virtual std::optional<task_label> first_open() const { return std::nullopt; }
     /// Called when everything in the streams has ended.
     virtual void forget_messages() noexcept {}

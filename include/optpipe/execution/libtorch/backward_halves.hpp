@@ -40,7 +40,7 @@ using torch::autograd::edge_list;
 using torch::autograd::Node;
 using weights_by_node = std::map<Node*, at::Tensor>; // by the node that accumulates the gradient
 
-/// All nodes below the roots, each after those that it leads to.
+/// All nodes below the roots; each node comes after the nodes that it leads to.
 inline std::vector<node_pointer> in_topological_order(const edge_list& roots) {
     std::vector<node_pointer> order;
     std::set<Node*> seen;

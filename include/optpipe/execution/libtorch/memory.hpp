@@ -46,8 +46,8 @@ struct byte_meters {
 };
 
 /// The memory of one or several saved tensors, on the device or on the host. The meters count a block as long as it
-/// exists. They count workspace, which is memory that a backward restores for itself, only once `count` is called,
-/// because no plan includes it.
+/// exists. Workspace, which is memory that a backward restores for itself, isn't counted before the call of `count`,
+/// because no plan includes workspace.
 class block {
 public:
     block(c10::Storage storage, byte_meters& meters, bool is_counted)

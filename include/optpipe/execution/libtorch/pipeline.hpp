@@ -164,7 +164,7 @@ private:
     value_table values_{};
     std::vector<std::unique_ptr<rank_model>> models_{};
     std::vector<std::unique_ptr<executor>> executors_{};
-    /// Destroyed first: their lanes use all of the above.
+    /// The runners are destroyed first, because their lanes use all of the above.
     std::vector<std::unique_ptr<runner<executor, rank_model>>> runners_{};
     std::size_t steps_ = 0;
 };

@@ -33,7 +33,7 @@ namespace optpipe::mpi {
 /// Carries the messages of one rank's lanes over MPI. One thread makes all MPI calls; lanes give their sends and
 /// receives to this thread, and wait at their gates. Activations and gradients have separate communicators; the
 /// messages of each communicator match by their order. Sends are synchronous, so an exchange ends once its partners
-/// have started theirs. The same thread carries the letters of the control channel.
+/// have started their exchanges. The same thread carries the letters of the control channel.
 class post_office final : public threads::message_carrier, private threads::control_carrier, private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;

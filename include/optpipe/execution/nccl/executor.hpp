@@ -82,7 +82,7 @@ public:
     using milliseconds = std::chrono::milliseconds;
     using clock = std::chrono::steady_clock;
 
-    /// Returns when all ranks have joined, and the links to the neighbours exist, which NCCL creates at their first
+    /// Returns when all ranks have joined and NCCL has created the links to the neighbours, as it does at their first
     /// use. `failures`: see `cuda::options`.
     messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience,
              const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
@@ -288,7 +288,7 @@ private:
                 greet_neighbours(by, room, where);
         });
     }
-    /// Puts `issue(device memory, stream)` into a stream, and waits until it has ended.
+    /// Puts the work of `issue(device memory, stream)` into a stream, and waits until the work has ended.
     template <class Issue> void first_use(const std::string& what, const Issue& issue) {
         cuda::stream s;
         const cuda::device_slab room{4};
@@ -348,8 +348,9 @@ public:
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
-    /// An additional communicator for `gradient_sum`, which ends with those of the pipeline. All ranks of the new
-    /// communicator join at the same time, before the first step. Throws what the constructors throw.
+    /// An additional communicator, to be used by a `gradient_sum`. The communicator ends with the communicators of the
+    /// pipeline. All ranks of the new communicator join at the same time, before the first step. Throws what the
+    /// constructors throw.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};

@@ -73,7 +73,8 @@ struct planned_message {
 
 /// All values that the operations of a schedule hand on to each other. An activation is one copy for all consumers on
 /// its rank, and one for all messages; each other rank that needs it gets one message. An edge that holds memory has a
-/// copy of its own on the producer's rank, which is sent when the consumer needs it. A gradient goes to one stage.
+/// copy of its own on the producer's rank; that copy is sent when the consumer needs the value. A gradient goes to one
+/// stage.
 class handed_values {
 public:
     /// Finds an operation in the schedule: for a backward_input, the full backward that takes its place. Null if the

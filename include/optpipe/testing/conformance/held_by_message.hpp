@@ -68,7 +68,7 @@ private:
     };
 
     [[nodiscard]] std::size_t commands() const { return in_.how().chances + 8; }
-    /// Pings are gradients, so that activations don't queue up behind them.
+    /// Pings are gradients, so that activations don't queue up behind pings.
     void send_pings(lane_type& from, std::span<const std::byte> data) {
         for (std::size_t i = 0; i < in_.how().chances; ++i)
             in_.send(from, backward, in_.next(), i, data);
