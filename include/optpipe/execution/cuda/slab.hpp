@@ -117,8 +117,9 @@ struct pinned_options {
 /// All host memory that a plan offloads to, as one block that the device can copy from and to at full speed.
 ///
 /// Several threads touch the pages before they are pinned, which is faster than cudaHostAlloc. The pages are pinned in
-/// parts, because drivers refuse to pin very many at once. No copy may cross the end of a part. Parts end at multiples
-/// of their size, both as addresses (`part_end`) and relative to the block, as `lowering_options::host_part` requires.
+/// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part. Parts end at
+/// multiples of their size, both as addresses (`part_end`) and relative to the block, as `lowering_options::host_part`
+/// requires.
 class pinned_slab {
 public:
     explicit pinned_slab(std::size_t bytes, const pinned_options& how = {}, leak_flag leaks = {})

@@ -23,8 +23,8 @@
 namespace optpipe::testing {
 
 struct conformance_options {
-    /// Bytes of each copy and message. Only errors during a running copy need large copies; all others are found at any
-    /// size.
+    /// Bytes of each copy and message. Only errors during a running copy need large copies; all other errors are found
+    /// at any size.
     std::size_t bytes = std::size_t{4} << 20U;
     std::size_t rounds = 5;
     /// Number of commands that go through another lane while one lane is held: enough for a missing wait to show.
