@@ -230,8 +230,8 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// The plan under way, once it is loaded. Before that, the last plan that was replaced or dropped; the preparer
-    /// destroys that plan when the next one arrives.
+    /// The plan under way, once it is loaded. Before a plan is loaded, this is the last plan that was replaced or
+    /// dropped; the preparer destroys that plan when the next one arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;

@@ -78,9 +78,9 @@ private:
             in_.receive(in, backward, in_.previous(), i, data);
     }
 
-    /// Copies data that arrives by message twice: in the message's lane, and in another lane that waits for a marker
-    /// recorded after the message. The marker is also recorded once before the message; the waiting lane must not take
-    /// this first record for the second.
+    /// Makes two copies of data that arrives by message: one in the message's lane, and one in another lane that waits
+    /// for a marker recorded after the message. The marker is also recorded once before the message; the waiting lane
+    /// must not take this first record for the second.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};
