@@ -55,7 +55,7 @@
 namespace optpipe {
 namespace detail {
 
-/// At most one thread per core.
+/// The number of threads of the search, at most one per core.
 inline std::size_t thread_count(const plan_options& options) {
     const auto cores = parallel::available_cores();
     return options.threads > 0 ? std::min(options.threads, cores) : cores;

@@ -171,7 +171,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order, renumbered so that microbatch i is the i-th to have its first forward, with the work of each microbatch.
+/// Renumbers the microbatches of an order, and their `work`: microbatch i becomes the i-th that has its first forward.
 /// Contract: every microbatch has a forward.
 inline drawn_order numbered_by_entrance(drawn_order of) {
     constexpr auto unknown = static_cast<std::size_t>(-1);

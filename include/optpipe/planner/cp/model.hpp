@@ -11,7 +11,7 @@
 
 namespace optpipe::cp {
 
-/// An interval of fixed length. It is absent if its presence literal is false.
+/// An interval of fixed length. A task is absent if its presence literal is false.
 struct task {
     ticks length = 0;
     literal presence = always;

@@ -99,7 +99,8 @@ private:
         }
         return {first, static_cast<std::uint32_t>(arcs_.size())};
     }
-    /// Whether the literal is one of a choice; a true choice implies that both of its tasks are present.
+    /// Whether the literal's variable decides the order of two tasks. If such a variable is true, both of its tasks are
+    /// present.
     [[nodiscard]] bool is_choice(literal l) const {
         const auto& c = model_->choices[l.variable()];
         return c.first != c.second;

@@ -149,7 +149,7 @@ private:
         return groups;
     }
     /// Calls `add(value, options, presence)` for each distinct value of `properties(option)`, to add a task that is
-    /// present with every option of this value. A value of which all numbers are 0 gets no task.
+    /// present with every option of this value. A value that consists of zeros gets no task.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
         for (const auto& [v, options] : grouped(properties)) {

@@ -48,7 +48,7 @@ struct storage_tasks {
     std::vector<std::size_t> options{};
     /// The tasks per forward and option; empty if transfers belong to no stash.
     std::vector<std::vector<stored_stash>> stashes{};
-    /// All transfers, if they belong to no stash.
+    /// The transfers of the stage if transfers belong to no stash; otherwise empty.
     std::vector<transfer_pairs> pairs{};
     /// The tasks per gradient and option; empty if gradients are the same under all options.
     std::vector<std::vector<stored_gradient>> gradients{};
@@ -94,7 +94,7 @@ struct stage_tasks {
     std::vector<task_index> gradient{};
     /// Empty if the backward isn't split.
     std::vector<task_index> weight{};
-    /// Whether I and W are one B, if stashes may grow in their gradients; otherwise empty. Never true in problems
+    /// For each gradient, whether I and W are one B; empty if no stash can grow in its gradient. Never true in problems
     /// without full backwards.
     std::vector<literal> full{};
     storage_tasks storage{};

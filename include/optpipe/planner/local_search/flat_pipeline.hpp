@@ -54,7 +54,7 @@ public:
         /// Device memory that a stash takes between its forward and backward; if the stash is offloaded, the memory of
         /// the part that stays on the device.
         double left_on_device = 0.0;
-        /// Work beyond that of a kept stash.
+        /// Time of recomputation, beyond the work of a kept stash.
         double extra_work = 0.0;
     };
 
@@ -135,7 +135,7 @@ public:
         return {stage{s}, static_cast<operation_kind>(of_kind % kinds), microbatch{microbatch_of(i)},
                 static_cast<storage_index>(option_number)};
     }
-    /// The number of stage and kind. Operations with equal kind numbers differ only in the microbatch.
+    /// The number of the operation's stage and kind. Operations with equal kind numbers differ only in the microbatch.
     [[nodiscard]] id kind_number(id i) const { return kind_of_[at(i)]; }
     [[nodiscard]] id microbatch_of(id i) const { return i - kind_number(i) * microbatches_; }
     [[nodiscard]] id stage_of(id i) const { return kind_number(i) / kinds; }

@@ -156,7 +156,7 @@ private:
         lanes_->rotate(first, middle, last);
         return true;
     }
-    /// Applies the same shift to some consecutive microbatches, from that of `i` on.
+    /// Applies one shift to operation `i` and to the same operation of some consecutive later microbatches.
     bool shift_later_ones(id i, random_numbers& random) {
         const id left = p_->microbatches() - p_->microbatch_of(i);
         const id few = 1 + static_cast<id>(random.below(at(left)));
@@ -169,7 +169,7 @@ private:
         }
         return moved;
     }
-    /// Applies the same shift on some consecutive stages.
+    /// Applies one shift to an operation and to those of the same kind and microbatch on some consecutive stages.
     bool shift_neighbours(id i, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         const bool forwards = flip(random);

@@ -109,8 +109,8 @@ protected:
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Takes the order of a schedule without renumbering its microbatches. Links have active transfers in the same
-    /// order, and inactive ones anywhere.
+    /// Takes the order of a schedule without renumbering its microbatches. Active transfers are in the schedule's order
+    /// on their links, too; inactive ones are anywhere.
     void assign(const schedule& given) {
         const auto sorted = order_of(given);
         std::fill(active_.begin(), active_.end(), char{0});

@@ -36,8 +36,8 @@ struct time_share_parameters {
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
-    /// The share of the remaining time that a slice may take per unit of the strategy's share, and the largest number
-    /// of units that counts.
+    /// A slice may take the remaining time times `rest_per_share` times the strategy's time share, of which at most
+    /// `most_shares` counts.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
     /// A slice is interrupted after this multiple of its expected time, but not before `least_seconds`, because

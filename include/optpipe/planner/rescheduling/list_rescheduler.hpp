@@ -156,8 +156,8 @@ private:
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
-    /// On the path of `j`'s microbatch, the last operation after which there is still time for `j` before the stash is
-    /// needed; null if there is none. `ahead` becomes the least time from the end of the found operation until the
+    /// The last operation on the path of `j`'s microbatch after whose end there is still time for `j` before the stash
+    /// is needed; null if there is none. `ahead` becomes the least time from the end of the found operation until the
     /// stash is needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
