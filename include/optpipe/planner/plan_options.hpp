@@ -43,8 +43,8 @@ struct plan_options {
     /// or a stop request ends the search. Searches without a time limit are always deterministic.
     bool deterministic = false;
     /// The largest number of distinct pairs (stages and kind of the backward) on a rank. A framework may have to
-    /// compile each distinct pair. If a published schedule or the start has more, its further pairs become single
-    /// operations.
+    /// compile each distinct pair. If a published schedule or the start has more distinct pairs, those that save least
+    /// become single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};

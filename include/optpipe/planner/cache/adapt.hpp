@@ -171,8 +171,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// Renumbers the microbatches of an order, and their `work`: microbatch i becomes the i-th that has its first forward.
-/// Contract: every microbatch has a forward.
+/// Renumbers the microbatches of an order, and their `work`: the i-th microbatch to have its first forward becomes
+/// microbatch i. Contract: every microbatch has a forward.
 inline drawn_order numbered_by_entrance(drawn_order of) {
     constexpr auto unknown = static_cast<std::size_t>(-1);
     std::vector<std::size_t> place(of.work.size(), unknown);

@@ -127,7 +127,7 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover> search;
         bool started = false;
-        /// Whether it is still open whether the model has a solution within the search's limit.
+        /// Whether the search has yet to decide if the model has a solution within the search's limit.
         bool active = true;
     };
 

@@ -23,8 +23,8 @@ struct arc {
 
 /// All differences and choices of a model as arcs between bounds, indexed by their sources and by their guards.
 ///
-/// While an optional task isn't known to be present, its bounds are propagated only to tasks whose presence implies its
-/// own.
+/// While an optional task isn't known to be present, its bounds are propagated only to tasks that can't be present
+/// without it.
 class network {
 public:
     /// Positions of arcs: [first, last).

@@ -19,7 +19,8 @@
 
 namespace optpipe::cp {
 
-/// The storage options of one stage as alternatives: exactly one is chosen for each stash, and each has optional tasks.
+/// The storage options of one stage as alternatives: for each stash exactly one option is chosen, and each option has
+/// optional tasks.
 ///
 /// The forwards, gradients and weight gradients of every stage can be sorted, because the k-th of each kind waits for
 /// the k-th of another stage. A gradient's length depends on the option of its stash; still, gradients of one stage

@@ -65,7 +65,7 @@ struct storage_tasks {
     std::vector<task_index> offload{};
     std::vector<task_index> reload{};
 
-    /// The extras of one gradient, without duplicates.
+    /// The extra tasks of one gradient, without duplicates.
     [[nodiscard]] std::vector<task_index> extras_of(std::size_t k) const {
         std::vector<task_index> result;
         if (gradients.empty()) return result;
@@ -137,7 +137,7 @@ private:
             if (row[t] == none) continue;
             for (const auto d : out[t]) {
                 const auto& to = m.differences[d].to;
-                // Intermediate tasks must be present whenever both ends are.
+                // The tasks between both ends of a path must be present whenever both ends are.
                 const bool there = t == source || m.implies(m.tasks[to].presence, m.tasks[t].presence);
                 if (there) row[to] = std::max(row[to], row[t] + m.differences[d].gap);
             }

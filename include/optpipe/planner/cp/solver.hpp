@@ -238,8 +238,8 @@ private:
     }
     /// Whether a propagation must be interrupted. Bounds may rise in steps that are tiny compared with the way that
     /// they have to go. A propagation that takes too many such steps is interrupted, and the next search starts again
-    /// at the root. If the propagation of the root itself is interrupted, the search gives up, because the next one
-    /// would take as long.
+    /// at the root. If the propagation of the root itself is interrupted, the search gives up, because another
+    /// propagation of the root would take as long.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
         if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;

@@ -164,7 +164,7 @@ private:
     }
     double uniform() { return (static_cast<double>(random_.next() >> 11U) + 0.5) * 0x1p-53; }
 
-    /// A random operation, either of a critical path or any.
+    /// A random operation: of a critical path, or sometimes any operation.
     id choose() {
         if (random_.chance(with_.anywhere_chance)) return moves_.random_operation(random_);
         refresh_path();

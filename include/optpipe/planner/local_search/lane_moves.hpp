@@ -229,8 +229,8 @@ private:
         return true;
     }
     /// Places both transfers, which are inactive, in their lane, and the offload on its link. Returns the approximate
-    /// start of the reload. Once both transfers are active, the caller must place the reload on its link, at the place
-    /// that this time gives; on a half-duplex link, that is after the offload. Empty if the transfers have no place.
+    /// start of the reload. Once both transfers are active, the caller must place the reload on its link according to
+    /// the returned time, on a half-duplex link behind the offload. Empty if the transfers have no place.
     std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);

@@ -13,8 +13,8 @@ namespace optpipe::detail {
 /// The state of a local search: for each rank the sequence of its compute operations and transfers, for each direction
 /// of a shared link the sequence of its transfers, and the storage option of each stage and microbatch.
 ///
-/// A sequence contains every operation that may be in it. Inactive operations keep their places, so nothing shifts when
-/// one becomes active.
+/// A sequence contains also the operations that aren't active now, but may become active. Inactive operations keep
+/// their places, so nothing shifts when one becomes active.
 class lane_state {
 public:
     using id = flat_pipeline::id;

@@ -45,7 +45,8 @@ struct move_parameters {
     /// stash isn't offloaded, the move changes the stash's option.
     std::size_t transfer_chance = 35;
 
-    /// Mostly single shifts, which are the cheapest to evaluate; the other moves leave local optima of single shifts.
+    /// Most moves are single shifts, which are the cheapest to evaluate; the other moves leave local optima of single
+    /// shifts.
     std::array<weighted_move<sequence_move>, 5> sequence_moves{{{sequence_move::swap_blocks, 3},
                                                                 {sequence_move::shift_later_ones, 2},
                                                                 {sequence_move::shift_neighbours, 2},
@@ -121,7 +122,7 @@ struct annealing_parameters {
     /// 0.12).
     std::size_t relief_chance = 40;
     /// Number of uses of a critical path, and of tails, before they are computed again. Computing paths and tails takes
-    /// longer than a move, but old ones become outdated.
+    /// longer than a move, but old paths and tails are less accurate.
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
     /// Number of moves between two reads of the clock: `cells_between_clocks` divided by the number of cells, but at

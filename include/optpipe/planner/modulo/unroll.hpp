@@ -159,8 +159,8 @@ public:
 private:
     static constexpr std::size_t missing = static_cast<std::size_t>(-1);
 
-    /// Starts the segment on rank `r` at the last position up to `at` whose state recurs. False if no position has such
-    /// a state.
+    /// Starts the segment on rank `r` at the last position up to `at` whose state recurs. Returns false if there is no
+    /// such position.
     bool step_back(rank r, std::size_t at, repeated_segment& found) const {
         for (auto i = at + 1; i-- > 0;)
             if (const auto again = states_[r.position()].recurs_at(i, found.count)) {

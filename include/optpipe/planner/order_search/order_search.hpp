@@ -55,8 +55,8 @@ struct order_search_parameters {
     std::size_t percent_windows = 10;
     /// Share of critical operations among those that move, in percent.
     std::size_t percent_critical = 75;
-    /// Weight of the mean end of the ranks beside the objective: with equal objectives, it prefers an earlier end of
-    /// the other ranks.
+    /// Weight of the mean end of the ranks beside the objective: with equal objectives, the order in which the other
+    /// ranks end earlier costs less.
     double weight_of_mean = 1e-3;
     /// Whether there is only one round, which lasts until the deadline.
     bool until_deadline = false;
@@ -197,8 +197,9 @@ private:
         return order_.partner(order_[*other]) == flat_graph::none &&
                order_.merge(std::min(at, *other), std::max(at, *other), random_.chance(half));
     }
-    /// If the operation at `at` is a forward, the place of a backward near it on its lane that can be in a pair with
-    /// this forward; if it is a single backward, the place of such a forward. Empty if there is none nearby.
+    /// The place of a random operation that can be in a pair with the operation at `at`, near that on its lane: of a
+    /// backward if `at` is a forward, of a forward if `at` is a single backward. Empty if there is no such operation
+    /// nearby.
     std::optional<index> some_partner(index at) {
         const auto& graph = order_.graph();
         const id op = order_[at];

@@ -134,8 +134,9 @@ public:
                 changed_.wait(lock);
         }
     }
-    /// Records a slice that has ended. `closed` is the part of the gap that the slice closed, and `cut` says whether it
-    /// was interrupted. If the slice failed (not `sound`), its strategy rests until there is a better incumbent.
+    /// Records a slice that has ended. `closed` is the part of the gap that the slice closed, and `cut` says whether
+    /// the slice was interrupted. If the slice failed (not `sound`), its strategy rests until there is a better
+    /// incumbent.
     void finish(const time_slice& t, double seconds, double closed, bool cut, bool sound) {
         const std::scoped_lock lock{mutex_};
         auto& e = entries_[t.index];
@@ -220,7 +221,7 @@ private:
         ++e.started;
         ++e.running;
         ++running_;
-        // A strategy that has rested gets no more time than others to make up for the rest.
+        // A strategy that has rested doesn't get more time than others to make up for the pause.
         virtual_time_ = std::max(virtual_time_, e.begins);
         e.begins = virtual_time_ + t.expected_seconds / t.weight;
         return t;

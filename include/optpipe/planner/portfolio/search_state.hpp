@@ -83,8 +83,8 @@ public:
     explicit search_state(optpipe::problem p, search_limits limits = {}, observer o = {}, failure_handling f = {})
         : shared_{std::make_shared<shared_state>(std::move(p), std::move(o), std::move(f))}, limits_{
                                                                                                  std::move(limits)} {}
-    /// Another view of the same state, with its own limits. All its offers are recorded in the history under the name
-    /// `strategy`.
+    /// Another view of the same state, with its own limits. All offers through this view are recorded in the history
+    /// under the name `strategy`.
     search_state(const search_state& other, search_limits limits, std::string strategy)
         : shared_{other.shared_}, limits_{std::move(limits)}, strategy_{std::move(strategy)} {}
     search_state(const search_state&) = delete;
@@ -159,7 +159,8 @@ public:
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
-    /// The gap closed through this view: the sum of the shares of the relative gap that its improvements closed.
+    /// The gap closed through this view: the sum of the shares of the relative gap that improvements through this view
+    /// closed.
     [[nodiscard]] double gap_closed() const;
 
 private:

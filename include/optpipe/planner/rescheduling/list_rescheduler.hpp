@@ -21,8 +21,8 @@ namespace optpipe::detail {
 struct rescheduling {
     /// The length of the part of the schedule that stays unchanged.
     duration kept{};
-    /// A ready operation gives way to an operation with a longer tail, if that one can start within this share of the
-    /// ready operation's duration.
+    /// A ready operation gives way to an operation with a longer tail, if the operation with the longer tail can start
+    /// within this share of the ready operation's duration.
     double wait = 0.0;
     /// Tails are lengthened by a random time of up to this much.
     duration noise{};

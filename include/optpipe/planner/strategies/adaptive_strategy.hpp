@@ -15,8 +15,9 @@
 
 namespace optpipe {
 
-/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: beyond it,
-/// other strategies find more. With the default effort and the builder's seed, a call finds the builder's schedule.
+/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: other
+/// strategies use further effort better. With the default effort and the builder's seed, a call finds the builder's
+/// schedule.
 struct adaptive_strategy {
     static constexpr std::string_view name = adaptive_builder<>::name;
     /// Time to time an order once more and to validate it, in passes through the problem. The search stops this long

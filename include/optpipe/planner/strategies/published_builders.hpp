@@ -39,7 +39,7 @@ struct built_schedules {
 
 /// Callbacks between the builders.
 struct between_builders {
-    /// Finds any schedule; called if no builder that can't be stopped has a schedule that fits.
+    /// Finds any schedule; called if the builders that can't be stopped have found none that fits.
     std::function<void()> if_none_fits{};
     /// Runs the constructive planner.
     std::function<void()> run_constructive{};
@@ -218,8 +218,9 @@ private:
         }
     };
 
-    /// Runs searching builders last, at the same time as the constructive planner. Without a deadline, the caller runs
-    /// the constructive planner instead, because its result depends on whether the search has ended by then.
+    /// Runs the stoppable builders; those that search come last, at the same time as the constructive planner. Without
+    /// a deadline, the caller runs the constructive planner instead, because its result depends on whether the search
+    /// has ended by then.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
                   builder_deadline(state_.limits(), with_.slice), threads);
