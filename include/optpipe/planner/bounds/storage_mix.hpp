@@ -230,7 +230,8 @@ private:
         }
     }
 
-    /// Whether `at` is the earliest time for gradients, or, counted from the end, the latest for forwards or gradients.
+    /// Whether `at` is the earliest time of a gradient or, counted from the end, the latest time of a forward or a
+    /// gradient.
     [[nodiscard]] bool counts_stashes(int side, double at) const {
         const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {

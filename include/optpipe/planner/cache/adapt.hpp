@@ -214,7 +214,8 @@ inline bool has_every_forward(const drawn_order& of) {
 } // namespace detail
 
 /// Orders of `p` that are made from an entry of a problem of the same shape, the most promising first. Some orders may
-/// not be executable. If the entry's microbatches differ, all orders are executable, and there are at most `most`.
+/// not be executable. If the entry's microbatches differ, there are at most `most` orders, and all of them are
+/// executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const cache_entry& entry, const problem& p,
                                                                     std::size_t most = dynamic) {
     auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));

@@ -71,7 +71,7 @@ inline std::span<const double> factors_of_times(const canonical_problem& of) {
 inline std::span<const double> factors_of_memory(const canonical_problem& of) {
     return std::span{of.factors}.last(of.factors.size() / factor_tables);
 }
-/// Whether the draws differ only in numbers, microbatch by microbatch.
+/// Whether the draws of two forms differ only in numbers: microbatches with equal positions correspond.
 inline bool are_draws_alike(const canonical_problem& a, const canonical_problem& b) {
     return a.slices == b.slices && a.factors.size() == b.factors.size();
 }

@@ -55,7 +55,8 @@ struct cp_parameters {
 
 struct cp_options {
     std::uint64_t seed = 1;
-    /// The conflict limit. If this or the step limit ends the search, the result is reproducible.
+    /// The conflict limit. If this limit of conflicts or the limit of steps ends the search, the result is
+    /// reproducible.
     std::size_t conflicts = std::numeric_limits<std::size_t>::max();
     /// The limit of propagation steps. A step takes half a microsecond to a few microseconds, whatever the size of the
     /// problem. The setup of a search also counts.

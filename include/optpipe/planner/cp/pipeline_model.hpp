@@ -132,7 +132,7 @@ private:
             all += t.length;
         return all + longest_delays();
     }
-    /// The sum, over all tasks, of the longest delay after each.
+    /// The sum, over all tasks, of the longest delay after the task.
     [[nodiscard]] ticks longest_delays() const {
         std::vector<ticks> delays(model_.tasks.size(), 0);
         for (const auto& d : model_.differences)
@@ -291,7 +291,7 @@ private:
             }
     }
     /// "Gradient k starts before pair i has ended" implies that forward k + j − i + 1 has ended before pair j starts,
-    /// or that gradient k is a full pass after that forward (see `pipeline_model`).
+    /// or that gradient k is later than that forward by at least a full pass (see `pipeline_model`).
     void add_fifo_clauses(stage s, const transfer_pairs& pairs, order_literals& known) {
         const auto& own = stages_[s];
         for (size i = 0; i < count(); ++i)

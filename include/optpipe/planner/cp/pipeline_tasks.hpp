@@ -53,7 +53,7 @@ struct storage_tasks {
     /// The tasks per gradient and option; empty if gradients are the same under all options.
     std::vector<std::vector<stored_gradient>> gradients{};
     /// Per gradient and per forward, whether the gradient uses the forward's stash. Empty if the k-th gradient uses the
-    /// stash of the k-th forward, or may use any stash.
+    /// stash of the k-th forward, or if gradients may use any stash.
     std::vector<std::vector<literal>> uses{};
     /// If `uses` are open and there is a stage before: whether forward i of the stage before and forward j of this
     /// stage are of one microbatch, and whether gradient i of this stage and gradient j of the stage before are.

@@ -48,7 +48,8 @@ struct solver_parameters {
     /// lower, 3 to 6 % more searches succeeded with hints, with 0.5 to 0.7 times the conflicts. In searches without
     /// storage options, hints made no difference.
     std::size_t most_tie_breakers = 1000;
-    /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, none took more than 83.
+    /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, no propagation took more
+    /// than 83 steps per task.
     std::size_t most_steps_per_task = 1000;
     /// An interrupted propagation counts as one conflict for every `steps_per_conflict` steps per task.
     std::size_t steps_per_conflict = 50;

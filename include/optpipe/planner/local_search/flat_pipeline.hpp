@@ -40,7 +40,7 @@ public:
         id consumer = 0;
         /// The link direction that the operation shares with other ranks, or none.
         std::int32_t channel = none;
-        /// Copy engine, for transfers.
+        /// The copy engine of a transfer.
         std::int32_t engine = 0;
         /// For forwards and gradients: the operation of the same kind, on the nearest stage of the same rank, that must
         /// run before it. The operation is given as a difference of numbers; 0 if there is none.

@@ -61,8 +61,8 @@ public:
         if (comes) place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two are in
-    /// that order already.
+    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two operations
+    /// are in that order already.
     bool shift_past(id i, id other, bool forwards) {
         if (!lanes_->active(i) || !lanes_->active(other)) return false;
         const id from = lanes_->position(i);
@@ -73,7 +73,7 @@ public:
     }
     /// Repairs a move that takes too much of a rank's memory: where memory first doesn't suffice, gives one of the
     /// stashes in memory an option that leaves less on the device. Returns false if no stash has an option that leaves
-    /// less, or if another fault comes first.
+    /// less on the device, or if another fault comes first.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;
@@ -298,7 +298,7 @@ private:
         const id others = lanes_->storage(other);
         return set_storage(i, others, random) && set_storage(other, own, random);
     }
-    /// Sets the option of some consecutive microbatches.
+    /// Gives the stashes of some consecutive microbatches this option.
     bool set_storage_in_a_row(id i, id option, random_numbers& random) {
         const id m = p_->microbatch_of(i);
         const id last = std::min(p_->microbatches(), m + 1 + static_cast<id>(random.below(with_.most_in_a_row)));

@@ -95,7 +95,7 @@ private:
             const auto kind = lanes_->facts(i).kind;
             if (is_transfer(kind)) continue;
             if (kind != operation_kind::forward) break;
-            late_in_[at(i)] = round_; // to be postponed
+            late_in_[at(i)] = round_; // a forward to postpone
             last = position;
         }
         const bool none = position >= lanes_->end(r);

@@ -13,7 +13,7 @@ namespace optpipe::detail {
 /// The state of a local search: for each rank the sequence of its compute operations and transfers, for each direction
 /// of a shared link the sequence of its transfers, and the storage option of each stage and microbatch.
 ///
-/// A sequence contains also the operations that aren't active now, but may become active. Inactive operations keep
+/// A sequence also contains the operations that aren't active now, but may become active. Inactive operations keep
 /// their places, so nothing shifts when one becomes active.
 class lane_state {
 public:

@@ -191,7 +191,7 @@ private:
 } // namespace detail
 
 /// Unrolls a segment: returns the order of `longer`, which has `times · count` more microbatches, with the segment
-/// repeated `times` more times. No rank needs more memory than in the shorter order.
+/// repeated `times` more times. No rank needs more memory than in the order before unrolling.
 [[nodiscard]] inline order unroll(const problem& longer, const per_rank<std::vector<timed_operation>>& lanes,
                                   const repeated_segment& segment, std::size_t times) {
     per_rank<std::vector<operation>> unrolled(longer.graph.ranks());

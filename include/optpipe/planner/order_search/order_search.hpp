@@ -31,7 +31,7 @@ struct order_search_parameters {
     /// Temperature at the beginning and at the end, as shares of the objective.
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
-    /// Half of the rounds that aren't cold begin at a temperature this many times as high if the problem has pairs:
+    /// If the problem has pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`:
     /// splitting a pair and making it anew leads through orders with longer steps. Not tuned.
     double hot_round = 8.0;
     /// Temperatures of every second round (the cold rounds), from the first on, if the problem has pairs. Measured from
@@ -266,7 +266,7 @@ private:
         return earlier ? order_.move_before(at, target) : order_.move_behind(at, target);
     }
 
-    /// Exchanges the places of two sequences with equally many slices in the whole order.
+    /// Exchanges two sequences with equally many slices: everywhere in the order, each takes the places of the other.
     bool exchange_sequences() {
         if (p_->microbatches.are_equal()) return false;
         const auto& a = sequences_[random_.below(sequences_.size())];
@@ -321,7 +321,7 @@ private:
         const auto& graph = order_.graph();
         if (p_->costs[graph.stage_of(op)].gradients != gradient_kind::full) return false;
         if (order_.partner(graph.number(sibling(graph.operation_of(op), operation_kind::backward))) != flat_graph::none)
-            return false; // first it must leave its pair
+            return false; // an operation in a pair must leave it first
         const auto cell = graph.cell_of(op);
         auto chosen = graph.choice(cell);
         const auto as = [&](operation_kind kind) { return graph.number(sibling(graph.operation_of(op), kind)); };

@@ -90,8 +90,8 @@ public:
     /// The place of the first, or last, part of the pair at this place; the place itself if there is no pair.
     [[nodiscard]] index first_place(index i) const { return is_second(sequence_[i]) ? i - 1 : i; }
     [[nodiscard]] index last_place(index i) const { return is_first(sequence_[i]) ? i + 1 : i; }
-    /// Makes a pair of operations `i` and `other` or, if `other` is `none`, makes `i` single. Only within an edit, at
-    /// the end of which the parts of every pair must be neighbours.
+    /// Makes a pair of operations `i` and `other` or, if `other` is `none`, makes `i` single. To be called only within
+    /// an edit, at the end of which the parts of every pair must be neighbours.
     void set_partner(id i, id other) {
         edited_partners_.push_back({i, partner_[at(i)]});
         partner_[at(i)] = other;
@@ -149,7 +149,7 @@ public:
             mark_pair(op);
             mark_lanes(f);
             mark_inputs(f);
-            if (is_first(op)) mark_inputs(graph_[partner(op)]); // which was passed, perhaps without a mark
+            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the partner was passed, perhaps without a mark
         }
         if (mark_[at(sequence_[to])] == round_) return false;
         partition(to, from, true);
@@ -186,7 +186,7 @@ public:
         graph_.choose(cell, chosen);
     }
 
-    /// Whether no rank of the edited order has more distinct pairs than this (`most_distinct_pairs`).
+    /// Whether no rank of the edited order has more than `limit` distinct pairs (`most_distinct_pairs`).
     [[nodiscard]] bool has_few_pairs(std::size_t limit) {
         if (limit == std::numeric_limits<std::size_t>::max() || (edited_partners_.empty() && edited_cells_.empty()))
             return true;
@@ -528,7 +528,7 @@ private:
             raise(tail, std::max(lane_tail_[f.lane], lane_tail_[f.shared_lane]));
             const id other = partner(op);
             const double length = other == flat_graph::none ? f.duration : times_[at(op)].end - times_[at(op)].start;
-            if (is_second(op)) raise(tail_[at(other)], tail); // of the pair, when its first part comes
+            if (is_second(op)) raise(tail_[at(other)], tail); // used when the loop reaches the first part of the pair
             if (is_second(op)) continue;
             if (other != flat_graph::none) tail_[at(other)] = tail;
             const double with_own = tail + length;

@@ -89,12 +89,12 @@ struct pair_start {
     /// The objective of `best`. Before `best` is found: the objective of `made`, plus half of this objective times the
     /// largest share by which a rank exceeds its memory limit. Half is a guess.
     double value = 0.0;
-    /// The best schedule found so far that meets the memory limits; without operations before the first is found.
+    /// The best schedule found so far that meets the memory limits; it has no operations before the first one is found.
     schedule best{};
 };
 
-/// Makes the starts: the schedules of all published builders that don't search, planned without memory limits, with
-/// each storage option in turn. The start with the least `value` comes first.
+/// Makes the starts: the schedules of all published builders that don't search, planned without memory limits, once
+/// with each storage option. The start with the least `value` comes first.
 class pair_start_maker {
 public:
     pair_start_maker(const problem& reduced, std::size_t most_pairs)

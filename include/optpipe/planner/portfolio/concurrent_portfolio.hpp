@@ -233,7 +233,7 @@ private:
         const bool idle = !e.traits.randomized && !cut && more_effort && seconds < with.idle_factor * e.last_seconds;
         e.idle_slices = idle ? e.idle_slices + 1 : 0;
         e.paused_at.reset();
-        const bool exhausted = !cut && t.options.effort == max_effort; // it ended with effort left
+        const bool exhausted = !cut && t.options.effort == max_effort; // the slice ended with effort left
         if (e.idle_slices >= with.most_idle_slices || exhausted) e.paused_at = state_.objective();
         e.last_effort = t.options.effort;
         e.last_seconds = seconds;

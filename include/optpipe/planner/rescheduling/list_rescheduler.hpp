@@ -85,7 +85,7 @@ private:
         occupied_lanes lanes{};
         duration length{};
         memory_effect effect{};
-        /// Start in the given schedule.
+        /// The operation's start in the given schedule.
         duration before{};
         /// Time from the operation's start to the end of the step.
         duration tail{};

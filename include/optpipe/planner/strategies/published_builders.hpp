@@ -78,9 +78,9 @@ struct builder_parameters {
     /// In seconds. Builders that can't be stopped may exceed the deadline by this time; on all but the largest
     /// problems, they take less.
     std::chrono::duration<double> moment{0.1};
-    /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). So
-    /// without time, a problem with a million cells gets only the one schedule that is needed. The estimate is half of
-    /// that measured with 250 stages and 4000 microbatches.
+    /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). So if
+    /// there is no time, a problem with a million cells gets only the one schedule that is needed. The estimate is half
+    /// of that measured with 250 stages and 4000 microbatches.
     double pass_seconds_per_cell = 5e-7;
     /// Without a deadline, and with other storage options than `keep` and `offload`, stoppable builders run with this
     /// number of options: the options with which the other builders had the best results. Each run takes up to 0.8 s
@@ -294,7 +294,7 @@ private:
         std::vector<std::string> kept;
         std::erase_if(which, [&](std::size_t k) {
             const auto& option = jobs_[k].option;
-            if (option.empty()) return false; // it chooses options itself
+            if (option.empty()) return false; // a builder that chooses options itself
             if (std::find(kept.begin(), kept.end(), option) != kept.end()) return false;
             if (kept.size() == most) {
                 skip(k, "other storage options did better");

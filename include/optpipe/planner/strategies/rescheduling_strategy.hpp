@@ -20,7 +20,7 @@ struct rescheduling_strategy {
     /// 4.1 s with five times as many schedules, and 1.1 s without this strategy.
     static constexpr std::size_t first_cells = 20'000;
     static constexpr std::size_t least_trials = 8;
-    /// Share relative to other strategies. The strategy improved three of 18 problems by 0.1 to 1.1 %, all in v
+    /// Time share relative to other strategies. The strategy improved three of 18 problems by 0.1 to 1.1 %, all in v
     /// placement. With a share of 1, the strategy took time from other strategies, so that seven other problems were
     /// worse by up to 0.5 % (6 s each, one seed).
     static constexpr double share = 0.25;
