@@ -70,8 +70,8 @@ private:
         value_ = objective_.value();
         path_uses_ = tails_age_ = 0;
     }
-    /// Records the current state as the best. On shared links, a transfer may start before its predecessor on the lane;
-    /// the lanes are then sorted by start first.
+    /// Records the current state as the best. On shared links, a transfer may start before its predecessor on the lane,
+    /// so the lanes are sorted by start before the state is recorded.
     void remember() {
         path_uses_ = 0;
         if (p_.channels() > 0) {
@@ -223,7 +223,7 @@ private:
         lanes_.commit();
         times_.commit();
         objective_.commit();
-        // Old tails may be slightly wrong, and would reject every move after an improvement.
+        // Old tails may be slightly wrong; after an improvement, every move would be rejected because of them.
         tails_age_ = objective_.value() < value_ ? 0 : tails_age_ - 1;
         value_ = objective_.value();
         current_ = cost();
