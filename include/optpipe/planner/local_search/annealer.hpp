@@ -70,8 +70,9 @@ private:
         value_ = objective_.value();
         path_uses_ = tails_age_ = 0;
     }
-    /// Records the current state as the best. On shared links, a transfer may start before its predecessor on the lane,
-    /// so the lanes are sorted by start before the state is recorded.
+    /// Records the current state as the best. A transfer on a shared link may start before its predecessor on the lane.
+    /// If the lanes can't be timed in their order for that reason, they are sorted by start before the state is
+    /// recorded.
     void remember() {
         path_uses_ = 0;
         if (p_.channels() > 0) {
