@@ -130,8 +130,8 @@ private:
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
 /// (10^9 bytes). Computed costs are a first guess until there is a measured profile. `model_shapes.hpp` has the shapes
 /// of published models; `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus
-/// attention. I takes as much as F, but twice the attention. W takes 2 FLOP per parameter and token. Embeddings take no
-/// time.
+/// attention. I takes as many FLOP as F, except that attention takes twice as many. W takes 2 FLOP per parameter and
+/// token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given.
 struct decoder {

@@ -107,7 +107,7 @@ namespace detail {
 /// A stage with the layers that `which` lists: its costs and its options. Contract: at least one layer; those without
 /// a backward come first.
 [[nodiscard]] layer_costs sum_of(std::span<const layer_costs> layers, std::span<const std::size_t> which);
-/// As the `with_layers` below, but the stages hold the layers in the order that `order` lists.
+/// Like the `with_layers` below, but the stages hold the layers in the order that `order` lists.
 [[nodiscard]] problem with_ordered_layers(problem p, std::span<const layer_costs> layers,
                                           std::span<const std::size_t> order, std::span<const std::size_t> counts);
 

@@ -24,7 +24,7 @@ public:
         std::size_t piece = 0;
     };
     /// The largest number of cuts to list; two branches of 100 layers have 10,201. If there are more cuts, only those
-    /// in the order of the layers are listed.
+    /// of the first n pieces, in the order of the layers, are listed for each n.
     static constexpr std::size_t most_cuts = 16'384;
 
     /// The first `without_backward` layers have no backward. Each list in `together` names layers that belong together.

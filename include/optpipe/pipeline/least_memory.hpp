@@ -24,7 +24,7 @@ struct least_memory_result {
     std::vector<std::size_t> options{};
     memory_size with_options{};
     /// A lower bound on the device memory of every valid schedule. A schedule may offload different stashes at
-    /// different times, so it can be below `needed` if the host is small.
+    /// different times, so this bound can be below `needed` if the host is small.
     memory_size lower_bound{};
 };
 
@@ -168,8 +168,8 @@ private:
 /// the memory that the storage option of stage j leaves on the device, and a_i the memory that the forward of i leaves,
 /// or the restored memory if that is larger; without full backwards, a_i is at least the weight stash of i. The sizes
 /// of all transfers together must fit the host. `needed` is the best over all options (up to `most_states` different
-/// combinations per stage; beyond that the best of them are kept). For each stage at work, the lower bound may choose
-/// other options.
+/// combinations per stage; beyond that the best of them are kept). The lower bound may choose different options for
+/// each stage at work.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

@@ -50,8 +50,8 @@ inline constexpr cost_factors usual_factors{};
     return o;
 }
 
-/// How the microbatches of a step differ: their factors, and which of them are slices of one sequence. By default all
-/// are equal, and each is a sequence of its own; nothing is then stored.
+/// How the microbatches of a step differ: their factors, and which of them are slices of one sequence. By default, all
+/// microbatches are equal, each is a sequence of its own, and the lists are empty.
 template <auto Stages, auto Microbatches> class basic_microbatch_list {
 public:
     constexpr basic_microbatch_list() = default;

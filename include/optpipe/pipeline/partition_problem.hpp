@@ -21,8 +21,8 @@ namespace optpipe {
 struct partition_problem {
     std::vector<layer_costs> layers{};
     /// Each pipeline is a chain without groups and pairs, and its microbatches have the same factors on all stages.
-    /// Memory limits are those of the devices. Costs and storage options are ignored, because the layers have their
-    /// own.
+    /// Memory limits are those of the devices. Costs and storage options of pipelines are ignored, because the layers
+    /// have their own.
     std::vector<problem> pipelines{};
     /// Which layer feeds which, each pair once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};
@@ -64,7 +64,8 @@ class layer_cuts;
 
 /// Violations in the layers, each checked like a stage with its costs.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
-/// Violations in the order of the layers and in the sums over all of them. Contract: each layer is valid by itself.
+/// Violations in the sums over all layers, and layers without a backward that come after layers with one. Contract:
+/// each layer is valid by itself.
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);

@@ -33,7 +33,7 @@ public:
                 if (!restrict_order(x, k)) return false;
         return true;
     }
-    /// Times follow from the order.
+    /// There is nothing to deduce: times follow from the order.
     static bool deduce_times() { return true; }
 
 private:
@@ -42,7 +42,8 @@ private:
         std::size_t to;   // place, none if on another device
         std::size_t to_chain;
         double size;
-        /// If chain `to` is on another device: the largest number of its releases that can be over.
+        /// If chain `to` is on another device: the largest number of its operations that can have ended when the
+        /// examined operation starts.
         std::size_t far_ended;
     };
 

@@ -87,7 +87,7 @@ private:
 
     std::size_t chains_ = 0;
     std::vector<std::size_t> count_{};
-    /// The largest of the counts.
+    /// The largest number of operations in a chain.
     std::size_t most_ = 0;
     std::array<std::vector<std::uint32_t>, 2> counts_{};
 };

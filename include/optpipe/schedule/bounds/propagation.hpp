@@ -13,9 +13,9 @@
 namespace optpipe {
 
 /// The largest objective that propagation at the root refutes, to within `precision`, and at least `known`. Unlimited
-/// if propagation refutes every schedule. For problems that `validate` accepts. The rules are those of a search
-/// (precedence, one machine, memory) that needs no decisions. The rules count the forwards, gradients and weight
-/// gradients of a stage that have run, and don't distinguish microbatches that cost the same.
+/// if propagation refutes every schedule. For problems that `validate` accepts. The rules (precedence, one machine,
+/// memory) are those of a tree search, applied before its first decision. The rules count the forwards, gradients and
+/// weight gradients of a stage that have run, and don't distinguish microbatches that cost the same.
 ///
 /// `stop` is polled; the result is then the largest objective refuted until then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
@@ -85,7 +85,7 @@ public:
     }
 
     /// Returns false if no schedule has an objective of at most `horizon`, which must not be above `known.horizon`.
-    /// If there may be one, returns true and adds the deductions to `known`.
+    /// If there may be such a schedule, returns true and adds the deductions to `known`.
     bool refine(deductions& known, double horizon) {
         d_ = &known;
         d_->horizon = horizon;

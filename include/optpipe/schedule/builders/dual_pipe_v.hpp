@@ -74,7 +74,8 @@ private:
                 put_pair(1);
             }
             detail::repeat(after_, [&] { put_backward(1), put_pair(1); });
-            // The later half of the following backwards is split, and the weight gradients fill the end of the lane.
+            // The later half of the next 2 · `before_` backwards is split; the weight gradients of split backwards fill
+            // the end of the lane.
             for (std::size_t i = 0; i < 2 * before_; ++i)
                 i < before_ ? put_backward(1 - i % 2) : put_input(1 - i % 2);
             detail::repeat(after_, [&] { put_weight(), put_input(0); });

@@ -26,8 +26,8 @@ namespace optpipe {
 
 namespace detail {
 
-/// Searches for the order of sequences that makes a step shortest. The n-th sequence takes the n-th place of a fixed
-/// order of operations.
+/// Searches for the order of sequences that makes a step shortest. All orders have the same pattern of operations
+/// (`positions`), in which the n-th sequence takes the n-th place.
 template <pipeline_graph Graph> class injection_search {
 public:
     injection_search(const basic_problem<Graph>& p, const basic_order<Graph>& positions, stop_check stop,
@@ -35,7 +35,7 @@ public:
         : p_{&p}, positions_{&positions}, stop_{stop}, left_{trials}, random_{seed} {}
 
     /// The best order found; it is the best of all if there are at most as many orders as trials. If no order fits the
-    /// memory, the sequences are in the order `given`. Contract: `given` is ascending.
+    /// memory, the sequences are in the order `given`. Contract: `given` is sorted in ascending order.
     [[nodiscard]] basic_order<Graph> run(const std::vector<std::vector<microbatch>>& given) {
         const bool are_few = can_try_all(given.size());
         best_ = given;

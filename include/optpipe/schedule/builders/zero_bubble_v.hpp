@@ -127,7 +127,8 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// Each rank begins as many forwards as the previous rank has, if there is room.
+    /// Each rank runs forwards until it has begun as many as the previous rank, and has run more of its second stage
+    /// than the previous rank, if there is room.
     constexpr void warm_up() {
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {
@@ -231,8 +232,8 @@ struct zero_bubble_v_builder {
         auto best = best_run(without_excess(p, published), stop);
         if (best.found() && !stop.is_requested()) return std::move(best).take();
         if (stop()) return was_stopped();
-        // The memory is too small for the heuristic. Returns the heuristic's result with more memory, so that
-        // `simulate` reports the need.
+        // The memory is too small for the heuristic. Returns an order made for more memory, so that `simulate` reports
+        // how much it needs.
         for (auto stashes = published;; stashes *= 2.0) {
             best = best_run(with_room_for(p, stashes), stop);
             if (stop()) return was_stopped();

@@ -72,8 +72,8 @@ template <pipeline_graph Graph>
     return chain;
 }
 
-/// Calls `visit(operation)` with the operation `of` on each slice of a sequence. Forwards and offloads go through the
-/// slices in order, all other kinds in reverse.
+/// Calls `visit(operation)` for each slice of a sequence; the operation has the kind and the stage of `of`, and the
+/// slice as its microbatch. Forwards and offloads go through the slices in order, all other kinds in reverse.
 template <class Visit> void for_each_slice(operation of, const std::vector<microbatch>& slices, const Visit& visit) {
     const bool is_reversed = of.kind != operation_kind::forward && of.kind != operation_kind::offload;
     for (std::size_t i = 0; i < slices.size(); ++i) {

@@ -113,7 +113,7 @@ private:
         memory_size amount{};
         std::size_t* number = nullptr;
     };
-    /// The additional memory from one memory change on.
+    /// The memory that is added from the memory change `from` on.
     struct step {
         std::size_t from = 0;
         memory_size more{};

@@ -29,7 +29,7 @@ public:
     void raise(std::size_t first, std::size_t last, memory_size amount) { raise(root(), first, last, amount); }
 
 private:
-    /// A node of the tree and the levels below it.
+    /// A node of the tree, and the range of the levels below it.
     struct node {
         std::size_t index;
         std::size_t begin;

@@ -19,7 +19,7 @@ namespace optpipe::detail {
 /// engines and the link. The second pass goes forwards: an offload starts as soon as possible if it ends before the
 /// next reload starts on its engine (and, with half duplex, its link); otherwise that reload goes first. Among the
 /// stashes that could be offloaded, the one needed last is offloaded next. Stashes that can't be reloaded in time stay
-/// on the device. O(n · (log n + members)).
+/// on the device. O(n · (log n + members)) for n stashes.
 template <pipeline_graph Graph> class transfers_on_demand {
 public:
     /// `members` are the ranks on the link.

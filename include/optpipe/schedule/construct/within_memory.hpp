@@ -55,7 +55,7 @@ public:
           by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
 
     /// The period is the work of the busiest rank, if the memory allows it. Remaining memory is used to start
-    /// microbatches earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time fits.
+    /// microbatches earlier, until R microbatches are in flight, as in 1F1B. Contract: one microbatch at a time fits.
     constexpr basic_order<Graph> run() {
         constexpr int steps = 20; // halvings: to a millionth
         const auto path = nominal_end(1.0);
@@ -215,8 +215,8 @@ template <pipeline_graph Graph>
     }
     return one_at_a_time(p, option);
 }
-/// With these options or, if the problem isn't plain, with those that leave least on the device: it fits wherever one
-/// sequence does.
+/// The serial order with the options of `least_memory` or, if the problem isn't plain, with the options that leave
+/// least on the device after their offloads.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
     if (is_plain(p)) return one_at_a_time(p, least_memory(p));
@@ -233,8 +233,8 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// The problem in which all microbatches use these options, without transfers; empty if that needs transfers, or if not
-/// even one microbatch at a time fits.
+/// The problem in which all microbatches use these options, and nothing is offloaded; empty if an option always
+/// offloads, or if not even one microbatch at a time fits.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<basic_problem<Graph>>
 kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_extent>& options) {
@@ -249,8 +249,8 @@ kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_
 
 } // namespace detail
 
-/// A decent order, found in the time of a sort. Nothing is offloaded; microbatches run at equal distances, with the
-/// number in flight that the memory holds. Microbatches use the storage option with the least recomputation among those
+/// A decent order, found in the time of a sort. Nothing is offloaded; microbatches start at equal intervals, with as
+/// many in flight as the memory holds. Microbatches use the storage option with the least recomputation among those
 /// that all stages have and that fit. If no common option fits, the order is `one_at_a_time`. Valid if
 /// `fits_one_at_a_time(p)`.
 template <pipeline_graph Graph>

@@ -310,7 +310,7 @@ private:
     constexpr duration queued_gradient(stage s, std::size_t m) const {
         return now() + static_cast<double>(m - std::min(m, stages_[s].next_gradient)) * facts_->cycle;
     }
-    /// A lower bound from the progress of the microbatch.
+    /// A lower bound on the start of the gradient, from the progress of the microbatch.
     constexpr duration reachable_gradient(stage s, std::size_t m) const {
         const auto& paths = facts_->paths;
         duration chain = now() + paths.lifespan[s] - p_->gradient_time(s);
@@ -450,7 +450,7 @@ private:
         return true;
     }
 
-    /// Relative to a time: rounding of sums of durations.
+    /// The rounding of sums of durations, relative to the time.
     static constexpr double time_share = 1e-9;
 
     const basic_problem<Graph>* p_;

@@ -33,7 +33,7 @@ struct graph_dispatch_options {
     std::size_t most_weights = std::numeric_limits<std::size_t>::max();
     /// The storage option of each stage.
     std::vector<storage_index> storage{};
-    /// The microbatches in the order in which they enter: slices of one sequence follow one another.
+    /// The microbatches in the order in which they enter the pipeline: slices of one sequence follow one another.
     std::vector<microbatch> sequence{};
 };
 
@@ -184,7 +184,7 @@ private:
                                                   p_->costs[s].gradients == gradient_kind::input);
         return with_storage(splits ? backward_input(s, m) : backward(s, m));
     }
-    /// Frees memory for a gradient: a weight gradient that waits.
+    /// Frees memory for a gradient by starting a weight gradient that waits.
     bool make_room(rank r) { return start_waiting_weight(r, 0); }
 
     bool start_forward(rank r) {

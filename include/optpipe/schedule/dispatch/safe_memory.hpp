@@ -24,12 +24,12 @@ template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_
 
 /// The memory of the sequences in flight, for the banker's algorithm (Dijkstra): before an operation takes memory,
 /// `is_safe` checks that each sequence in flight can still be finished with the memory that its predecessors release,
-/// if sequences finish in the order in which they enter. A sequence's need is its peak if it runs alone, with full
-/// backwards where the problem has them.
+/// if sequences finish in the order in which they enter the pipeline. A sequence's need is its peak if it runs alone,
+/// with full backwards where the problem has them.
 template <pipeline_graph Graph> class safe_memory {
 public:
-    /// The sequences in the order in which they enter. `stored(op)` is `op` with the storage option of its cell; no
-    /// option offloads.
+    /// `sequences` has the sequences in the order in which they enter the pipeline. `stored(op)` is `op` with the
+    /// storage option of its cell; no option offloads.
     template <class Stored>
     safe_memory(const basic_problem<Graph>& p, const std::vector<std::vector<microbatch>>& sequences,
                 const Stored& stored)

@@ -69,8 +69,8 @@ private:
 /// An order, prepared to be run many times with different durations.
 ///
 /// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in this
-/// order. For `span`, the warm-up is postponed as for a plan, although the best delay isn't known beforehand. Borrows
-/// the problem.
+/// order. For `span`, the warm-up is postponed as in a plan: by the delay that suits the durations of this step, which
+/// a real run wouldn't know beforehand. Borrows the problem.
 class noisy_order {
 public:
     /// Contract: `simulate` accepts the order.

@@ -22,7 +22,7 @@ namespace optpipe {
 
 /// Places operations one after the other, each as early as the rules (io/README.md) and the operations placed before
 /// allow: inputs, compute lane, copy engine and link, device and host memory. Each lane, link and memory keeps the
-/// order of the calls. A pair is placed when its second part is passed. O(1) amortized per operation.
+/// order of the calls. A pair is placed by the call for its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -471,7 +471,7 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
                 latest_end = std::min(latest_end, start_of[number(sibling(after, operation_kind::backward))] - delay);
         });
         for_each_release_of_others(p, timed.op, [&](rank, memory_size) { latest_end = timed.end; });
-        // A reload may wait for the stash that a forward without gradients frees.
+        // A reload may wait for the memory that a forward without gradients frees.
         if (transfers && p.costs[at].gradients == gradient_kind::none) latest_end = timed.end;
         const auto length = timed.end - timed.start;
         if (latest_end > timed.end) {

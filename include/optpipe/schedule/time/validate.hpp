@@ -148,7 +148,7 @@ private:
     constexpr const storage_option& stored(const operation& op) const { return p_.storage[op.stage][op.storage]; }
 
     /// Rules 5 and 6: the transfers and recomputations that a storage option requires exist. `check_each` has reported
-    /// those that the option doesn't have.
+    /// transfers and recomputations that the option doesn't have.
     constexpr void check_storage(const timed_operation& f) {
         const auto& option = stored(f.op);
         for (const auto kind : all_operation_kinds) {
