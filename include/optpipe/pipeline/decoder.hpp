@@ -156,10 +156,11 @@ struct decoder {
     /// because later slices use them. `slices` computes the factors of slices from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
-    /// Number of ranks that share every layer. It divides all work, all memory, and the messages between ranks.
+    /// Number of ranks that share every layer. This number divides all work, all memory, and the messages between
+    /// ranks.
     std::size_t tensor_parallel = 1;
-    /// Number of data-parallel groups of ranks among which the experts are distributed. It divides the parameters of
-    /// experts. Tokens are assumed to spread evenly over all experts.
+    /// Number of data-parallel groups of ranks among which the experts are distributed. This number divides the
+    /// parameters of experts. Tokens are assumed to spread evenly over all experts.
     std::size_t expert_parallel = 1;
     /// Number of ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;

@@ -18,7 +18,7 @@ namespace optpipe::detail {
 /// numbered: a cut's number is above those of its proper subsets, and cut 0 is empty.
 class layer_cuts {
 public:
-    /// A cut with one piece more or less than another cut, and this piece.
+    /// A cut with one piece more or less than another cut, and the piece by which they differ.
     struct step {
         std::size_t cut = 0;
         std::size_t piece = 0;

@@ -19,12 +19,12 @@ struct least_memory_result {
     /// stage has only options that offload, and the host is too small for them.
     memory_size needed{};
     /// The storage option of each of the rank's stages, in model order, and the device memory that the rank then takes.
-    /// With these options, the rank meets its limit with the least memory on the host; if no options meet it, the rank
-    /// takes `needed`.
+    /// With `options`, the rank meets its limit with the least memory on the host; if no options meet the limit, the
+    /// rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
     /// A lower bound on the device memory of every valid schedule. A schedule may offload different stashes at
-    /// different times, so this bound can be below `needed` if the host is small.
+    /// different times, so the bound can be below `needed` if the host is small.
     memory_size lower_bound{};
 };
 
@@ -131,8 +131,8 @@ private:
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The kept states that no other dominates if host memory is ignored. Among these states, a higher peak leaves
-        // less on the device.
+        // The kept states that no other dominates if host memory is ignored. Among the states in `steps`, a higher peak
+        // leaves less on the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
             auto behind = std::upper_bound(steps.begin(), steps.end(), each,

@@ -26,7 +26,7 @@ struct cost_factors {
 /// A factor of 1 on everything.
 inline constexpr cost_factors usual_factors{};
 
-/// The same factor on everything.
+/// The factor `f` on everything.
 [[nodiscard]] constexpr cost_factors equal_factors(double f) { return {f, f, f, f, f}; }
 
 /// The costs of a stage for a microbatch with these factors. Transfer times stay as they are, because they only

@@ -47,7 +47,7 @@ public:
 
     /// Adds a stage to rank `on`. Contract: the stages in `fed_by` were added before, and each is named once.
     stage add(rank on, const stage_costs& costs, inputs fed_by = {});
-    /// Adds a stage with these storage options; transfer times of the costs are ignored.
+    /// Adds a stage with the storage options `options`; transfer times of the costs are ignored.
     stage add(rank on, const stage_costs& costs, inputs fed_by, storage_list<false> options);
     /// Adds a chain of `ranks.size()` stages with the costs of a memory model, stage i to `ranks[i]`. The stages in
     /// `fed_by` feed the first stage of the chain. Returns the last stage. The members `p2p()`, `time_unit` and

@@ -128,8 +128,8 @@ template <pipeline_graph Graph> struct basic_problem {
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
-    /// If false, only I and W may be used, because the system that runs the schedule executes B as I and then W. A B in
-    /// an order is then timed as I and W.
+    /// If false, only I and W may be used, because the system that runs the schedule executes B as I and then W. With
+    /// `full_backward` false, a B in an order is timed as I and W.
     bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
@@ -164,7 +164,7 @@ template <pipeline_graph Graph> struct basic_problem {
     }
     /// Calls `change(stage_costs&)` on the costs of a stage. If costs describe the stage's options
     /// (`is_described_by_costs`), the argument includes the transfer times, and the options are made anew from the
-    /// changed costs. Other options stay as they are.
+    /// changed costs. Options that costs don't describe stay as they are.
     template <class Change> constexpr void change_stage(stage s, const Change& change) {
         const bool is_described = is_described_by_costs(costs[s], storage[s]);
         auto changed = costs[s];
@@ -335,7 +335,7 @@ using problem = basic_problem<any_graph>;
 
 namespace detail {
 
-/// A problem with these graph and costs, and no storage options yet.
+/// A problem with the graph `shape` and these costs, and no storage options yet.
 [[nodiscard]] problem without_storage(any_graph shape, const per_stage<stage_costs>& costs);
 void add_storage(problem& to, stage s, const storage_option& option);
 void add_group(problem& to, const std::vector<stage>& members, duration delay);

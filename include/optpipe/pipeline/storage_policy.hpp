@@ -83,8 +83,8 @@ struct uniform {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return c.option.name == name; }
 };
 
-/// On each rank, the stages with the longest lifespans use the option `name`, up to `share` of the rank's stages. Other
-/// stages keep their stashes (PipeOffload, section on selective offload).
+/// On each rank, the stages with the longest lifespans use the option `name`, up to `share` of the rank's stages. All
+/// other stages of the rank keep their stashes (PipeOffload, section on selective offload).
 struct longest_lifespan_first {
     double share = 0.5;
     bounded_text<32> name{"offload"};

@@ -34,7 +34,7 @@ template <class S> consteval bool check_layer_split() {
     return layer_split<S>;
 }
 
-/// The same number of layers on each stage; the remaining layers go to the first stages, one each.
+/// Equally many layers on each stage; the remaining layers go to the first stages, one each.
 struct even_layers {
     std::size_t total = 0;
     /// How many fewer layers the first and the last stage each have than the others. The papers use 1, for the

@@ -12,8 +12,8 @@ namespace optpipe::detail {
 
 /// Propagates the memory limit of one device whose memory is given by holdings: at every start, what must have been
 /// taken, minus what can have been released, fits under the limit. An assumed order of two operations implies orders
-/// with other operations (`order_counts`). If the memory in use under all these orders exceeds the limit, the opposite
-/// of the assumed order is deduced.
+/// with other operations (`order_counts`). If the memory in use under all implied orders exceeds the limit, the
+/// opposite of the assumed order is deduced.
 class holding_rules {
 public:
     holding_rules(deductions& known, std::size_t device)

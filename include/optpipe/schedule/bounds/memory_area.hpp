@@ -34,8 +34,8 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 } // namespace detail
 
 /// The largest sum of the given sizes, each used any number of times, that is at most `limit`. Memory in use is a sum
-/// of these sizes, so memory above the result is never used. Returns `limit` itself if there would be too many sums to
-/// examine.
+/// of the given sizes, so memory above the result is never used. Returns `limit` itself if there would be too many sums
+/// to examine.
 [[nodiscard]] OPTPIPE_CONSTEXPR memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
                                                             memory_size slack) {
     std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });
@@ -64,7 +64,7 @@ struct stash_capacity {
 
 /// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes: the edges of the convex
 /// hull of the possible numbers of stashes and waiting weight gradients. Before n weight gradients can wait, the I of
-/// the last of them must run, with a whole stash and n − 1 weight stashes in memory; this limits n. Empty if there
+/// the last of them must run, with a whole stash and n − 1 weight stashes in memory, so memory limits n. Empty if there
 /// would be very many constraints.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {

@@ -59,7 +59,7 @@ private:
     };
     /// Two lower bounds on the memory in use. The first bound counts stashes, minus the memory that can be offloaded.
     /// The second bound counts the stashes of stages that never offload, and the stash of the operation that starts.
-    /// Both bounds include the memory that waits for weight gradients, and are sums over stages.
+    /// Both bounds are sums over stages, and include the weight stashes of waiting weight gradients.
     enum class view { some_offloaded, all_offloaded };
 
     [[nodiscard]] std::size_t chain(std::size_t place) const { return on_->chains[place]; }
@@ -126,9 +126,9 @@ private:
         }
         return true;
     }
-    /// Deduces the orders that follow if the memory in use of stage `h` is at most `room`. This memory grows with each
-    /// forward that has run, and falls with each weight gradient. A gradient that has run adds to it if the stage's
-    /// stashes count as offloaded; otherwise the gradient reduces it.
+    /// Deduces the orders that follow if the memory in use of stage `h` is at most `room`. The memory in use grows with
+    /// each forward that has run, and falls with each weight gradient that has run. Each gradient that has run adds to
+    /// the memory if the stage's stashes count as offloaded, and reduces it otherwise.
     void restrict_order(const held_stage& h, const amount_ranges& n, const start& at, view v, double room) {
         auto tried = n;
         const auto fits = [&] { return least_in_use(h, tried, v) <= room; };

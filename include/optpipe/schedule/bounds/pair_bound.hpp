@@ -56,8 +56,8 @@ private:
 /// Each forward and each backward has a price (`prices_of_pairs`), and a pair saves at most the prices of its parts. So
 /// the rank works for at least the duration of all its operations minus all prices. Some operations are in no pair and
 /// save nothing, so their prices are added again: the forwards that run before the first backward can start, as many as
-/// memory holds, and the backwards that run after the rank's last forward. Among the operations that could fill these
-/// two times, those with the lowest prices count.
+/// memory holds, and the backwards that run after the rank's last forward. The operations counted as unpaired are those
+/// with the lowest prices that fill the times before the first backward and after the last forward.
 template <pipeline_graph Graph> class pair_bound {
 public:
     pair_bound(const basic_problem<Graph>& p, const graph_paths<Graph>& paths, rank r)
@@ -67,7 +67,7 @@ public:
     }
 
     /// A lower bound on the time that the rank works: its work minus the most that pairs can save. The rank's first
-    /// forward is in no pair. Its last backward is in no pair, either, if all stages of the rank have backwards.
+    /// forward is in no pair. The rank's last backward is in no pair, either, if all stages of the rank have backwards.
     [[nodiscard]] duration work() const {
         duration best{};
         for (const auto& each : prices_)
@@ -136,7 +136,7 @@ private:
         return all.least_price(amount);
     }
     /// The least price of the backwards that fill `amount` of time after the last forward. If the I of a stage may be
-    /// in a pair, the stage's weight gradients fill this time at no price.
+    /// in a pair, the stage's weight gradients fill the time at no price.
     [[nodiscard]] double backwards_at_end(const assignment_prices& of, double amount) const {
         fractional_knapsack all;
         for (std::size_t j = 0; j < cells_.backwards.size(); ++j) {

@@ -14,7 +14,7 @@ namespace optpipe {
 
 /// The largest objective that propagation at the root refutes, to within `precision`, and at least `known`. Unlimited
 /// if propagation refutes every schedule. For problems that `validate` accepts. The rules (precedence, one machine,
-/// memory) are those of a tree search, applied before its first decision. The rules count the forwards, gradients and
+/// memory) are those that a tree search applies before its first decision. The rules count the forwards, gradients and
 /// weight gradients of a stage that have run, and don't distinguish microbatches that cost the same.
 ///
 /// `stop` is polled; the result is then the largest objective refuted until then.
@@ -75,8 +75,8 @@ namespace detail {
 /// orders on every device) until there is a contradiction or a fixed point.
 class root_propagation {
 public:
-    /// `passes` limits the passes over all operations. After these passes, or once `stop` returns true, nothing more is
-    /// refuted.
+    /// `passes` limits the passes over all operations. After `passes` passes, or once `stop` returns true, nothing more
+    /// is refuted.
     root_propagation(const chain_system& c, std::size_t passes, stop_check stop = {})
         : c_{&c}, passes_{passes}, stop_{stop} {
         by_time_[0].resize(c.chain_of.size());

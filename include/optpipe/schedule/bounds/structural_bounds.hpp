@@ -42,7 +42,7 @@ struct structural_bounds {
     /// rank, memory and copy engines. Only in `strong_bounds_of`.
     duration propagation{};
 
-    /// The largest of these bounds.
+    /// The largest of all the bounds.
     [[nodiscard]] constexpr duration best() const;
 };
 

@@ -25,11 +25,11 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 
 /// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that parameters are held once): v placement. In the steady
 /// state, forwards and full backwards of a rank's two stages alternate; only warm-up and cool-down split backwards. A
-/// forward and the backward after it are a pair if the problem has such a pair; otherwise the rank runs one after the
+/// forward and the backward after it become a pair if `overlaps` lists this pair; otherwise the rank runs one after the
 /// other. The original uses pairs to hide the communication of experts.
 ///
-/// Any number of microbatches: with fewer than 2R, the order is that of 2R microbatches without those that don't exist.
-/// No rank holds more than 2R + 1 stashes of a stage.
+/// Any number of microbatches: with fewer than 2R, the order is that of 2R microbatches without the missing ones. No
+/// rank holds more than 2R + 1 stashes of a stage.
 struct dual_pipe_v_builder {
     static constexpr std::string_view name = "dualpipe-v";
 

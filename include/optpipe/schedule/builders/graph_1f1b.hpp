@@ -104,8 +104,8 @@ private:
 
     problem mean_;
     duration period_;
-    /// Start times of the first microbatch's operations. At first, the start times are those within the period, without
-    /// regard to inputs.
+    /// Start times of the first microbatch's operations. At first, each start time is the one within the period,
+    /// without regard to inputs.
     per_stage<duration> forward_;
     per_stage<duration> backward_;
 };

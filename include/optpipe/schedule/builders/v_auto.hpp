@@ -114,8 +114,8 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Memory of the stashes of all microbatches at once. A rank never needs more memory than this, which matters if
-    /// there are few microbatches.
+    /// Memory of the stashes of all microbatches at once: a rank never needs more, which matters if there are few
+    /// microbatches.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }
@@ -207,8 +207,8 @@ private:
         OPTPIPE_EXPECT(place_weight_gradients(p_.graph, block), "v_search: a candidate's weight gradients have cells");
         return block;
     }
-    /// Screens the candidates with one setting, within a part of the effort. Then tries every setting for the best
-    /// candidates.
+    /// Screens the candidates with one setting, within a part of the effort. Afterwards, tries every setting for the
+    /// best candidates.
     constexpr void try_all() {
         struct screened {
             duration value{};

@@ -26,8 +26,8 @@ struct zero_bubble_switches {
     bool fill_greedily = false;
 };
 
-/// One run of the heuristic. It simulates the schedule while building it: every operation is appended after all its
-/// inputs.
+/// One run of the heuristic. The run simulates the schedule while it builds it: every operation is appended after all
+/// its inputs.
 template <pipeline_graph Graph> class zero_bubble_run {
 public:
     constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches, stop_check stop)

@@ -27,7 +27,7 @@ struct zero_bubble_v_switches {
     bool fill_before_gradient = false;
 };
 
-/// One run of the heuristic. It simulates the schedule while building it.
+/// One run of the heuristic. The run simulates the schedule while it builds it.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
     /// `allowed` is empty, or has for each rank the time that it may idle even if all other ranks have idled less.
@@ -113,7 +113,8 @@ private:
     }
 
     /// Puts the forwards of the first microbatch, down and back. While the first stages wait for the microbatch to
-    /// return, they run further forwards, as long as there is room for those that must come before the first gradient.
+    /// return, they run further forwards, as long as there is room for the forwards that must come before the first
+    /// gradient.
     constexpr void first_microbatch() {
         for (std::size_t r = 0; r < ranks_; ++r)
             put_forward(r, 0);
@@ -273,7 +274,8 @@ private:
         return best;
     }
     /// Repeats runs as long as the longest idle time falls. In each run, the allowed idle time of a rank is the
-    /// difference between the longest idle time of the previous run and the rank's own.
+    /// difference between the longest idle time of any rank in the previous run and the rank's own idle time in that
+    /// run.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best, stop_check stop) {

@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// Turns forwards and backwards that follow one another on a rank, in either order, into pairs if the problem has these
+/// Turns forwards and backwards that follow one another on a rank, in either order, into pairs if `overlaps` lists the
 /// pairs and the step gets shorter. The result is a schedule of the same operations with other times, or `s` itself.
 /// Contract: `s` is valid.
 ///

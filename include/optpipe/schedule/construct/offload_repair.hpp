@@ -185,7 +185,7 @@ private:
         if (!last) return false;
         const auto op = *last;
         auto& c = at(op);
-        // A later offload may rely on the host memory that this reload frees.
+        // A later offload may rely on the host memory that the reload frees.
         if (!host_limit_.is_unlimited() && c.reload_at < last_offload_) return false;
         done_[c.reload_at].retracted = true;
         c.reload_done = false;

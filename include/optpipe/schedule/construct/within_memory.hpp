@@ -177,8 +177,8 @@ private:
 
 } // namespace detail
 
-/// The serial order, one sequence after the other, with these storage options. Stashes that must be offloaded are
-/// offloaded at once.
+/// The serial order, one sequence after the other, in which the stashes of each stage s use the option `option[s]`.
+/// Stashes that must be offloaded are offloaded at once.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
                                                          const storage_by_stage<Graph::stage_extent>& option) {

@@ -49,7 +49,7 @@ struct dispatch_search_parameters {
     std::array<double, 3> first_depths{2.0, 1.0, dispatch_options::no_limit};
     std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};
     std::array<double, 3> first_stagings{1.0, 3.0, -1.0};
-    /// Then the values of each parameter are tried separately, as long as that helps.
+    /// After the joint trials, the values of each parameter are tried separately, as long as that helps.
     std::array<double, 9> depths{1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, dispatch_options::no_limit};
     std::array<double, 7> stagings{-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0};
     std::array<double, 5> offload_shares{0.0, 0.25, 0.5, 0.75, 1.0};

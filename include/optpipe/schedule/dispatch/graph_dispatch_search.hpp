@@ -36,9 +36,10 @@ struct graph_dispatch_search_parameters {
     double factor_range = 0.48;
     std::size_t changes_per_draw = 4;
     std::array<std::size_t, 4> most_weights{std::numeric_limits<std::size_t>::max(), 3, 1, 0};
-    /// A random change of `most_weights` draws a number below this one.
+    /// A random change of `most_weights` draws a number below `weights_drawn`.
     std::size_t weights_drawn = 6;
-    /// If sequences differ, moving one of them is drawn with this weight; every other kind of change has the weight 1.
+    /// If sequences differ, a change that moves one of them is drawn with the weight `moves_of_sequences`; every other
+    /// kind of change has the weight 1.
     std::size_t moves_of_sequences = 4;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
     /// random problems, eight with slices and eight with unequal microbatches (2500 trials, four seeds), orders are 0.7

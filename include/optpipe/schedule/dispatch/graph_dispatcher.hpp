@@ -26,7 +26,7 @@ struct graph_dispatch_options {
     /// Number of microbatches in flight beyond `depth`, by stage.
     std::vector<int> further{};
     forward_preference forwards = forward_preference::deepest_stage;
-    /// Whether memory is only taken if every sequence in flight can then still be finished.
+    /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     bool careful = false;
     /// The largest number of W that wait on a rank: they fill the time in which nothing else can run. If 0, backwards
     /// are full, or each W runs right after its I.
@@ -54,8 +54,8 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 /// Ranks may wait for each other's memory; the result then lacks operations. A careful dispatcher checks before it
 /// takes memory, in the order of sequences, that each one in flight can still be finished with the memory that its
 /// predecessors release (the banker's algorithm); the need of a sequence is the memory that it takes if it runs alone,
-/// with full backwards. It hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no storage
-/// option of `options` offloads.
+/// with full backwards. A careful dispatcher hardly ever gets stuck, and often has fewer microbatches in flight.
+/// Contract: no storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
@@ -109,7 +109,7 @@ private:
         [[nodiscard]] std::size_t size() const { return waiting.size() - next; }
     };
 
-    /// The sequences in the order of these microbatches.
+    /// The sequences in the order of the microbatches `forwards`.
     std::vector<std::vector<microbatch>> sequences_in(const std::vector<microbatch>& forwards) const {
         std::vector<std::vector<microbatch>> found;
         for (const microbatch m : forwards) {

@@ -25,8 +25,8 @@ struct order_dispatch_options {
     /// An operation doesn't start yet if the inputs of an earlier operation of the order will arrive within this share
     /// of the duration of the later one.
     double patience = 0.5;
-    /// Whether memory is only taken if every sequence in flight can then still be finished. Contract: no storage option
-    /// of the order offloads.
+    /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
+    /// Contract: no storage option of the order offloads.
     bool careful = false;
 };
 

@@ -45,8 +45,8 @@ public:
         find_peaks(sequences, stored);
     }
 
-    /// Whether every sequence in flight can still be finished if `op` takes this memory of its rank. `fits(amount)`
-    /// tells whether `amount` more fits on that rank now.
+    /// Whether every sequence in flight can still be finished if `op` takes the memory `taken` of its rank.
+    /// `fits(amount)` tells whether `amount` more fits on that rank now.
     template <class Fits> [[nodiscard]] bool is_safe(const operation& op, memory_size taken, const Fits& fits) const {
         const rank r = p_->rank_of(op.stage);
         const auto own = sequence_of_[op.microbatch.position()];

@@ -97,7 +97,7 @@ public:
     /// Adds memory peaks of a rank; the profile keeps the highest ones.
     void add_peaks(rank r, const memory_peaks& reached);
     /// Adds the steps of `other`. A step number that both profiles have means one step, measured on different ranks.
-    /// This profile's number of warm-up steps stays if it was given (`set_warm_up`).
+    /// If the number of warm-up steps of this profile was given (`set_warm_up`), it stays.
     void merge(const cost_profile& other);
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);

@@ -69,7 +69,7 @@ public:
         return first && !ready_time(op).is_unlimited() ? *first : op;
     }
     [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
-    /// An input of the operation that hasn't been placed, or a placed operation that excludes this one. Contract:
+    /// An input of the operation that hasn't been placed, or a placed operation that excludes `op`. Contract:
     /// `place(op)` returned `input_missing`.
     [[nodiscard]] constexpr operation reason_against(const operation& op) const {
         const stage s = op.stage;
@@ -169,7 +169,7 @@ private:
         return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
     }
 
-    /// The backward that has been placed for a stage and microbatch. If no backward has been placed, this is B, or I on
+    /// The backward that has been placed for a stage and microbatch. If no backward has been placed, returns B, or I on
     /// a stage without B.
     constexpr operation gradient_of(stage s, microbatch m) const {
         const bool is_input_alone = problem_->costs[s].gradients == gradient_kind::input;
@@ -204,8 +204,8 @@ private:
         result_.operations.push_back({op, start, end});
     }
 
-    /// Whether all stages of the group still run their forwards in one order if this forward comes next. True if the
-    /// stage has no group.
+    /// Whether all stages of the group still run their forwards in one order if `op`, a forward, comes next. Returns
+    /// true if the stage has no group.
     constexpr bool follows_group(const operation& op) {
         if (!problem_->groups.has(op.stage)) return true;
         forwards_.resize(problem_->graph.stages());

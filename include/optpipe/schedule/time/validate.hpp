@@ -69,7 +69,8 @@ public:
           index_(number_.size(), nothing), slack_{time_slack(p, s, t)}, memory_slack_{t.at(p.memory_scale())} {}
 
     constexpr void check() {
-        // The other checks look up operations and their storage options, so none may be unknown or appear twice.
+        // The checks after `check_each` look up operations and their storage options, so no operation may be unknown or
+        // appear twice.
         if (!check_each()) return;
         for (const stage s : p_.graph.all_stages())
             for (const microbatch m : p_.graph.all_microbatches())
