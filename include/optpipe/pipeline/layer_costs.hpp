@@ -76,7 +76,7 @@ namespace detail {
             both(a.gradients, b.gradients),
             a.kv + b.kv};
 }
-/// Whether a stage with both options would recompute ahead of the backward as well as inside it.
+/// Whether one of the options recomputes ahead of the backward, and the other one inside it.
 [[nodiscard]] constexpr bool recompute_differently(const storage_option& a, const storage_option& b) {
     const auto ahead = a.recompute + b.recompute;
     const auto inside = a.backward_extra + b.backward_extra;

@@ -27,8 +27,8 @@ struct partition_problem {
     /// Which layer feeds which, each pair once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};
     std::vector<layer_pin> pins{};
-    /// Each list names layers that have to be in one stage. All layers on a path of edges between these layers are in
-    /// the same stage, too.
+    /// Each list names layers that have to be in one stage. All layers on a path of edges between layers of one list
+    /// are in the same stage, too.
     std::vector<std::vector<std::size_t>> together{};
     /// The speed of each rank, by which the durations of its computations are divided. Empty if all ranks have speed 1.
     std::vector<double> rank_speed{};

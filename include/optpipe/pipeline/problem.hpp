@@ -244,8 +244,8 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// Mean time that the busiest rank works on a microbatch. Equal microbatches can't follow each other at shorter
-    /// intervals.
+    /// Mean time that the busiest rank works on a microbatch. Equal microbatches can't follow each other at intervals
+    /// shorter than the result.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
@@ -263,7 +263,7 @@ template <pipeline_graph Graph> struct basic_problem {
             total += serial_time_of(m);
         return total;
     }
-    /// Whether stages form a chain without groups, and all microbatches are equal. Stages may be frozen.
+    /// Whether stages form a chain without groups, and all microbatches are equal. Frozen stages count as simple, too.
     [[nodiscard]] constexpr bool is_simple() const {
         if constexpr (!Graph::is_always_chain)
             if (!graph.is_chain()) return false;

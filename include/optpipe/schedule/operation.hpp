@@ -175,8 +175,8 @@ template <pipeline_graph Graph>
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: a transfer or
-/// recomputation belongs to a storage option with transfers or recomputation.
+/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: a transfer names a
+/// storage option with transfers, and a recomputation one with recomputation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
@@ -261,8 +261,9 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. From the start of
-/// the last slice's gradient on, the gradients of keys and values take the same memory for every slice except the last.
+/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. The gradients of
+/// keys and values take the same memory once more for every slice except the last: from the start of the last slice's
+/// gradient to the end of the slice's own gradient.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };

@@ -105,7 +105,7 @@ private:
             h.far_ended = static_cast<std::size_t>(std::upper_bound(first, d_->end(0, h.to_chain), latest) - first);
         }
     }
-    /// Puts operation k of chain x behind as many operations of chain y as must have ended for it to fit the memory.
+    /// Orders operation k of chain x after those operations of chain y without whose end it wouldn't fit the memory.
     void precede(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = order_->first(0, x, y, k);
         std::size_t high = ended_[y];
@@ -119,7 +119,7 @@ private:
         }
         if (order_->raise(x, y, k, low)) d_->changed[device_] = true;
     }
-    /// Puts operation k of chain x before the first operation of chain y behind which it wouldn't fit the memory.
+    /// Orders operation k of chain x before those operations of chain y after which it wouldn't fit the memory.
     void follow(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = started_[y];
         std::size_t high = ended_[y];

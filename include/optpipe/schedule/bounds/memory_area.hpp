@@ -165,7 +165,8 @@ private:
         double out;
         double in;
     };
-    /// A memory × time that must fit under `level` between the first start on the rank and `tail` before the end.
+    /// An area (memory × time) that must fit under `level` between the first start on the rank and `tail` before the
+    /// end.
     struct demand {
         double area = 0.0;
         double level = 0.0;
@@ -192,8 +193,8 @@ private:
         }
     };
 
-    /// The least time that transfers take on a resource to save `needed`; unlimited if transfers can't save so much.
-    /// The result is that of a fractional knapsack, and so a lower bound.
+    /// The least time that transfers take on a resource to save the area `needed`; unlimited if transfers can't save so
+    /// much. The result is that of a fractional knapsack, and so a lower bound.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {

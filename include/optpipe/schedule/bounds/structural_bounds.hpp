@@ -52,7 +52,7 @@ struct named_bound {
     const char* name;
     member value;
 };
-/// Every member of `structural_bounds`, in their order.
+/// Every member of `structural_bounds`, in the order of their declarations.
 inline constexpr std::array structural_bound_names{named_bound{"device load", &structural_bounds::device_load},
                                                    named_bound{"warm-up", &structural_bounds::warm_up},
                                                    named_bound{"memory area", &structural_bounds::memory_area},

@@ -40,7 +40,7 @@ struct dual_pipe_v_builder {
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
-        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // without B, no pair
+        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // pairs need B
     }
 
 private:

@@ -43,7 +43,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
 /// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
 /// cells. A microbatch reaches each rank's next chunk k groups later, so that k · group microbatches, at least `pace`,
 /// pass in between. If k and the number of chunks share factors, operations that would fall on taken cells move to the
-/// next group's place. Contract: loop placement, 1 ≤ group ≤ R.
+/// cells of the next group. Contract: loop placement, 1 ≤ group ≤ R.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
     constexpr std::size_t cells_each = 3;

@@ -188,7 +188,8 @@ private:
         }
         return false;
     }
-    /// Remembers for the refusal the block that exceeds the limits least, and the rank where it exceeds its limit most.
+    /// Remembers for the refusal the block that exceeds the limits least, and the rank whose limit that block exceeds
+    /// most.
     constexpr void remember_least(const budget_type& needed) {
         refusal why;
         why.reason = refusal_reason::over_memory;

@@ -42,8 +42,8 @@ struct v_pattern {
     std::size_t slope = 1;
     std::size_t slope_after_bend = 1;
     std::size_t bend = 1;
-    /// Number of cells that a microbatch waits where its forward turns, before its gradient starts, and where its
-    /// gradient turns.
+    /// Number of cells that a microbatch waits at each of three points: where its forward turns, before its gradient
+    /// starts, and where its gradient turns.
     std::size_t forward_wait = 0;
     std::size_t gradient_wait = 0;
     std::size_t turn_wait = 0;

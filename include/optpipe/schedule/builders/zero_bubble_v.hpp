@@ -220,8 +220,8 @@ private:
 /// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, and no bubble with the memory of
 /// 1F1B if T_F = T_I = T_W. The heuristic for any costs puts as many forwards as fit before the first gradient, then
 /// one gradient and one forward alternately, and weight gradients in the gaps or when the memory needs them. The result
-/// is the best of its runs. A rank without a memory limit, or with a limit above all its stashes together, uses at most
-/// the published 2R stashes of the largest stage.
+/// is the best of several runs of the heuristic. A rank without a memory limit, or with a limit above all its stashes
+/// together, uses at most the published 2R stashes of the largest stage.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 

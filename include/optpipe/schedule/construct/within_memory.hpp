@@ -139,7 +139,8 @@ private:
         std::sort(by_phase_.begin(), by_phase_.end(), [&](std::size_t a, std::size_t b) {
             return slots_[a].phase != slots_[b].phase ? slots_[a].phase < slots_[b].phase : a < b;
         });
-        // Sorted by period; there may be far more periods than microbatches, most of them empty.
+        // Entries are sorted by period instead of being put into a table of periods: there may be far more periods than
+        // microbatches, most of them empty.
         struct entry {
             std::size_t period;
             std::size_t position;
@@ -169,7 +170,7 @@ private:
     }
 
     const basic_problem<Graph>& p_;
-    /// Forwards by stage, then gradients by stage, the last first.
+    /// The slots of the forwards by stage, then those of the gradients, from the last stage to the first.
     std::vector<slot> slots_;
     std::vector<std::size_t> by_phase_;
     memory_size slack_;

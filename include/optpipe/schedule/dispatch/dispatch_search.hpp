@@ -65,7 +65,7 @@ struct dispatch_search_parameters {
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
     /// Random depths are 1 plus multiples of a quarter, random shares are multiples of a quarter, stagings and leads
-    /// are integers. Each number is the count of values, from the least on, among which the walk draws.
+    /// are integers. The four members are the numbers of values, from the least value on, among which the walk draws.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;

@@ -44,7 +44,7 @@ struct kind_difference : time_difference {
 [[nodiscard]] std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured);
 
 /// Reasons why a schedule can't be a measurement of another: operations that only one of them has, that appear twice,
-/// or that have invalid times. Durations and order may differ.
+/// or that have invalid times. Durations and the order of operations may differ.
 [[nodiscard]] std::vector<violation> measurement_violations(const schedule& planned, const schedule& measured);
 
 } // namespace optpipe
