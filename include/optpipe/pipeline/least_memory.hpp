@@ -164,12 +164,12 @@ private:
 /// The least device memory with which `r` can run the microbatches one after the other.
 ///
 /// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; the
-/// same holds in the backward. So the need is the maximum over the rank's stages i of Σ_{j<i} l_j + a_i, where l_j is
-/// the memory that the storage option of stage j leaves on the device, and a_i the memory that the forward of i leaves,
-/// or the restored memory if that is larger; without full backwards, a_i is at least the weight stash of i. The sizes
-/// of all transfers together must fit the host. `needed` is the best over all options (up to `most_states` different
-/// combinations per stage; beyond that the best of them are kept). The lower bound may choose different options for
-/// each stage at work.
+/// same holds in the backward. So the need is the maximum over the rank's stages i of Σ_{j<i} l_j + a_i. Here l_j is
+/// the memory that the storage option of stage j leaves on the device; a_i is the larger one of the memory that the
+/// forward of stage i leaves and of the restored memory. Without full backwards, a_i is at least the weight stash of
+/// stage i. The sizes of all transfers together must fit the host. `needed` is the best over all options (up to
+/// `most_states` different combinations per stage; beyond that the best of them are kept). The lower bound may choose
+/// different options for each stage at work.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

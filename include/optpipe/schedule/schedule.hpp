@@ -92,9 +92,9 @@ template <pipeline_graph Graph>
     return own;
 }
 
-/// The order in which a schedule starts its operations. For a valid schedule, `simulate` of this order is valid, and
-/// starts nothing later than the schedule does. (The only exceptions are transfers without duration, if two of them
-/// exchange memory at one instant in a full memory: no order of the two is possible.)
+/// The order in which a schedule starts its operations. For a valid schedule, `simulate` makes a valid schedule of this
+/// order, in which nothing starts later than in the given one. (The only exceptions are transfers without duration, if
+/// two of them exchange memory at one instant in a full memory: no order of the two is possible.)
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);

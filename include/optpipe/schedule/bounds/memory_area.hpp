@@ -63,9 +63,9 @@ struct stash_capacity {
 };
 
 /// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes: the edges of the convex
-/// hull of the possible numbers of stashes and waiting weight gradients. Before n weight gradients can wait, the I of
-/// the last of them must run, with a whole stash and n − 1 weight stashes in memory, so memory limits n. Empty if there
-/// would be very many constraints.
+/// hull of the possible numbers of stashes and waiting weight gradients. Memory limits the number n of weight gradients
+/// that wait: while the I runs that makes the n-th of them wait, a whole stash and n − 1 weight stashes are in memory.
+/// Empty if there would be very many constraints.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {
@@ -175,7 +175,7 @@ private:
     struct rank_area {
         bool limited = false;
         std::vector<demand> demands{};
-        /// The largest area of a demand.
+        /// The largest area of a demand; rounding errors of areas are relative to it.
         double scale = 0.0;
         double head = 0.0;
         double count = 0.0;

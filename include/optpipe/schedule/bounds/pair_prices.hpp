@@ -58,8 +58,8 @@ template <pipeline_graph Graph>
 }
 
 /// Prices of the forwards (rows) and backwards (columns) of a rank: a pair saves at most the sum of the prices of its
-/// parts. Each element of the result is a full set of prices. No set is the best for all bounds, because a forward
-/// before all backwards saves nothing, and neither does a backward after all forwards.
+/// parts. Each element of the result is a full set of prices. Which set is best depends on the bound, because
+/// `pair_bound` adds the price of an operation that is in no pair again.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<assignment_prices> prices_of_pairs(const basic_problem<Graph>& p,
                                                              const pairable_cells& cells) {

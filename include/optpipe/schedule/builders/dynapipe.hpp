@@ -119,8 +119,8 @@ private:
 } // namespace detail
 
 /// In the manner of DynaPipe (Jiang et al., 2024): 1F1B with unequal microbatches in the best order that a local search
-/// finds. With one stage per rank it is 1F1B, or Seq1F1B for slices (a sequence's slices stay together); otherwise it
-/// is 1F1B of a graph. The search is deterministic.
+/// finds. With one stage per rank, the schedule is 1F1B, or Seq1F1B for slices (a sequence's slices stay together);
+/// otherwise the schedule is 1F1B of a graph. The search is deterministic.
 struct dynapipe_builder {
     static constexpr std::string_view name = "dynapipe";
     static constexpr bool any_graph = true;

@@ -141,9 +141,10 @@ template <pipeline_graph Graph>
 /// a rank holds Rv stashes of a stage; with ⌈R/2⌉ ≤ g < R, only g(v − 1) + R, at the price of (R − g)(v − 1) unit
 /// passes of idle time. With smaller groups, the chunks of a rank are several groups apart.
 ///
-/// For loop placement and any number of stages per rank. With one stage per rank (linear placement) it is 1F1B with
-/// split backwards, whatever the group. Any number of ranks and microbatches, any costs and hops. If backwards can't be
-/// split, full backwards replace I and W: the memory stays the same, but groups below R take much more time.
+/// For loop placement and any number of stages per rank. With one stage per rank (linear placement), the schedule is
+/// 1F1B with split backwards, whatever the group. Any number of ranks and microbatches, any costs and hops. If
+/// backwards can't be split, full backwards replace I and W: the memory stays the same, but groups below R take much
+/// more time.
 struct gis_builder {
     static constexpr std::string_view name = "gis";
 

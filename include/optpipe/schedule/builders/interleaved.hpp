@@ -53,8 +53,8 @@ private:
 
 /// Interleaved 1F1B (Narayanan et al., 2021, section 2.2): every rank holds v stages, in loop placement. Microbatches
 /// go in groups of R; a group passes a rank's first stage, then its second, and so on, and comes back in the reverse
-/// order. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternates one forward and one full backward. With v = 1
-/// it is 1F1B.
+/// order. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternates one forward and one full backward. With v = 1,
+/// the schedule is 1F1B.
 ///
 /// Any number of microbatches: if R doesn't divide M, the order is that for the next multiple of R without the missing
 /// microbatches. Without the missing microbatches, ranks don't wait for each other in a cycle either. Rank r holds at

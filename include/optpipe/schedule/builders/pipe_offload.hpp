@@ -116,8 +116,8 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 /// If the limits of device or host require it, offloads come earlier, reloads later, more stashes of the same stages
 /// are offloaded, and computations wait. Without limits, transfers never delay anything.
 ///
-/// For loop placement. With one stage per rank (linear placement) it is 1F1B with split backwards and offloading. Any
-/// number of ranks per link, ranks and microbatches, any costs; some stages may not be offloadable.
+/// For loop placement. With one stage per rank (linear placement), the schedule is 1F1B with split backwards and
+/// offloading. Any number of ranks per link, ranks and microbatches, any costs; some stages may not be offloadable.
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 

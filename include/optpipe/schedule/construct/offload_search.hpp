@@ -51,8 +51,8 @@ struct offload_search_parameters {
 };
 
 /// Searches for the best transfers for a given order of computations. The search first tries transfers that delay
-/// nothing. If too little memory is free with them, it tries transfers for which computations wait. Transfers are
-/// placed again around the resulting times, as long as that helps.
+/// nothing. If too little memory is free with such transfers, the search tries transfers for which computations wait.
+/// Transfers are placed again around the resulting times, as long as that helps.
 template <pipeline_graph Graph> class offload_search {
 public:
     constexpr offload_search(const basic_problem<Graph>& p, const cell_flags& may_offload)

@@ -20,10 +20,10 @@ namespace optpipe {
 /// Simulates a step, and lets every rank start the best operation that is ready: gradients, then forwards that the
 /// memory allows, then weight gradients in the remaining time. Microbatches are in FIFO order on every stage.
 ///
-/// Never deadlocks if one microbatch at a time fits. Before it takes a stash, it checks, in the order of microbatches,
-/// that each one in flight can still be finished with the memory that its predecessors release (the banker's
-/// algorithm). O(operations × microbatches in flight on a rank). Contract: stashes are only kept or offloaded as a
-/// whole (`is_described_by_costs`).
+/// Never deadlocks if one microbatch at a time fits. Before the dispatcher takes memory for a stash, it checks that the
+/// microbatches in flight can still be finished in order, each with the memory that its predecessors release (the
+/// banker's algorithm). O(operations × microbatches in flight on a rank). Contract: stashes are only kept or offloaded
+/// as a whole (`is_described_by_costs`).
 template <pipeline_graph Graph> class dispatcher {
 public:
     constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,

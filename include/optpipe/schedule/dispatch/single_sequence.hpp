@@ -18,10 +18,9 @@
 namespace optpipe::detail {
 
 /// Storage options for sequences that run one after the other, each with all forwards and then the gradients in
-/// reverse. So both while a cell's forward runs and while its backward runs, the rank also holds the stashes of the
-/// earlier cells of the sequence, and no others. Therefore the options are chosen cell by cell: among those that fit,
-/// the one that leaves least on the device. If any options fit the device, the chosen ones do, unless the host memory
-/// is limited.
+/// reverse. So during a cell's forward and during its backward, the only other stashes on the rank are those of the
+/// earlier cells. Therefore the options are chosen cell by cell: among those that fit, the one that leaves least on the
+/// device. If any options fit the device, the chosen ones do, unless the host memory is limited.
 template <pipeline_graph Graph> class single_sequence_storage {
 public:
     explicit single_sequence_storage(const basic_problem<Graph>& p)

@@ -43,7 +43,7 @@ time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_
 #endif
 
 /// The schedule `s`, which was made for other costs, with the times that its order has in this problem. If `s` is valid
-/// here, it is returned unchanged. Refused if `simulate` refuses the order.
+/// for `p`, it is returned unchanged. Refused if `simulate` refuses the order.
 [[nodiscard]] outcome<schedule> retime(const problem& p, const schedule& s);
 
 namespace detail {
