@@ -177,8 +177,8 @@ template <pipeline_graph Graph>
 }
 
 /// A lower bound on the device memory of rank `r` for any graph and microbatches: the memory of one stage at work, plus
-/// the memory that the earlier stages of the rank must leave on the device meanwhile. Slices, groups, and edges that
-/// hold memory don't count.
+/// the memory that the earlier stages of the rank must leave on the device meanwhile. The bound ignores slices, groups
+/// and the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_memory_of_any(const basic_problem<Graph>& p, rank r) {
     const auto stages = p.graph.stages();

@@ -234,7 +234,7 @@ struct zero_bubble_v_builder {
         if (best.found() && !stop.is_requested()) return std::move(best).take();
         if (stop()) return was_stopped();
         // The memory is too small for the heuristic. Returns an order made for more memory, so that `simulate` reports
-        // how much it needs.
+        // how much memory the order needs.
         for (auto stashes = published;; stashes *= 2.0) {
             best = best_run(with_room_for(p, stashes), stop);
             if (stop()) return was_stopped();

@@ -53,7 +53,7 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 ///
 /// Ranks may wait for each other's memory; the result then lacks operations. Before a careful dispatcher takes memory,
 /// it checks that the sequences in flight can still be finished in order, each with the memory that its predecessors
-/// release (the banker's algorithm). A sequence counts with the memory that it would take if it ran alone, with full
+/// release (the banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full
 /// backwards. A careful dispatcher hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no
 /// storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {

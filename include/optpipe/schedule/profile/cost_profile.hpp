@@ -143,8 +143,9 @@ private:
         }
         return found;
     }
-    /// How slow each step is: the median, over its operations, of duration / median duration in all steps. A step's
-    /// slowness doesn't depend on which ranks were measured.
+    /// How slow each step is: the median of the ratios of its operations, where the ratio of an operation is its
+    /// duration in this step divided by its median duration in all steps. A step's slowness doesn't depend on which
+    /// ranks were measured.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;
