@@ -32,7 +32,7 @@ template <class... Extents> [[nodiscard]] constexpr std::size_t extent_product(E
     return known ? product : dynamic;
 }
 
-/// A count that costs nothing where it is static.
+/// A count that is stored only if it is dynamic.
 template <auto Count> struct basic_extent {
     constexpr basic_extent() = default;
     constexpr explicit basic_extent(std::size_t) {}

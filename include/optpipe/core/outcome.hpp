@@ -27,7 +27,7 @@ struct refusal {
     bounded_text<200> sentence{};
     /// The rank that lacks memory, or whose order can't be executed.
     optpipe::rank rank{};
-    /// For the two memory reasons: the least memory that the rank would need, and its limit.
+    /// For the two memory reasons: the least memory that the rank would need, and the rank's limit.
     memory_size needed{};
     memory_size limit{};
     /// For an order: the position, on `rank`, of the operation that can't be executed.

@@ -63,7 +63,8 @@ inline void remove_left_overs(const std::filesystem::path& folder) {
         if (maker > 0 && !is_running(maker)) left.push_back(it->path());
     }
     for (const auto& path : left) {
-        // The maker may run on another machine or in another container, invisible from here; it still holds its lock.
+        // The process that made the file may run, invisible from here, on another machine or in another container; then
+        // it still holds the file's lock.
         const auto file = open_file(path, "ab");
         std::error_code ignored;
         if (file && try_lock(file.get())) std::filesystem::remove(path, ignored);

@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// A reason to stop: a `stop_when`.
+/// A condition on which a computation stops; `stop_when` makes one from a predicate.
 class stop_condition {
 public:
     [[nodiscard]] constexpr virtual bool holds() const = 0;
@@ -21,7 +21,8 @@ protected:
     ~stop_condition() = default;
 };
 
-/// A predicate as a reason to stop: `const stop_when enough{[&] { return found > 3; }};`, then `bounds_of(p, enough)`.
+/// A stop condition that holds once the predicate returns true: `const stop_when enough{[&] { return found > 3; }};`,
+/// then `bounds_of(p, enough)`.
 template <class Predicate>
 requires std::predicate<const Predicate&>
 class stop_when final : public stop_condition {
@@ -49,8 +50,8 @@ public:
     [[nodiscard]] constexpr bool operator()() const {
         return is_requested() || (condition_ != nullptr && condition_->holds()) || is_late();
     }
-    /// Whether a stop was requested, so that nobody needs even intermediate results. Deadlines and conditions don't
-    /// count.
+    /// Whether a stop was requested; if so, even intermediate results are no longer needed. Deadlines and conditions
+    /// don't count.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 
 private:

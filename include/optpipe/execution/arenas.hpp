@@ -32,11 +32,12 @@ struct arena_sizes {
 /// The owner of the memory of a program's buffers.
 enum class buffer_owner : std::uint8_t {
     library, ///< arenas of the executor's memory
-    engine,  ///< tensors of the engine, which it allocates and frees as the program runs. The library allocates no
-             ///< memory for them and has no addresses; sizes in the program are upper limits for the engine
+    engine,  ///< tensors, which the engine allocates and frees as the program runs. The library allocates no memory for
+             ///< these tensors and has no addresses of them; the program's sizes are upper limits for the engine
 };
 /// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns. The engine finds its
-/// tensors by stage, microbatch and storage option, which every task and the labels of copies and messages have.
+/// tensors by stage, microbatch and storage option: every task has these three, and so do the labels of copies and
+/// messages.
 struct buffer_owners {
     buffer_owner stashes = buffer_owner::library; ///< on the device and on the host
     buffer_owner messages = buffer_owner::library;
@@ -46,7 +47,7 @@ struct buffer_owners {
     }
     friend constexpr bool operator==(const buffer_owners&, const buffer_owners&) = default;
 };
-/// The part of the sizes that the library allocates.
+/// The sizes that the library allocates: 0 for arenas that the engine owns.
 [[nodiscard]] constexpr arena_sizes sizes_taken(const arena_sizes& all, const buffer_owners& owners) {
     const auto taken = [&](memory_arena which, std::size_t bytes) {
         return owners.of(which) == buffer_owner::library ? bytes : 0;
@@ -82,8 +83,8 @@ struct arena_memory {
     }
 };
 
-/// The memory of one rank, allocated once for all programs that run in it. Throws the exceptions of the executor's
-/// memory.
+/// The memory of one rank, allocated once for all programs that run in it. Throws what the executor's memory throws
+/// when an allocation fails.
 template <class Executor> class arenas {
 public:
     arenas(Executor& on, const arena_sizes& sizes, const buffer_owners& owners = {})
@@ -105,8 +106,8 @@ private:
                                                                 messages_.memory().first(taken.message), sizes,
                                                                 owners} {}
 
-    /// Declared first, so destroyed last: freeing device memory waits for the device, so no copy to the host still runs
-    /// when the host memory is freed.
+    /// The host slab is declared first, so it is destroyed last: freeing device memory waits for the device, so no copy
+    /// to the host still runs when the host memory is freed.
     host_slab host_;
     device_slab device_;
     device_slab messages_;

@@ -32,8 +32,8 @@ public:
         bool is_last = false;
         std::span<const received_value> inputs{};
         std::span<const handed_value> outputs{};
-        /// Results of the group's forwards: a gradient receives those of the other stages, and a forward hands its own
-        /// to them.
+        /// In a group of stages: the results of forwards. A gradient receives the results of the group's stages, and a
+        /// forward hands its own result to the group's gradients.
         std::span<const received_value> partial_inputs{};
         std::span<const handed_value> partial_outputs{};
         std::span<const slice_memory> keys_values{};
@@ -169,7 +169,8 @@ OPTPIPE_INLINE std::span<std::byte> bound_program::message_memory(const rank_pro
     return only_piece(p, id);
 }
 
-/// Links are sorted by way, value and stage or slice. An output that several stages share appears once.
+/// The links of an operation are sorted: inputs before outputs, then by kind of value, and by stage or slice. An output
+/// that several stages share appears once.
 OPTPIPE_INLINE void bound_program::bind_links(const rank_program& p, const operation_buffers& each, task& t) {
     const auto links = std::span{p.links}.subspan(each.first_link, each.links);
     const auto select = [&](auto& list, auto& from, const auto& make) {

@@ -43,15 +43,15 @@ template <class C> concept has_minimum = requires(C& by) {
 /// returns the next text that has arrived, in the order of `publish`, or nothing. `report(text)`, on any rank, sends a
 /// text to rank 0; `next_report()` on rank 0 returns these texts, in order for each rank.
 ///
-/// `begin_minimum(value)` joins an all-reduce and returns at once; `minimum()` waits for its result, the least value of
-/// all ranks. A rank may begin a minimum only after it has read the previous minimum. When rank 0 gets the result of a
-/// minimum, rank 0 has all reports that ranks sent before they began this minimum. Texts and results of minima arrive
-/// at any time, and are kept until the rank asks for them.
+/// `begin_minimum(value)` joins an all-reduce and returns at once; `minimum()` waits for the result of the all-reduce,
+/// the least value of all ranks. A rank may join the next all-reduce only after `minimum()` has returned the result of
+/// the one before. When rank 0 gets a result, rank 0 also has all reports that ranks sent before they joined that
+/// all-reduce. Texts and results arrive at any time, and are kept until the rank asks for them.
 ///
 /// `cancel(what_it_did, reason)` tells all ranks at once that this rank has failed. The channel also fails if a rank is
-/// gone, or doesn't join a minimum within the channel's time limit (`patience`). After a failure, every call on every
-/// rank, except `cancel`, throws `execution_error`, which names the failed rank, and the channel is unusable. To be
-/// used by one thread at a time.
+/// gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, every call on
+/// every rank, except `cancel`, and except a `minimum()` whose result has already arrived, throws `execution_error`,
+/// which names the failed rank. The channel is then unusable. To be used by one thread at a time.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;
@@ -68,8 +68,8 @@ template <class C> concept has_receive = requires(C& by, rank from) {
 /// Semantics: `send(to, text)` returns at once. The text arrives at any time; `to` may be the sender itself.
 /// `receive(from)` waits for the next text of that rank, in the order of sending. `send` and `receive` throw
 /// `execution_error` once a rank has failed, or a text that a rank waits for doesn't arrive within the channel's time
-/// limit (`patience`). To be used by one thread at a time, which may differ from the thread that uses the rest of a
-/// control channel.
+/// limit (`patience`); `receive` may still return a text that has already arrived. To be used by one thread at a time,
+/// which may differ from the thread that uses the rest of a control channel.
 template <class C> concept peer_channel = has_place<C> && has_send<C> && has_receive<C>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

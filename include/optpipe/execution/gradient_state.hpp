@@ -20,8 +20,8 @@ struct update_decision {
     friend bool operator==(const update_decision&, const update_decision&) = default;
 };
 
-/// The known gradients of a step, as sums of squares by stage, and whether ranks decided differently. The state passes
-/// through all ranks, and each adds its part.
+/// The known gradients of a step, as one sum of squares per stage, and whether ranks made their updates under different
+/// decisions. The state passes through all ranks, and each rank adds the sums of its own stages.
 class gradient_state {
 public:
     explicit gradient_state(std::size_t stages) : squares_(stages) {}

@@ -51,8 +51,8 @@ struct handover_result {
 /// switch, so no such announcement can be late.
 ///
 /// A rank refuses a plan if it can't make programs of the plan, if `check_programs` rejects the programs, if the
-/// programs have other stages on the rank, or other microbatches, than the first program, or if they need more arenas,
-/// lanes or markers than there are. If a rank refuses, all ranks keep their current program.
+/// programs have other stages on the rank, or other microbatches, than the first program, or if they need larger
+/// arenas, or more lanes or markers, than there are. If a rank refuses, all ranks keep their current program.
 ///
 /// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, the channel of
 /// a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured
@@ -140,12 +140,12 @@ private:
         rank_program program{};
     };
 
-    // First characters of a report.
+    // The first character of a report tells whether it is a refusal.
     static constexpr char refusal = 'r';
     static constexpr char other_report = ' ';
 
-    // Values of the minimum. Plan v is settled once no rank is below `refused(v)`; before that, no rank votes on the
-    // next plan.
+    // The votes on plan v. The plan is settled once the least vote of all ranks is at least `refused(v)`; before that,
+    // no rank votes on the next plan.
     static constexpr std::uint64_t refused(std::uint64_t v) { return 2 * v; }
     static constexpr std::uint64_t ready(std::uint64_t v) { return 2 * v + 1; }
 
@@ -167,8 +167,8 @@ private:
         waiting_.reset();
         ++published_;
     }
-    /// Called between two steps: takes the next plan, or makes this rank ready for it, as far as that needs no other
-    /// rank.
+    /// Called between two steps: takes the next plan that was published, or makes this rank ready for a plan that has
+    /// been prepared. Waits for no other rank.
     void advance() {
         // No other plan arrives before the last one is settled.
         if (auto plan = channel_.next_published())
@@ -189,7 +189,7 @@ private:
             vote_ = refused(v);
         }
     }
-    /// Called after a step, with the same number on all ranks.
+    /// Called after a step; `least` is the least vote of all ranks.
     void settle(std::uint64_t least) {
         if (least < refused(settled_ + 1)) return;
         ++settled_;
@@ -230,8 +230,8 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// The plan under way, once it is loaded. Before that, the last plan that was replaced or dropped; the preparer
-    /// destroys that plan when the next one arrives.
+    /// The plan under way, once it is loaded. Before a plan is loaded, this is the last plan that was replaced or
+    /// dropped; the preparer destroys that plan when the next one arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;
@@ -240,7 +240,7 @@ private:
     std::optional<std::string> waiting_;
     std::vector<std::string> refusals_;
     std::deque<execution::rank_text> reports_;
-    /// Destroyed first, as it uses all of the above.
+    /// The preparer is destroyed first, because its thread uses all of the above.
     execution::program_preparer preparer_;
 };
 

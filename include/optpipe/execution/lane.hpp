@@ -41,9 +41,9 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
 ///
 /// `launch(label, work)` calls `work(lane)` once. Some lanes call work immediately; work then only appends commands to
 /// the lane (such as a kernel to a stream). Other lanes call work when its turn comes; in such a lane, work may not
-/// append commands. Work may wait for another rank, which holds up only its own rank if each rank has its own thread.
-/// One thread at a time calls the lanes of a rank. After an error no more commands run, but calls return as before,
-/// until `finish` of the executor reports the error.
+/// append commands. Work may wait for another rank; if each rank has its own thread, that holds up only the rank of the
+/// work. One thread at a time calls the lanes of a rank. After an error no more commands run, but calls return as
+/// before, until `finish` of the executor reports the error.
 template <class L> concept lane = std::movable<L> && has_marker<L> && has_launch<L> && has_record<L> && has_wait<L>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet.

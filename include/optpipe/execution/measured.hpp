@@ -32,10 +32,10 @@ struct rank_times {
 /// result is 0 if there are no measured buffers.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
-/// Durations of the messages along edges whose two ends were both measured, from the time when both ends were ready.
-/// Each duration is divided by the size of the edge and by the microbatch's factor. For messages that share an
-/// exchange, only the end of the whole exchange is known. No duration is negative, although an end may be observed
-/// before the start of the other side.
+/// Durations of the messages along edges, each from the time when both its ends were ready. Messages with an end that
+/// wasn't measured are left out. Each duration is divided by the size of the edge and by the microbatch's factor. For
+/// messages that share an exchange, only the end of the whole exchange is known. No duration is negative, although one
+/// side's end may be observed before the other side's start.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 
@@ -43,8 +43,8 @@ struct rank_times {
 [[nodiscard]] time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
                                                clock_time time_unit);
 
-/// Durations of the reductions, by stage, for `simulate_reductions`; 0 for those not measured. Waiting for the other
-/// pipelines counts as duration.
+/// Durations of the reductions, by stage, for `simulate_reductions`; 0 for those not measured. The time spent waiting
+/// for the other pipelines is part of a duration.
 [[nodiscard]] per_stage<duration> reduction_times(std::span<const rank_times> ranks, clock_time time_unit);
 
 /// Adds the measurements of a step by some or all ranks: operations, messages and memory. `bytes_per_unit` converts the

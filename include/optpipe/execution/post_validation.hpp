@@ -39,7 +39,7 @@ public:
     /// Throws `error` if the order isn't a permutation of all ranks. An empty order means 0, 1, and so on.
     state_route(std::vector<rank> order, rank self, std::size_t ranks);
 
-    /// The neighbours in the order; null for the first rank's previous and the last rank's next.
+    /// The rank before this one in the order, and the rank after it; null if there is none.
     [[nodiscard]] std::optional<rank> previous() const { return previous_; }
     [[nodiscard]] std::optional<rank> next() const { return next_; }
     [[nodiscard]] rank last() const { return last_; }
@@ -64,10 +64,10 @@ private:
 /// rank made its updates with another decision, the rank revises them (`revise`). After the revision, parameters are
 /// bitwise the same as with a barrier.
 ///
-/// If any rank had to revise its updates, the decision tells all ranks. The step in which the ranks learn of a revision
-/// is void, because some forwards used wrong parameters. The remaining computations of a void step do nothing, while
-/// messages and copies go on, so that the program stays consistent. All ranks detect a void step by `was_void` and run
-/// it again:
+/// If any rank had to revise its updates, the last rank's message tells all ranks. The step in which the ranks learn of
+/// a revision is void, because some forwards used wrong parameters. The remaining computations of a void step do
+/// nothing, while messages and copies go on, so that the program stays consistent. All ranks detect a void step by
+/// `was_void` and run it again:
 ///
 ///     for (std::size_t i = 0; i < steps; ++i)
 ///         do run.step(); while (model.was_void());

@@ -69,7 +69,8 @@ public:
     }
 
     /// Before the next step, moves `bytes` to the host and back to measure it; `what` is the offload to name in the
-    /// result. Returns false, and does nothing, if the arenas are too small. To be called between two steps.
+    /// result. Returns false, and does nothing, if the arenas are too small, or belong to the engine. To be called
+    /// between two steps.
     bool probe(execution::transfer_probe<Executor>& by, const operation& what,
                std::size_t bytes) requires execution::timed_lane<lane_type> {
         if (!by.is_possible(arenas_.memory(), bytes)) return false;

@@ -44,7 +44,8 @@ struct slice_memory {
 // `kept`, `restored_kept` and `added`; `freed` and `restored_freed` are gone by then. The size of `kept` is the most
 // that the weight gradient may need of the held memory, min(held, weight_stash), or as `lowering_options::kept` says.
 
-/// The buffers of a forward. A stage that no other feeds has no input, and one that feeds no other has no output.
+/// The buffers of a forward. A stage that no other stage feeds has no input, and a stage that feeds no other has no
+/// output.
 struct forward_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
@@ -52,8 +53,8 @@ struct forward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// The storage option of the stash, in all tasks of this stage and microbatch: a position in the problem's list for
-    /// the stage.
+    /// The storage option of the stash, the same in all tasks of this stage and microbatch: a position in the problem's
+    /// list for the stage.
     storage_index storage = 0;
     /// The inputs of all edges, by stage; `input` is the first.
     std::span<const received_value> inputs{};
@@ -74,7 +75,8 @@ struct recompute_task {
     /// Contents as left by the forward.
     stash_part kept{};
     stash_part freed{};
-    /// Memory for the rest of the activation. The backward gets all four parts as the recomputation leaves them.
+    /// Memory for the rest of the activation. The backward gets `kept`, `freed`, `restored_kept` and `restored_freed`
+    /// as the recomputation leaves them.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
@@ -82,8 +84,8 @@ struct recompute_task {
     std::span<const slice_memory> keys_values{};
 };
 
-/// The buffers of an input gradient. A stage whose output no gradient needs has no input; one whose input needs no
-/// gradient has no output.
+/// The buffers of an input gradient. A stage that gets no gradient from other stages has no input; a stage that hands
+/// no gradient on has no output.
 struct backward_task {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
@@ -92,28 +94,32 @@ struct backward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Memory that the weight gradient needs if weight_stash exceeds the other parts. Empty in a full backward. A model
-    /// that writes to `added` therefore needs `backward` (`has_backward`), or a problem without full backwards.
+    /// Memory that the weight gradient needs in addition to the other parts, if weight_stash is larger than those.
+    /// Empty in a full backward. A model that writes to `added` therefore needs `backward` (`has_backward`), or a
+    /// problem without full backwards.
     stash_part added{};
-    /// Empty if nothing was recomputed ahead; an option with `backward_extra` then recomputes in this task.
+    /// Empty if no RECOMPUTE ran before this task; with a storage option that has `backward_extra`, this task itself
+    /// recomputes.
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
     /// In a full backward: whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
-    /// The gradients at the output, by the stage that used it; the gradient is their sum, and `input` is the first.
+    /// The gradients at the output, one for each stage that used the output. The gradient of the output is their sum;
+    /// `input` is the first of them.
     std::span<const received_value> inputs{};
-    /// The gradients at the inputs, by the stage that they came from; `output` is the first.
+    /// The gradients at the inputs, one for each stage that an input came from; `output` is the first.
     std::span<const handed_value> outputs{};
     /// The shares of all stages of the group (`forward_task::partials`), this stage's included.
     std::span<const received_value> partials{};
     /// Keys and values of the slices of the sequence up to this one.
     std::span<const slice_memory> keys_values{};
-    /// The gradients of keys and values, of the same slices, as far as later slices use them: this slice's last, unless
-    /// it is the last of its sequence. The gradient of the sequence's last slice runs first and sets the gradients of
-    /// keys and values; each other gradient adds to those of the slices before its own.
+    /// The gradients of keys and values: those of all earlier slices of the sequence, then those of this slice. The
+    /// last slice of a sequence has no gradients of its own keys and values, because no later slice uses these. The
+    /// gradient of the sequence's last slice runs first and sets the gradients of keys and values; each other gradient
+    /// adds to those of the slices before its own.
     std::span<const slice_memory> keys_values_gradients{};
-    /// In a pair: whether the weight gradient is a part of it, as in `backward`.
+    /// In a pair: whether the task also computes the weight gradient, as `backward` does.
     bool is_full = false;
     /// In a pair: the memory that the pair takes while it runs (`overlap::memory`).
     stash_part pair_memory{};
@@ -160,19 +166,20 @@ template <class M, class L> concept has_backward = requires(M& model, L& on, con
     { model.backward(on, task) } -> std::same_as<void>;
 };
 /// A model that can run a forward and a backward, of two microbatches, as one task, in which one computes while the
-/// other communicates. `overlap` does what `forward` does for the first task, and `backward`, or without `is_full`
-/// `backward_input`, for the second. Neither task uses a buffer that the other writes. Loading a program with pairs
-/// fails for a model without `overlap`. On a CUDA stream, `cuda::side_stream` is for the second task.
+/// other communicates. For the first task, `overlap` does what `forward` does; for the second, it does what `backward`
+/// does, or what `backward_input` does if `is_full` is false. Neither task uses a buffer that the other writes. Loading
+/// a program with pairs fails for a model without `overlap`. On a CUDA stream, `cuda::side_stream` is for the second
+/// task.
 template <class M, class L>
 concept has_overlap = requires(M& model, L& on, const forward_task& f, const backward_task& b) {
     { model.overlap(on, f, b) } -> std::same_as<void>;
 };
 template <class M, class L> concept overlapping_stage_model = stage_model<M, L> && has_overlap<M, L>;
 
-/// A model that several pipelines train at once: `reduce` sums, or averages, their gradients of a stage. A separate
-/// lane's `launch` calls `reduce` after all weight gradients of the stage and before the stage's update; the compute
-/// lane continues with other stages meanwhile. All pipelines reduce their stages in the same order. Loading a program
-/// with reductions fails for a model without `reduce`.
+/// A model that several pipelines train at once: `reduce` sums, or averages, the gradients of a stage over these
+/// pipelines. A separate lane's `launch` calls `reduce` after all weight gradients of the stage and before the stage's
+/// update; the compute lane continues with other stages meanwhile. All pipelines reduce their stages in the same order.
+/// Loading a program with reductions fails for a model without `reduce`.
 template <class M, class L> concept has_reduce = requires(M& model, L& on, stage which) {
     { model.reduce(on, which) } -> std::same_as<void>;
 };

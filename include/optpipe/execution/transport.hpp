@@ -12,8 +12,8 @@ namespace optpipe::execution {
 /// The number of sends and receives that an exchange must accept at least.
 inline constexpr std::size_t most_messages = 4;
 
-/// One end of a message. `label` names the operation that produces the message, which gives its direction
-/// (`direction_of`), and the peer.
+/// One end of a message. `label` names the peer, and the operation that produces the message; the operation also
+/// determines the message's direction (`direction_of`).
 struct message_end {
     bool sends = false;
     task_label label{};
@@ -39,9 +39,9 @@ template <class T, class L> concept has_exchange = requires(T& by, L& on, messag
 /// Semantics: `exchange(lane, messages)` appends the sends and receives in `messages` to the lane as one command; it
 /// doesn't keep `messages`. `exchange` is the only way to send. Messages between two ranks match by their order in each
 /// direction, on any lanes. All messages of an exchange progress together. The exchange ends once each message has met
-/// its partner and its data may be read or overwritten. A send may wait only for its receiver. Data stays in place
-/// until the exchange ends. If the engine owns messages and gives no addresses, messages have no bytes, and the
-/// engine's own transport identifies them by their labels.
+/// its partner, and the data of all messages may be read or overwritten. A send may wait only for its receiver. Data
+/// stays in place until the exchange ends. If the engine owns messages and gives no addresses, messages have no bytes,
+/// and the engine's own transport identifies them by their labels.
 template <class T, class L> concept transport = lane<L> && has_exchange<T, L>;
 
 /// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.

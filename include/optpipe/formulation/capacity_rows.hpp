@@ -12,19 +12,20 @@
 
 namespace optpipe::formulation {
 
-/// Constraints on the capacity of a rank or a link over time: memory × time, and transfer time.
+/// Constraints on sums over the whole step: memory × time on a rank, and transfer time on an engine or a link.
 class capacity_rows {
 public:
     explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
-    /// Adds Σ (least memory × time of a stash) ≤ (most memory of stashes that fits)·(C − head − tail) twice: for memory
-    /// held until gradients end, and for memory held until W.
+    /// Adds Σ (least memory × time of a stash) ≤ (most memory that stashes can fill)·(C − head − tail). One row counts
+    /// memory held until gradients end; if backwards are split, a second row counts memory held until W.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())
             if (t_.is_limited(r) && !t_.stages_on(r).empty()) add_memory_area(r, paths);
     }
-    /// Adds Σ T_o·w ≤ C − head − tail for each engine and, if the objective is a makespan, for each link.
+    /// Adds (total duration of transfers) ≤ C − head − tail for each engine and, if the objective is a makespan, for
+    /// each link. The head ends with the first forward, and the tail begins with the last gradient.
     void add_link_capacity() {
         const auto& rules = t_.problem().transfer;
         for (const rank r : t_.problem().graph.all_ranks())

@@ -50,7 +50,8 @@ inline void exclude(model_builder& d, operation_id a, operation_id b) {
         if (d.precedences().precedes(d.needs_stash(b), d.forward_of(a)))
             return d.set_transfer_order(a, b, literal::never());
     }
-    // Zero-length transfers of kept stashes keep the order of microbatches, too, if there is always a place for them.
+    // In a stage that keeps the order of microbatches, the order also holds for zero-length transfers of kept stashes,
+    // which always find a place between the stage's other transfers.
     const bool counts_points = d.keeps_order() && t.stage_of(a) == t.stage_of(b);
     const auto may_be = [&](operation_id x, operation_id y) {
         return counts_points ? d.earliest(end_of(x)) <= d.latest(start_of(y)) + d.slack() : fits(d, x, y);

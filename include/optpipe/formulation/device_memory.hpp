@@ -13,8 +13,8 @@
 namespace optpipe::formulation {
 
 /// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8). Device memory rises
-/// at the starts of F, of reloads and recomputations, and of each I whose weight gradient needs more memory than is
-/// held. Between two rises of memory, memory only falls.
+/// at the starts of F, of reloads and recomputations, and of each I whose `weight_stash` is larger than the restored
+/// stash. Between two rises of memory, memory only falls.
 ///
 /// The memory that F holds counts from the start of F, and restored memory counts from the start of the recomputation.
 /// Memory that I releases counts until the end of I, and the rest counts until the end of W. Offloaded memory doesn't
@@ -22,9 +22,9 @@ namespace optpipe::formulation {
 /// everything counts until the end of W. The amount by which `weight_stash` is larger than the restored stash (`extra`)
 /// counts from the start of an I that isn't part of a full backward.
 ///
-/// Keys and values, and the memory that edges hold, count from the start of the operation that takes them to the end of
-/// the operation that frees them, which may run on another rank. Memory of keys, values and edges rises at the starts
-/// of F and gradients.
+/// Keys and values, and the memory that edges hold, count from the start of the operation that takes the memory to the
+/// end of the operation that frees it; the second operation may run on another rank. Memory of keys, values and edges
+/// rises at the starts of F and gradients.
 ///
 /// If memory rises twice at one instant, the event that is ordered second counts both rises.
 class device_memory {
@@ -49,7 +49,7 @@ public:
     }
 
 private:
-    /// An amount of memory that is free when the operation has ended.
+    /// An amount of memory that is free once the operation `by` has ended.
     struct release {
         operation_id by;
         double amount;
@@ -72,7 +72,7 @@ private:
             }
     }
 
-    /// The amount `of(costs, option)`, which depends on the option of a cell.
+    /// The amount that the function `of` returns for the costs and the storage option of the cell.
     template <class Size> [[nodiscard]] amount amount_of(cell c, const Size& of) const {
         const auto costs = t_.costs_of(c);
         return d_.by_option(c, [&](storage_index o) { return of(costs, t_.stored_in(c, o)).value(); });
@@ -160,7 +160,8 @@ private:
         if (t_.may_be_full(s)) add_extra(level, y, at);
         return true;
     }
-    /// extra ≥ (I has begun) − (W has ended) − full.
+    /// Adds the extra memory of a cell, times a binary that is at least (I has begun) − (W has ended) − (the backward
+    /// is full).
     void add_extra(memory_level& level, cell y, event at) {
         const auto begun = has_begun(t_.id(role::gradient, y), at);
         const auto ended = has_ended(t_.id(role::weight, y), at);
@@ -228,7 +229,7 @@ private:
     model_builder& d_;
     const operation_table& t_;
     std::vector<double> taken_beside_;            ///< by operation
-    per_rank<std::vector<release>> freed_beside_; ///< by the rank whose memory it is
+    per_rank<std::vector<release>> freed_beside_; ///< by the rank whose memory is freed
 };
 
 } // namespace optpipe::formulation

@@ -26,10 +26,11 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
 }
 
 /// A rank runs one computation at a time: E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3). Each pair
-/// of unknown order has one variable, and the least Ω that the time windows of both allow.
+/// of computations whose order isn't known has one variable, and the least Ω that the time windows of the two
+/// operations allow.
 ///
-/// Two W of a stage share the variable of their gradients (`microbatch_order`), and the F of two microbatches share one
-/// variable on all stages of a group.
+/// Two W of a stage share the order variable of their gradients (`microbatch_order`), and the F of two microbatches
+/// share one order variable on all stages of a group.
 inline void add_exclusivity(model_builder& d) {
     const auto& t = d.operations();
     std::map<std::pair<operation_id, operation_id>, literal> of_groups; // by the F of the group's first stage

@@ -25,10 +25,10 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
 }
 
 /// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For a
-/// span, each rank runs for at most `horizon`, and starts before another rank has ended: the rank that runs the
-/// predecessor of its first F, because the microbatch returns to that rank. If the problem isn't plain, the latest end
-/// for a span is `serial_time`: a step without needless idle time takes no longer than all operations and messages one
-/// after the other.
+/// span, each rank runs for at most `horizon`. If rank q runs the predecessor of rank r's first F, r starts before q
+/// has ended, because the microbatch's gradient returns to q. So r ends at most `horizon` later than q. If the problem
+/// isn't plain, the latest end for a span is `serial_time`: a step without needless idle time takes no longer than all
+/// operations and messages one after the other.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);
@@ -65,7 +65,7 @@ inline precedence known_order(const operation_table& t, const options& o, double
     precedence known{t, latest_ends(t, horizon), slack, o.stop};
     const bool keep = keeps_order(t, o.overtaking);
     const bool plain = is_plain(t.problem());
-    // The first operation starts at 0. Without this limit, all times of a schedule could be shifted.
+    // The first F on stage 0 starts at 0. Without this limit, all times of a schedule could be shifted.
     if (t.problem().objective == objective_kind::span && plain) known.limit(0, 0.0, t.length(0));
     add_dependencies(t, known);
     order_microbatches(t, keep, known);

@@ -15,9 +15,9 @@ namespace optpipe::formulation {
 /// *Without transfers, the order excludes no optimum.* Microbatches cost the same, so in any schedule the k-th F of
 /// every stage can be given to microbatch k, and likewise the k-th gradient and the k-th W. The first k forwards of a
 /// stage have k different predecessors on the previous stage, which all end in time; so the k-th forward of the
-/// previous stage ends in time, too. The same holds for gradients (whose predecessors are the gradients of the next
-/// stage, and their own forwards) and for W. Memory depends only on the number of operations of each kind that have
-/// begun or ended. So the renumbered schedule is valid with the same times.
+/// previous stage ends in time, too. The same argument applies to gradients, whose predecessors are the gradients of
+/// the next stage and their own forwards, and to W, whose predecessors are gradients. Memory depends only on the number
+/// of operations of each kind that have begun or ended. So the renumbered schedule is valid with the same times.
 ///
 /// *With transfers, the order may exclude all optima*, because a transfer belongs to one stash. For example, let
 /// microbatch A be the first to run forward and the last to run backward on every stage: A fills the bubbles at both
@@ -28,12 +28,14 @@ namespace optpipe::formulation {
 ///   backward may be full, this holds for the W of split backwards.)
 ///
 /// *With a choice of storage options, the order may exclude all optima, too*, because F and I of one microbatch have
-/// the same option. The two statements about transfers hold here as well.
+/// the same option. With a choice of options, too, microbatches may be numbered in the order of stage 0's forwards, and
+/// the W of a stage follow the order of its gradients.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
-/// The inputs of the operations of one list also belong to one list, in another stage or slice, and all have the same
-/// delay. Memory depends only on the number of operations of each list and kind. The first slices of sequences may be
-/// numbered in the order of their forwards on stage 0. W follow their gradients if the W cost the same.
+/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice, which all have
+/// the same delay. Memory depends only on the number of operations of each list and kind. The first slices of sequences
+/// may be numbered in the order of their forwards on stage 0. The W of a stage follow the order of its gradients if
+/// these W cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);
@@ -41,8 +43,8 @@ namespace optpipe::formulation {
     return wanted != overtaking::allowed || !operations.any_stage(names_matter);
 }
 
-/// Whether there is a model of this form. If overtaking isn't allowed, the problem must be plain, and the stashes of a
-/// stage must differ only in whether they are offloaded.
+/// Whether the problem has a model with this rule on overtaking. If overtaking isn't allowed, the problem must be
+/// plain, and the stashes of a stage must differ only in whether they are offloaded.
 [[nodiscard]] inline bool has_form(const operation_table& t, overtaking wanted) {
     if (wanted != overtaking::allowed && !is_plain(t.problem())) return false;
     const auto differ = [&](stage s) {
@@ -54,8 +56,9 @@ namespace optpipe::formulation {
     return wanted == overtaking::allowed || !t.any_stage(differ);
 }
 
-/// Adds the order of microbatches to the relation. If backwards may be full, W get no fixed order: only the W of split
-/// backwards run in the order of microbatches.
+/// Adds the order of interchangeable microbatches to `known`: always for the first slices' F on stage 0, and for other
+/// operations only if `keep`. If backwards may be full, W get no fixed order: only the W of split backwards run in the
+/// order of microbatches.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m < t.microbatches(); ++m) {
@@ -71,7 +74,8 @@ inline void order_microbatches(const operation_table& t, bool keep, precedence& 
         }
 }
 
-/// If overtaking is allowed: puts two W in the order of their gradients. Returns true if any order is new.
+/// Puts the W of a stage that cost the same in the order of their gradients, and these gradients in the order of their
+/// W. Returns true if any order is new.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
     for (const stage s : t.problem().graph.all_stages()) {

@@ -168,8 +168,8 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// The computations between which a transfer takes place: its F, and its gradient or recomputation. If pooled, the
-    /// m-th transfer comes after the m-th F and before the last gradient.
+    /// The computations between which a transfer takes place: its F, and its gradient or recomputation. If transfers
+    /// are pooled, the m-th transfer comes after the m-th F and before the last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
     [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);
@@ -309,7 +309,7 @@ private:
                 result.above.push_back({of(o) - result.least, choices_[c][i]});
         return result;
     }
-    /// The event of a computation that never comes before `e` (`no_earlier`), or never after `e` (`no_later`).
+    /// An event of a computation; it never comes before `e` (`no_earlier`), or never after `e` (`no_later`).
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {

@@ -90,8 +90,8 @@ private:
         for (std::size_t m = 0; m < from.size(); ++m)
             flags[first + m] = old[from[m]];
     }
-    /// For each microbatch, the one that takes its place, so that interchangeable ones are in the order of their
-    /// starts.
+    /// For each number m, the microbatch whose operation gets the number m, if interchangeable microbatches are
+    /// numbered in the order of their starts.
     [[nodiscard]] std::vector<std::size_t> sorted_by_start(stage s, role what) {
         std::vector<std::size_t> order(t_.microbatches());
         for (const auto& list : t_.interchangeable()) {
@@ -135,7 +135,8 @@ private:
         }
         return true;
     }
-    /// Numbers the transfers of a stage, first the transfers that take place, without regard to their microbatches.
+    /// Numbers the transfers of a stage regardless of their microbatches; the transfers that take place get the first
+    /// numbers.
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
         std::iota(from.begin(), from.end(), std::size_t{0});
@@ -156,7 +157,7 @@ private:
         for (std::size_t i = 0; i < at.size(); ++i)
             start(what, offloaded[i]) = at[i];
     }
-    /// Sorts the W that cost the same.
+    /// Distributes the starts of W that cost the same over these W in the order of their gradients.
     void sort_weights(stage s) {
         std::vector<cell> split;
         for (std::size_t m = 0; m < t_.microbatches(); ++m)
@@ -192,11 +193,11 @@ private:
                 start(role::recompute, c) = start(role::gradient, c);
     }
     /// Places the zero-length transfers of a stage. If microbatches may overtake each other, both transfers of a stash
-    /// come at the end of F. Otherwise, zero-length transfers keep the order of microbatches: an offload comes at the
-    /// end of F or of the previous offload, whichever is later; or, if an earlier microbatch is being reloaded at that
-    /// time, at the end of that reload. A reload comes at the end of the previous reload. So the zero-length transfers
-    /// keep their order, and lie within none of the stage's real transfers. If transfers are pooled, the zero-length
-    /// ones come last, at the start of the last gradient.
+    /// come at the end of F. If microbatches keep their order, so do zero-length transfers: an offload comes at the end
+    /// of F or of the previous offload, whichever is later; or, if an earlier microbatch is being reloaded at that
+    /// time, at the end of that reload. A zero-length reload comes at the end of the previous reload. So the
+    /// zero-length transfers keep their order, and lie within none of the stage's real transfers. If transfers are
+    /// pooled, the zero-length ones come last, at the start of the last gradient.
     void place_unused_transfers(stage s) {
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));

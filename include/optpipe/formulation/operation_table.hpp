@@ -34,7 +34,7 @@ inline constexpr std::size_t roles = 6;
 ///
 /// The model leaves out each storage option that another option of its stage makes superfluous (`is_no_worse`). For
 /// example, if a rank's memory holds all stashes at once, they are just kept: a schedule without the rank's transfers
-/// and recomputations is still valid, and no longer.
+/// and recomputations is still valid, and takes no more time.
 class operation_table {
 public:
     explicit operation_table(optpipe::problem p);
@@ -155,7 +155,7 @@ private:
     std::vector<double> least_; ///< by operation
     std::vector<std::vector<stage>> by_rank_;
     std::vector<std::vector<microbatch>> interchangeable_;
-    std::vector<std::size_t> next_microbatch_; ///< itself, if it is the last of its list
+    std::vector<std::size_t> next_microbatch_; ///< the microbatch itself if it is the last of its list
 };
 
 } // namespace optpipe::formulation

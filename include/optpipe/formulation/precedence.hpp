@@ -84,7 +84,7 @@ public:
         }
         return true;
     }
-    /// Propagates windows along the arcs, and through the fact that a rank runs one operation at a time.
+    /// Tightens the time windows by the arcs, and because a rank runs one operation at a time.
     void propagate_times() {
         const auto sorted = in_order();
         std::vector<std::vector<const arc*>> entering(count_), leaving(count_);

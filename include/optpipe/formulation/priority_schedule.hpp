@@ -8,7 +8,8 @@
 
 namespace optpipe::formulation {
 
-/// The schedule of a priority list. If all stashes are kept, operations are moved ahead into gaps.
+/// The schedule that list scheduling makes with the starts in `wanted` as priorities. If the problem is plain and all
+/// stashes are kept, operations are then moved ahead into gaps.
 [[nodiscard]] outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted);
 
 } // namespace optpipe::formulation

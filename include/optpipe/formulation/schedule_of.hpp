@@ -14,7 +14,7 @@ namespace optpipe::formulation {
 /// The operations of a plan, ordered by their starts. Starts that differ only by rounding count as equal.
 [[nodiscard]] order order_of(const operation_table& t, const plan_times& times);
 
-/// The plan that a point of the model represents, with the numerical errors of the point in its times.
+/// The plan that a point of the model represents. The plan's times have the numerical errors of the point.
 [[nodiscard]] plan_times times_of(const formulated& f, std::span<const double> values);
 
 /// Assigns pooled transfers to the first microbatches that they fit, stage by stage, and drops the rest.

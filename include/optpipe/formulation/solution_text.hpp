@@ -129,7 +129,7 @@ private:
                 set(columns_[static_cast<std::size_t>(position) - 1], second);
         } while (next(line));
     }
-    /// HiGHS and lists: headings, comments, and "x12 3.5". Everything after the columns is ignored.
+    /// HiGHS and lists: headings, comments, and "x12 3.5". Everything after the values of the columns is ignored.
     void read_list(std::string line) {
         bool after_status = false;
         do {

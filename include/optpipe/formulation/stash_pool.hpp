@@ -9,13 +9,14 @@
 namespace optpipe::formulation {
 
 /// Pooled stashes. The k-th F, gradient, W, offload and reload of a stage are numbered by time (`microbatch_order`
-/// shows why this is valid for computations). Only numbers matter: a gradient or an offload takes a stash, and an ended
-/// forward or reload provides one. At the start of a gradient or an offload, no more stashes have been taken than
-/// provided. Every valid schedule is a solution with the same times: its j-th offload starts after j forwards have
-/// ended, and its j-th reload starts after j offloads have ended. Also, the last reload of a stage comes before the
-/// last gradient, the previous reload comes before the previous gradient, and so on.
+/// shows why this is valid for computations). Only the number of stashes matters, not their microbatches: a gradient or
+/// an offload takes a stash, and an ended forward or reload provides one. At the start of a gradient or an offload, no
+/// more stashes have been taken than provided. Every valid schedule is a solution with the same times: its j-th offload
+/// starts after j forwards have ended, and its j-th reload starts after j offloads have ended. Also, the last reload of
+/// a stage comes before the last gradient, the previous reload comes before the previous gradient, and so on.
 ///
-/// The relaxation ignores that transfers of one microbatch belong together across stages.
+/// In this relaxation, a transfer has no microbatch, so transfers of one microbatch on several stages aren't tied
+/// together.
 class stash_pool {
 public:
     explicit stash_pool(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -36,8 +37,8 @@ private:
     [[nodiscard]] const literal& transfer_pair(stage s, std::size_t m) const { return d_.offloaded(t_.cell_at(s, m)); }
     literal before(event first, event then, bool exact) { return d_.before(family::stash_pool, first, then, exact); }
 
-    /// If only n transfer pairs of a stage take place, they are the first n. If i more reloads follow the k-th, at
-    /// least i + 1 gradients start after the end of the k-th.
+    /// If only n transfer pairs of a stage take place, they are the first n. If i more reloads follow the k-th reload,
+    /// at least i + 1 gradients start after the end of the k-th reload.
     void add_transfer_pair(stage s, std::size_t k) {
         const auto count = t_.microbatches();
         if (k + 1 < count)

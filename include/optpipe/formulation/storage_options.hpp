@@ -14,9 +14,9 @@ namespace optpipe::formulation {
 /// Storage options (README, equation 9): x_o = 1 if a stash has option o of its stage. Durations and amounts of memory
 /// are linear in x (`amount`), so the other families hold for any list of options.
 ///
-/// Every cell that may have a recomputation has one among the computations. A recomputation that doesn't take place has
-/// no duration and comes just before its gradient. So the orders of a rank's computations remain total, and rows about
-/// these orders remain valid.
+/// If some option of a cell has a recomputation, the model's computations include it, whatever option the cell has. A
+/// recomputation that doesn't take place has no duration and comes just before its gradient. So the orders of a rank's
+/// computations remain total, and rows about these orders remain valid.
 ///
 /// Adds the variables for a cell's choice: none for a single option, one for two options.
 inline void add_choices(model_builder& d, cell c) {
@@ -99,7 +99,8 @@ inline void add_storage_options(model_builder& d) {
         detail::add_options_of(d, c);
 }
 
-/// Adds C ≥ (earliest start on the rank) + Σ T_a + (time after its last operation), where T_a depends on options.
+/// Adds C ≥ (earliest start on the rank) + Σ T_a + (time after the rank's last operation), where T_a depends on
+/// options. For a span, the row is C ≥ Σ T_a.
 inline void add_work_rows(model_builder& d) {
     for (const rank r : d.problem().graph.all_ranks()) {
         sum s;
@@ -111,10 +112,11 @@ inline void add_work_rows(model_builder& d) {
     }
 }
 
-/// Adds to a level of memory the amounts that are held if `when` is true, and subtracts the amounts that are released
-/// then. The level is never below the actual memory, and equal to it at integral points. The least amount counts as
-/// (least)·when; for the amount above it, h ≥ above − (most − least)·(1 − when) and h ≥ 0, or the converse for released
-/// amounts.
+/// A level of memory at an event: `hold` adds an amount that counts if the literal `when` is true, and `release`
+/// subtracts such an amount. The level is never below the actual memory, and equal to it at integral points. If an
+/// amount depends on the storage option, its least value counts as (least)·when, and its excess over this value as a
+/// variable h. In `hold`, h ≥ excess − (most − least)·(1 − when) and h ≥ 0; in `release`, h ≤ excess and h ≤ (most −
+/// least)·when.
 class memory_level {
 public:
     memory_level(model_builder& d, family f, event at) : d_{d}, family_{f}, at_{at} {}
@@ -124,8 +126,8 @@ public:
         a.add_to(total_, 1.0);
         return *this;
     }
-    /// `of` is the operation in the condition, used for a name. If the amount is 0 for some options, `when` must be
-    /// false for them.
+    /// The operation `of`, to which `when` refers, gives the new variable its name. If the amount is 0 for some
+    /// options, `when` must be false for them.
     memory_level& hold(const amount& a, const literal& when, operation_id of) {
         if (is_linear(a, when)) return add_linear(1.0, a, when);
         const double range = a.most - a.least;

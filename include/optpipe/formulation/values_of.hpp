@@ -102,8 +102,8 @@ private:
     std::vector<double> values_;
 };
 
-/// The schedule with options that the model has. If an option changes, operations start as early as the new option
-/// allows, because the model's horizon may exclude the old times.
+/// The schedule, with each storage option replaced by one that the model has. If an option changes, operations start as
+/// early as the new option allows, because the model's horizon may exclude the old times.
 inline outcome<schedule> with_options_of_model(const operation_table& t, const schedule& s) {
     const auto& p = t.problem();
     auto changed = optpipe::order_of(s);

@@ -199,8 +199,8 @@ private:
 
     void flow(const char* name, const std::optional<timed_operation>& from, const std::optional<timed_operation>& to) {
         if (!from || !to || from->end <= from->start || to->end <= to->start) return;
-        // An arrow belongs to the slice that contains its time. The end of a slice may be in two slices, so arrows
-        // start and end slightly inside.
+        // An arrow belongs to the slice that contains its time. The time at which a slice ends may be the start of the
+        // next slice, so arrows start and end slightly inside their slices.
         constexpr double margin = 1.0 / 16.0;
         const auto leaves = from->end - margin * (from->end - from->start);
         const auto arrives = to->start + margin * (to->end - to->start);

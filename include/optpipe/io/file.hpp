@@ -27,8 +27,9 @@ namespace detail {
 /// permissions; symbolic links are followed.
 void write_file(const std::string& path, std::string_view content);
 
-/// Throws the `file_error` that `write_file` would throw. A full disk can't be known before writing. Changes nothing
-/// and leaves no file behind; pipes and devices are not opened.
+/// Throws the `file_error` that `write_file` would throw. A full disk can't be known before writing. Leaves no file
+/// behind, and changes nothing, except that temporary files of killed processes are removed. Pipes and devices are not
+/// opened.
 void probe_file(const std::string& path);
 
 } // namespace optpipe
@@ -110,7 +111,7 @@ inline destination destination_of(const std::string& path) {
     return to;
 }
 
-/// The opened new file that will replace the existing one.
+/// The new file, opened, that will be renamed to the destination.
 inline temporary_file replacement_of(const std::string& path, const destination& to) {
     if (to.mode && !may_write(to.target.c_str())) file_failure("write", path, errno);
     const auto parent = std::filesystem::path{to.target}.parent_path();

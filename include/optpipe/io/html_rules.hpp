@@ -83,8 +83,8 @@ private:
             }));
         return list(by_option);
     }
-    /// For each input from other stages and microbatches: its stage, kind (a B may take the place of an I), how many
-    /// microbatches later it is, and the delay after it.
+    /// For each operation of another stage or microbatch whose result `op` needs: its stage, its kind (a B may take the
+    /// place of an I), its microbatch minus the microbatch of `op`, and the delay after it.
     [[nodiscard]] std::string inputs(const operation& op) const {
         std::vector<std::string> all;
         for_each_input_of_others(*p_, op, [&](const operation& before, duration delay) {
@@ -95,8 +95,8 @@ private:
         });
         return list(all);
     }
-    /// The memory that other operations took and this one frees: for each such device, the rank, and the amount that is
-    /// free when the operation has ended.
+    /// The memory that other operations took and `op` frees: for each rank with such memory, the rank and the amount,
+    /// which is free when `op` has ended.
     [[nodiscard]] std::string frees(const operation& op) const {
         std::vector<std::string> all;
         for_each_release_of_others(*p_, op, [&](rank r, memory_size amount) {

@@ -33,7 +33,8 @@ private:
     std::vector<violation> found_;
 };
 
-/// Adds violations found by validation, except in objects with an unreadable field: validation saw a replacement there.
+/// Adds violations found by validation, except in objects with an unreadable field, because validation saw the value
+/// that replaced the field.
 inline void add_validated(violation_list& found, const std::vector<violation>& wrong) {
     std::vector<std::string> unread;
     for (const auto& v : found.found()) {

@@ -8,9 +8,10 @@
 
 namespace optpipe {
 
-/// Reads `optpipe.layers/2`, or /1, which has no edges, pins, `together`, speeds, frozen layers and lists of
-/// microbatches: a model's layers, and the devices and placements among which they may be divided. Throws `input_error`
-/// as `parse_problem` does. If the text has no placements, `usual_placements` are used.
+/// Reads a model's layers, and the devices and placements among which they may be divided, in the format
+/// `optpipe.layers/2` or /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, keys and values, or lists
+/// of microbatches. Throws `input_error` as `parse_problem` does. If the text has no placements, `usual_placements` are
+/// used.
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_layers`. Throws `file_error` if the file can't be read or is larger than 64 MiB.

@@ -18,8 +18,8 @@ struct model_config {
 
 /// Reads the `config.json` that is published with a model's weights in the format of Hugging Face's transformers: dense
 /// layers, grouped-query attention (Llama, Qwen), latent attention (DeepSeek-V2 and V3) and mixtures of experts
-/// (Mixtral, Qwen, DeepSeek). Of a multimodal model's file, the language model in `text_config` is read. Sequence
-/// length, rates and parallelism aren't in the file, and keep the defaults of `decoder`.
+/// (Mixtral, Qwen, DeepSeek). If the file describes a multimodal model, the language model in `text_config` is read.
+/// Sequence length, rates and parallelism aren't in the file, and keep the defaults of `decoder`.
 ///
 /// Throws `input_error` with all fields that are missing, of another type or not understood. Dense layers before routed
 /// ones are understood, but no other mix of the two, and no experts of unequal widths.

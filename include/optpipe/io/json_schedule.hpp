@@ -14,9 +14,9 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 
 } // namespace detail
 
-/// Reads `optpipe.schedule/3`, /2, which is the same without pairs, and /1, which has no storage options either. Throws
-/// `input_error` with all violations of the format. An operation with an unreadable spelling isn't a violation: it is
-/// listed in the document.
+/// Reads the formats `optpipe.schedule/1` to /3. Format /2 has no pairs; format /1 has no storage options either.
+/// Throws `input_error` with all violations of the format. An operation with an unreadable spelling isn't a violation:
+/// it is listed in the document.
 [[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_schedule`. Throws `file_error` if the file can't be read or is larger than 1 GiB.
@@ -78,7 +78,7 @@ public:
     [[nodiscard]] const std::vector<violation>& unreadable() const { return unreadable_.found(); }
 
 private:
-    /// Far above the times of any problem; pictures of larger times aren't finite.
+    /// Far above the times of any problem; in figures, larger times would have infinite coordinates.
     static constexpr double most_time = 1e100;
 
     double time(const fields& at, const char* name) {

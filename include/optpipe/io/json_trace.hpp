@@ -13,8 +13,8 @@
 namespace optpipe {
 
 /// Adds the operations in a trace to a profile: Chrome's trace events, as PyTorch's profiler (Kineto) and
-/// `schedule_to_chrome_trace` write them, and converters of Nsight Systems. A trace may have some ranks only; the steps
-/// of several traces are the same steps, beginning with `first_step`. The n-th range of an operation belongs to the
+/// `schedule_to_chrome_trace` write them, and converters of Nsight Systems. A trace may have only some of the ranks.
+/// All traces of a run have the same steps, numbered from `first_step`. The n-th range of an operation belongs to the
 /// n-th step. If an operation has ranges on a GPU (`gpu_user_annotation`), only its ranges on the GPU count. Messages
 /// aren't measured.
 ///

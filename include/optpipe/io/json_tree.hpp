@@ -25,7 +25,7 @@ struct json_limits {
     std::size_t values = std::size_t{1} << 22U;
 };
 
-/// A list in the outermost object whose elements are passed on one by one and not kept.
+/// A list in the outermost object. The elements of the list are passed on one by one, and not kept.
 struct streamed_list {
     std::string name;
     std::function<void(const json&)> element;

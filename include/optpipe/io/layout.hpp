@@ -27,8 +27,10 @@ struct stage_layout {
 /// doesn't parse or doesn't fit; a stage must hold at least one layer.
 [[nodiscard]] stage_layout parse_layout(std::string_view text, const std::string& source_name, std::size_t layers);
 
-/// The pipeline for a layout: the first one of `p` with as many stages (in loop placement if the layout is), or one in
-/// loop placement. Throws `input_error` if the number of stages isn't a multiple of the number of ranks.
+/// The pipeline for a layout: the first pipeline of `p` with as many stages as the layout, and in loop placement if the
+/// layout is. If `p` has no such pipeline, a new one in loop placement is returned. Throws `input_error` if a layer is
+/// pinned to a stage that the layout doesn't have. If a new pipeline is needed, also throws if the number of stages is
+/// too large, or isn't a multiple of the number of ranks.
 [[nodiscard]] problem pipeline_for(const partition_problem& p, const stage_layout& layout,
                                    const std::string& source_name);
 

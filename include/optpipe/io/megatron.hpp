@@ -39,9 +39,9 @@ struct megatron_settings {
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
 /// The settings of Megatron-Core that express a schedule as far as possible, and the parts that they don't express.
-/// Refused for edges, groups, frozen stages and slices of sequences; if the stages aren't in loop placement, Megatron's
-/// only one; if several stages are on a single rank; if there are too few microbatches to interleave; or if layers of
-/// multi-token prediction are in a place that Megatron doesn't allow.
+/// Refused for edges, groups, frozen stages, pairs and slices of sequences; if the stages aren't in loop placement,
+/// Megatron's only one; if several stages are on a single rank; if there are too few microbatches to interleave; or if
+/// layers of multi-token prediction are in a place that Megatron doesn't allow.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 

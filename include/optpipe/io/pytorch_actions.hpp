@@ -105,7 +105,7 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 
 /// Reads a schedule file of PyTorch, of either format. Cells may be in quotes, and a UTF-8 byte order mark is skipped.
 /// If every backward B has a W, B means PyTorch's I, as in the papers. Throws `input_error` with the first cell of each
-/// row that isn't an action, and if only some B have a W.
+/// row that isn't an action. Also throws if only some B have a W, or if a B has a W in a file that has I.
 [[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
 
 /// The file as PyTorch's `_dump_csv` writes it, including line ends.

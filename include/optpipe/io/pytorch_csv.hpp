@@ -44,9 +44,10 @@ struct pytorch_options {
 
 /// The order of a schedule file's computations on a problem, for `simulate`; the two actions of an overlap are a pair
 /// if the problem has that pair, and otherwise follow each other. All activations are kept on the device. Throws
-/// `input_error` if the file doesn't fit the problem (other ranks, stages elsewhere, other microbatches), or if
-/// messages of `compute_comms` are wrong (`message_violations`). Refused if the file's rows wait for each other even
-/// when no send waits for its receive, and for problems that `to_pytorch` refuses.
+/// `input_error` if the file doesn't fit the problem (other ranks, stages elsewhere, other microbatches), if a stage
+/// has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
+/// (`message_violations`). Refused if the file's rows wait for each other even when no send waits for its receive, and
+/// for edges, groups and frozen stages.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -243,8 +244,8 @@ private:
         return row;
     }
 
-    /// Adds waits after `computed`: its input has arrived, and the sender of that input had posted all of its earlier
-    /// receives.
+    /// Adds the waits for sends that have ended before `computed` runs: the sender of its input had posted the receives
+    /// of these sends before it sent the input.
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);

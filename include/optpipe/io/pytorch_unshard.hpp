@@ -11,8 +11,8 @@
 
 namespace optpipe::detail {
 
-/// For each cell of a row, the stages that the row computes on from there: at most `count`, in the order of use. The
-/// result has one entry more than there are cells.
+/// For each cell of a row, the next stages that the row computes on from that cell on: at most `count` stages, in the
+/// order of use. The result has one entry more than there are cells.
 [[nodiscard]] inline std::vector<std::vector<stage>> next_stages(const pytorch_schedule::row& row, std::size_t count) {
     std::vector<std::vector<stage>> next(row.size() + 1);
     std::vector<stage> by_use;

@@ -42,7 +42,7 @@ struct schedule_document {
 /// Storage options that the document names and the problem doesn't have.
 [[nodiscard]] std::vector<violation> storage_violations(const problem& p, const schedule_document& document);
 
-/// The largest differences between the claims of a file and the measures of its operations.
+/// The largest accepted differences between the claims of a file and the measures of its operations.
 struct claim_slacks {
     duration time{};
     memory_size memory{};

@@ -14,8 +14,8 @@ namespace optpipe {
 [[nodiscard]] std::string schedule_to_svg(const problem& p, const schedule_report& report,
                                           const svg_options& options = {});
 
-/// A measurement and its plan on one time axis. The plan of each lane is in a narrow row above it, and the planned
-/// memory is a line over the measured one. The measurement may have any times; see `measurement_violations`.
+/// A measurement and its plan on one time axis. The plan of each lane is in a narrow row above the lane, and the
+/// planned memory is a line over the measured memory. The measurement may have any times; see `measurement_violations`.
 [[nodiscard]] std::string overlay_to_svg(const problem& p, const schedule_report& planned,
                                          const schedule_report& measured, const svg_options& options = {});
 

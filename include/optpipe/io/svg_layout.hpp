@@ -136,7 +136,7 @@ inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operati
     return boxes;
 }
 
-/// The curve with at most one point per `step`, which has the highest level of its step.
+/// The curve with at most one point per `step`: the point with the highest level of that step.
 inline std::vector<memory_point> thinned(const std::vector<memory_point>& curve, duration step) {
     std::vector<memory_point> result;
     memory_size after{};

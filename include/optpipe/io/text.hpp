@@ -49,9 +49,9 @@ struct baseline {
 /// The entry of a method in the verdict on a plan with this objective.
 [[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
 
-/// One line with the objective, its distance from the bound, bubbles, memory, offloads and recomputation. If there are
-/// other methods, a second line has their excess over this objective, and there is one line for each reason why some
-/// methods have no schedule.
+/// One line with the objective, its distance from the bound, bubbles, memory, offloads, pairs and recomputation. If
+/// there are other methods, a second line has their excess over this objective, and there is one line for each reason
+/// why some methods have no schedule.
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 

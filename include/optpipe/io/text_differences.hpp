@@ -33,7 +33,7 @@ void write_differences(std::ostream& out, const problem& p, const std::vector<ki
 namespace optpipe {
 namespace detail {
 
-/// A difference from a duration `whole`; negligible differences are "0".
+/// The text of a difference from a duration `whole`; the text of a negligible difference is "0".
 inline std::string difference_text(duration difference, duration whole) {
     constexpr double matters = 1e-4;
     constexpr int digits = 4;

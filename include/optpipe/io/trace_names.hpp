@@ -58,7 +58,7 @@ private:
 struct trace_options {
     /// How operations are named; if empty, by labels such as "PP:2F5".
     std::vector<range_pattern> patterns{};
-    /// The rank whose only stage it is, if a pattern has no `{stage}`.
+    /// The rank of the trace, for patterns without `{stage}`: all operations belong to the rank's only stage.
     std::optional<optpipe::rank> rank{};
     /// The plan that ran, which tells the storage options. Without a plan, storage options follow from the operations
     /// in the trace, where these are enough.

@@ -47,7 +47,7 @@ public:
     }
 
 private:
-    /// Stage and kind, in the order in which ranges are counted.
+    /// A stage and a kind of operation. The ranges of each such class are counted on their own.
     using class_key = std::pair<stage, operation_kind>;
     using ranges_of_class = std::map<class_key, std::vector<trace_range>>;
 
@@ -80,8 +80,8 @@ private:
         return *only_stage_;
     }
 
-    /// The ranges by stage and kind, each list by start. If an operation has ranges on a GPU, its other ranges are left
-    /// out.
+    /// The ranges by stage and kind; each list is ordered by microbatch, then by start. If an operation has ranges on a
+    /// GPU, its other ranges are left out.
     [[nodiscard]] ranges_of_class ranges_by_class(const trace_reader& reader) const {
         ranges_of_class found;
         for (const auto& each : reader.ranges())
@@ -196,7 +196,7 @@ private:
     const trace_options& options_;
     const std::string& source_;
     double microseconds_;
-    /// The stage of the trace's rank if it has one stage alone.
+    /// The stage of the trace's rank, if that rank has only one stage.
     std::optional<stage> only_stage_;
 };
 

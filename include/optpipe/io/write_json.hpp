@@ -9,17 +9,17 @@
 
 namespace optpipe {
 
-/// The problem as `optpipe.problem/3`, or /2 if it is plain, or /1 if costs describe all storage options, too; with one
-/// stage per line. Reads back
-/// as the same problem, bit for bit.
+/// The problem as `optpipe.problem/3`, with one stage per line. If the problem is plain and has no keys and values, the
+/// format is /2, or /1 if the costs also describe all storage options. Reads back as the same problem, bit for bit.
 [[nodiscard]] std::string problem_to_json(const problem& p);
 
-/// The layers as `optpipe.layers/2`, or as /1 if that has all of them; one kind of layer per line, with the ranks of
-/// each placement's stages. Reads back as the same layers and pipelines. Contract: at least one pipeline.
+/// The layers as `optpipe.layers/2`, or as /1 if that format can express the problem. Each line is one kind of layer,
+/// and each placement lists the ranks of its stages. Reads back as the same layers and pipelines. Contract: at least
+/// one pipeline.
 [[nodiscard]] std::string layers_to_json(const partition_problem& p);
 
-/// The schedule as `optpipe.schedule/3` if it has pairs; else as /2, or as /1 if costs describe all storage options and
-/// the schedule isn't forward-only; one operation, or pair, per line, ordered by start.
+/// The schedule as `optpipe.schedule/3` if it has pairs, else as /2, or as /1 if costs describe all storage options and
+/// the schedule isn't forward-only. Each line is one operation or pair, ordered by start.
 [[nodiscard]] std::string schedule_to_json(const problem& p, const schedule_report& report);
 
 } // namespace optpipe

@@ -12,7 +12,7 @@
 namespace optpipe::learning {
 
 /// A heap of variables, ordered by their part in recent conflicts, the most active first (VSIDS: Moskewicz et al.,
-/// 2001). Later bumps count more. Ties go to the lowest number.
+/// 2001). A later `bump` counts more than an earlier one. Ties go to the lowest number.
 class vsids {
 public:
     explicit vsids(std::size_t variables) : activity_(variables, 0.0), place_(variables, absent) {}

@@ -30,8 +30,8 @@ struct infeasibility {
 [[nodiscard]] double objective_value(const model& m, std::span<const double> values);
 
 /// All violations by the point `values`, which has one value per variable. Empty if the point is feasible. The check
-/// doesn't depend on how the values were found. `feasibility` defines the tolerances. The activities of rows are
-/// computed with integers rounded.
+/// doesn't depend on how the values were found. `feasibility` defines the tolerances. The values of integers are
+/// rounded before the activities of rows are computed.
 [[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                optpipe::tolerance tolerance = {});
 
@@ -60,7 +60,7 @@ struct interval_check {
         if (std::isnan(value)) return value;
         return std::max({lower - value, value - upper, 0.0});
     }
-    /// Whether the value is within the interval, or outside by no more than the slack and `noise`.
+    /// Whether the value is within the interval, or outside by no more than the slack plus `noise`.
     [[nodiscard]] bool accepts(double value, const feasibility& feasible, double noise = 0.0) const {
         return std::isfinite(value) && value >= lower - feasible.slack(lower) - noise &&
                value <= upper + feasible.slack(upper) + noise;

@@ -10,7 +10,7 @@ namespace optpipe::milp {
 
 /// The definition of feasibility, for the checker, presolve, propagation, relaxations and conflict analysis alike:
 /// - A point may miss a variable's bound or a row's side by the `slack` of that number. An integer variable may be off
-///   by `integrality`. The checker rounds the integers first; it has no further conditions. A row of integers with
+///   by `integrality`. The checker rounds the integers first, and has no further conditions. A row of integers with
 ///   integral coefficients has no slack.
 /// - A model is infeasible if it has no point even after each bound and side is moved outwards by its slack.
 /// - No part of the search loses a point that violates nothing. Computed numbers may be off by `noise`: a smaller
@@ -21,8 +21,8 @@ struct feasibility {
 
     /// The magnitude of a number in comparisons, at least 1.
     [[nodiscard]] static double scale(double value) { return std::max(1.0, std::abs(value)); }
-    /// The slack is absolute, as in other solvers. The slack is relative only for numbers so large that their sums are
-    /// less precise.
+    /// The slack is absolute, as in other solvers. The slack is relative only for numbers so large that rounding errors
+    /// of sums would exceed an absolute slack.
     [[nodiscard]] double slack(double bound) const {
         constexpr double share = 1e-8;
         return std::isfinite(bound) ? granted.at(scale(share * bound)) : 0.0;
@@ -34,10 +34,10 @@ struct feasibility {
         return std::min(integrality(), slack_of_row / std::abs(coefficient));
     }
 
-    /// The least integer within a lower bound that may be too high by `off`.
+    /// The least integer that a lower bound allows if the bound may be too high by `off`.
     [[nodiscard]] static double rounded_up(double bound, double off) { return std::ceil(bound - off); }
     [[nodiscard]] static double rounded_down(double bound, double off) { return -rounded_up(-bound, off); }
-    /// Rounds up a given bound.
+    /// The least integer that a lower bound of the given model allows, within the integrality tolerance.
     [[nodiscard]] double rounded_up(double bound) const { return rounded_up(bound, integrality()); }
     [[nodiscard]] double rounded_down(double bound) const { return rounded_down(bound, integrality()); }
     [[nodiscard]] bool is_above(double value, double lower) const { return value >= lower - slack(lower); }

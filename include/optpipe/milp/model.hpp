@@ -29,7 +29,7 @@ public:
     variable add_variable(double lower, double upper, domain kind = domain::continuous, std::string name = {});
     variable add_binary(std::string name = {}) { return add_variable(0.0, 1.0, domain::integer, std::move(name)); }
 
-    /// Terms are stored by column. Terms of the same column are summed, and zeros are dropped.
+    /// Terms are stored in the order of their columns. Terms of the same column are summed, and zeros are dropped.
     row add_row(double lower, std::span<const term> terms, double upper, std::string name = {});
     row add_row(double lower, std::initializer_list<term> terms, double upper, std::string name = {}) {
         return add_row(lower, std::span<const term>{terms.begin(), terms.size()}, upper, std::move(name));

@@ -16,7 +16,7 @@
 
 namespace optpipe::milp {
 
-/// The state of a search, in the model's direction; infinite if unknown.
+/// The state of a search. `incumbent` and `bound` are in the model's direction, and infinite if unknown.
 struct progress {
     double incumbent = 0.0;
     double bound = 0.0;
@@ -40,9 +40,9 @@ private:
 struct solve_options {
     std::chrono::duration<double> time_limit{std::numeric_limits<double>::infinity()};
     std::size_t node_limit = std::numeric_limits<std::size_t>::max();
-    /// Bytes for everything that the search creates: presolved models, relaxations with their factors, cuts, nodes, and
-    /// learned clauses. The given model isn't included. Deterministic searches check the limit only between rounds, and
-    /// may exceed it by the memory of one round.
+    /// Most bytes for everything that the search creates: presolved models, relaxations with their factors, cuts,
+    /// nodes, and learned clauses. The given model isn't included. Deterministic searches check the memory limit only
+    /// between rounds, and may exceed it by the memory of one round.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
     /// A solution is optimal if objective and bound differ by no more than one of these gaps; the relative one is from
     /// 0 to 1. If both gaps are 0, optimality is proven as exactly as the tolerance allows.

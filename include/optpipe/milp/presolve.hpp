@@ -21,8 +21,8 @@ struct presolve_options {
     /// Allows reductions that keep an optimal solution, but not all feasible ones. Disable dual reductions if rows are
     /// added later.
     bool dual_reductions = true;
-    /// Allows reductions that map several points to one, and so lose the values of some columns. Disable them and the
-    /// dual reductions if rows in terms of the original are added later: `translate` then always has an answer.
+    /// Allows reductions that map several points to one, and so lose the values of some columns. Disable many-to-one
+    /// and dual reductions if rows in terms of the original are added later: `translate` then always has an answer.
     bool many_to_one = true;
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< number of these rounds that may probe, which takes longest

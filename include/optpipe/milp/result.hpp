@@ -82,7 +82,7 @@ struct result {
 
 [[nodiscard]] std::string_view text_of(limit why);
 
-/// Distance between objective and bound as a share of |objective|; infinite if one of them is.
+/// Distance between objective and bound as a share of |objective|; infinite if objective or bound is infinite.
 [[nodiscard]] double relative_gap(double objective, double bound);
 
 struct solution {

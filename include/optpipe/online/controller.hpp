@@ -36,12 +36,12 @@ struct online_plan {
 /// worth a switch. The controller knows neither ranks nor clocks; its caller reports steps and asks for plans.
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
-/// plan is offered before these costs have been compared with measured ones. After `warm_up` and `window` measured
-/// steps it plans with the measured costs. From the first plan with measured costs on, each measured step, together
-/// with the steps before it, is compared with the costs of the plan (`drift`). If the difference may be worth a switch,
-/// a new window is measured, and a search starts from the plan in use with the new costs. Transfers that are too rare
-/// in the plan for a window are compared over more steps; the ranks probe transfers that the plan doesn't use
-/// (`probe_rounds`).
+/// plan is offered before these costs have been compared with measured ones. After `warm_up` and at least `window`
+/// measured steps, the controller plans again with the measured costs, if they differ from the given costs. From then
+/// on, each measured step, together with the steps before it, is compared with the costs used for planning (`drift`).
+/// If the difference may be worth a switch, a new window is measured, and a search starts from the plan in use with the
+/// new costs. Transfers that are too rare in the plan for a window are compared over more steps; the ranks probe
+/// transfers that the plan doesn't use (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.
@@ -78,15 +78,16 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// Measured costs that differ from the costs used for planning, and also from the measured costs at the time when
-    /// those costs were chosen.
+    /// Measured costs that differ from the costs used for planning, and also differ from what was measured when the
+    /// planning costs were chosen.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
     [[nodiscard]] duration objective_in(const problem& p) const;
     void forget_measured();
-    /// Adds a probed cost if two consecutive probes are far off in the same direction. The value nearer to the plan is
-    /// added, because another transfer may have slowed down the other probe.
+    /// Adds a probed cost if two consecutive probes differ from the planned cost by more than `least_probed_change`, in
+    /// the same direction. The value nearer to the plan is added, because another transfer may have slowed down the
+    /// other probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
     /// Collects samples of transfers that are too rare for a window; transfers that shared their link with others are
     /// left out.
@@ -97,7 +98,8 @@ private:
     /// Number of samples with which an interval can reach the confidence that each comparison needs. With n samples,
     /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
-    /// Number of measured steps that give `samples` samples of operations that every microbatch has.
+    /// Number of measured steps, at least `online_options::window`, that give `samples` samples of operations that
+    /// every microbatch has.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
     /// Whether the changes in `found` may be worth a switch. The duration of a step changes by at most the changes of
     /// its operations and messages, and one schedule may gain as much as another loses.
@@ -129,10 +131,10 @@ private:
     cost_profile window_;
     /// Samples, from more steps than a window has, of transfers that are too rare for a window.
     cost_profile rare_;
-    /// Duration of a transfer in its last probe, if that was far off the plan.
+    /// Duration of a transfer in its last probe, if that differed from the plan by more than `least_probed_change`.
     std::map<cost_key, duration> suspected_{};
-    /// Measured times, by name, that the costs can't express. An example is a full backward in a plan with split ones,
-    /// if its time isn't the sum of I and W.
+    /// Measured times that the costs can't express, by the name of the cost. An example is a full backward in a plan
+    /// with split ones, if its time isn't the sum of I and W.
     std::map<std::string, duration> unexplained_{};
     std::uint64_t measured_ = 0;
     /// Whether the window being measured will give the costs for planning.

@@ -21,7 +21,7 @@
 
 namespace optpipe {
 
-/// Training on one rank that measures itself, plans again in the background, and switches to better plans.
+/// Runs the training of one rank, measures its steps, plans again in the background, and switches to better plans.
 ///
 /// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. On rank 0, an
 /// `online_controller` maintains the costs, plans on threads of its own, and publishes plans that are worth a switch.

@@ -174,7 +174,8 @@ OPTPIPE_INLINE void online_state::take_report(const execution::rank_text& text, 
     measured_.erase(measured_.begin(), measured_.upper_bound(told.step));
 }
 OPTPIPE_INLINE std::optional<std::string> online_state::next_plan() {
-    // No plan is published until all transfers have been probed. The results of a probe are read with the next step.
+    // If the costs weren't measured, no plan is published before the largest transfer of each stage has been probed.
+    // The results of a probe are read with the next step.
     if (!costs_are_measured_ && steps_ <= rounds_.first_steps()) return std::nullopt;
     const auto plan = controller_->next_plan();
     return plan ? std::optional{plan_to_text(*plan)} : std::nullopt;

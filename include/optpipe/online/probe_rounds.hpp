@@ -63,7 +63,8 @@ private:
     rank self_;
     double least_change_;
     std::size_t every_;
-    /// Position of the rank among the ranks that share its link, their number, and the largest such number.
+    /// Position of the rank among the ranks that share its link, the number of these ranks, and the largest number of
+    /// ranks that share any link.
     std::size_t place_ = 0;
     std::size_t ranks_ = 1;
     std::size_t most_ranks_ = 1;

@@ -11,7 +11,7 @@ namespace optpipe {
 /// Arena sizes with which a rank can run every plan of the problem within its memory limits. Without a limit, the
 /// arenas hold everything that is ever stored on the rank.
 ///
-/// The problem has no limit for messages. A microbatch has at most one message at a time before or after a stage,
+/// The problem has no limit for messages. At each stage, a microbatch needs memory for at most one message at a time,
 /// because its activation is used before its gradient is made. While an operation runs, its microbatch has one more
 /// message, because input and output exist at once. So a stage needs room for microbatches + 1 messages of the larger
 /// of two sizes: that of its input and that of its output. Fragmentation, which occurs if boundaries differ in size,
@@ -37,7 +37,7 @@ inline memory_size most_of_stash(const problem& p, stage s) {
         most = std::max(most, option.held);
     return most;
 }
-/// The size in bytes of the larger message that a stage receives or sends.
+/// The size in bytes of the message that a stage receives, or of the message that it sends, whichever is larger.
 inline std::size_t largest_message(const problem& p, stage s, const lowering_options& how) {
     return std::max(p.is_first(s) ? 0 : how.bytes_of_message(s.position() - 1),
                     p.is_last(s) ? 0 : how.bytes_of_message(s.position()));

@@ -25,8 +25,8 @@ public:
     /// A tenth of a second on two threads: enough for packed documents on 8 ranks (bench/step_plans.cpp).
     [[nodiscard]] static background_options usual_options();
 
-    /// `first` is a plan of any draw of the microbatches, if there is one: a plan that was searched for long improves
-    /// all later plans. Contract: `how` has a time limit, and no `robust`.
+    /// `first` is a plan for microbatches of an earlier step, if there is one: a plan that was searched for long
+    /// improves all later plans. Contract: `how` has a time limit, and no `robust`.
     explicit step_planner(std::optional<schedule> first = {}, background_options how = usual_options());
 
     /// Begins to plan a step. The new step replaces a submitted one whose plan hasn't been taken.

@@ -27,10 +27,11 @@ struct stage_costs {
     duration backward_weight{};
     /// Device memory of the stash, from the start of the forward to the end of the input gradient.
     memory_size activation{};
-    /// Memory that the weight gradient still needs. It is held from I to W, and is usually a part of the activation.
-    /// The default is half of the activation, as in a file; set it again if `activation` is assigned later.
+    /// Memory that the weight gradient still needs after I. The weight stash is held from I to W, and is usually a part
+    /// of the activation. The default is half of the activation, as in a file; set it again if `activation` is assigned
+    /// later.
     memory_size weight_stash = 0.5 * activation;
-    /// Transfer times from which `set_stage` makes the storage option `offload`. Inside a problem this is empty,
+    /// Transfer times from which `set_stage` makes the storage option `offload`. Inside a problem, `transfer` is empty,
     /// because the options in `storage[s]` have the times.
     std::optional<transfer_times> transfer{};
     /// Without gradients of weights, `backward_weight` and `weight_stash` are 0; without any gradients,

@@ -130,8 +130,8 @@ private:
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
 /// (10^9 bytes). Computed costs are a first guess until there is a measured profile. `model_shapes.hpp` has the shapes
 /// of published models; `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus
-/// attention. I takes as much as F, but twice the attention. W takes 2 FLOP per parameter and token. Embeddings take no
-/// time.
+/// attention. I takes as many FLOP as F, except that attention takes twice as many. W takes 2 FLOP per parameter and
+/// token. Embeddings take no time.
 ///
 /// An aggregate for designated initializers. `compute_rate` and the shape must be given.
 struct decoder {
@@ -156,10 +156,11 @@ struct decoder {
     /// because later slices use them. `slices` computes the factors of slices from `attention_share`.
     bool is_sliced = false;
     std::size_t microbatch_size = 1;
-    /// Number of ranks that share every layer. It divides all work, all memory, and the messages between ranks.
+    /// Number of ranks that share every layer. This number divides all work, all memory, and the messages between
+    /// ranks.
     std::size_t tensor_parallel = 1;
-    /// Number of data-parallel groups of ranks among which the experts are distributed. It divides the parameters of
-    /// experts. Tokens are assumed to spread evenly over all experts.
+    /// Number of data-parallel groups of ranks among which the experts are distributed. This number divides the
+    /// parameters of experts. Tokens are assumed to spread evenly over all experts.
     std::size_t expert_parallel = 1;
     /// Number of ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;

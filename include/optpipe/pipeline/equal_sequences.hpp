@@ -15,7 +15,7 @@ namespace optpipe {
 /// Sequences of a step with the same number of slices and, slice by slice, the same costs on every stage. A microbatch
 /// that isn't a slice is a sequence of one.
 struct equal_sequences {
-    /// The slices of the first of these sequences.
+    /// The slices of the first sequence.
     std::vector<microbatch> slices{};
     std::size_t count = 0;
 };

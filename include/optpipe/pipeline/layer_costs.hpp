@@ -76,7 +76,7 @@ namespace detail {
             both(a.gradients, b.gradients),
             a.kv + b.kv};
 }
-/// Whether a stage with both options would recompute ahead of the backward as well as inside it.
+/// Whether one of the options recomputes ahead of the backward, and the other one inside it.
 [[nodiscard]] constexpr bool recompute_differently(const storage_option& a, const storage_option& b) {
     const auto ahead = a.recompute + b.recompute;
     const auto inside = a.backward_extra + b.backward_extra;
@@ -107,7 +107,7 @@ namespace detail {
 /// A stage with the layers that `which` lists: its costs and its options. Contract: at least one layer; those without
 /// a backward come first.
 [[nodiscard]] layer_costs sum_of(std::span<const layer_costs> layers, std::span<const std::size_t> which);
-/// As the `with_layers` below, but the stages hold the layers in the order that `order` lists.
+/// Like the `with_layers` below, but the stages hold the layers in the order that `order` lists.
 [[nodiscard]] problem with_ordered_layers(problem p, std::span<const layer_costs> layers,
                                           std::span<const std::size_t> order, std::span<const std::size_t> counts);
 

@@ -18,13 +18,13 @@ namespace optpipe::detail {
 /// numbered: a cut's number is above those of its proper subsets, and cut 0 is empty.
 class layer_cuts {
 public:
-    /// A cut with one piece more or less than another cut, and this piece.
+    /// A cut with one piece more or less than another cut, and the piece by which they differ.
     struct step {
         std::size_t cut = 0;
         std::size_t piece = 0;
     };
-    /// The largest number of cuts to list; two branches of 100 layers have 10,201. If there are more cuts, only those
-    /// in the order of the layers are listed.
+    /// The largest number of cuts to list; two branches of 100 layers have 10,201. If there are more cuts, only some
+    /// are listed: for each n, the cut of the first n pieces in the order of the layers.
     static constexpr std::size_t most_cuts = 16'384;
 
     /// The first `without_backward` layers have no backward. Each list in `together` names layers that belong together.

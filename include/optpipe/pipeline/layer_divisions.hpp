@@ -39,7 +39,7 @@ public:
         for_each(enough, [&](const layer_division&) { ++found; });
         return found;
     }
-    /// Whether `each` is one of these divisions. Contract: `each` has one cut per stage.
+    /// Whether `each` is one of the possible divisions. Contract: `each` has one cut per stage.
     [[nodiscard]] bool allow(const layer_division& each) const;
     /// A division close to the one with `counts[s]` layers on each stage s. From the first stage on, each stage s ends
     /// at the possible cut whose number of layers is nearest to counts[0] + … + counts[s]. Contract: `exist()`.

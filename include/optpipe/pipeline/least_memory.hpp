@@ -19,12 +19,12 @@ struct least_memory_result {
     /// stage has only options that offload, and the host is too small for them.
     memory_size needed{};
     /// The storage option of each of the rank's stages, in model order, and the device memory that the rank then takes.
-    /// With these options, the rank meets its limit with the least memory on the host; if no options meet it, the rank
-    /// takes `needed`.
+    /// With `options`, the rank meets its limit with the least memory on the host; if no options meet the limit, the
+    /// rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
     /// A lower bound on the device memory of every valid schedule. A schedule may offload different stashes at
-    /// different times, so it can be below `needed` if the host is small.
+    /// different times, so the bound can be below `needed` if the host is small.
     memory_size lower_bound{};
 };
 
@@ -131,8 +131,8 @@ private:
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The kept states that no other dominates if host memory is ignored. Among these states, a higher peak leaves
-        // less on the device.
+        // The kept states that no other dominates if host memory is ignored. Among the states in `steps`, a higher peak
+        // leaves less on the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
             auto behind = std::upper_bound(steps.begin(), steps.end(), each,
@@ -164,12 +164,12 @@ private:
 /// The least device memory with which `r` can run the microbatches one after the other.
 ///
 /// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; the
-/// same holds in the backward. So the need is the maximum over the rank's stages i of Σ_{j<i} l_j + a_i, where l_j is
-/// the memory that the storage option of stage j leaves on the device, and a_i the memory that the forward of i leaves,
-/// or the restored memory if that is larger; without full backwards, a_i is at least the weight stash of i. The sizes
-/// of all transfers together must fit the host. `needed` is the best over all options (up to `most_states` different
-/// combinations per stage; beyond that the best of them are kept). For each stage at work, the lower bound may choose
-/// other options.
+/// same holds in the backward. So the need is the maximum over the rank's stages i of Σ_{j<i} l_j + a_i. Here l_j is
+/// the memory that the storage option of stage j leaves on the device; a_i is the larger one of the memory that the
+/// forward of stage i leaves and of the restored memory. Without full backwards, a_i is at least the weight stash of
+/// stage i. The sizes of all transfers together must fit the host. `needed` is the best over all options (up to
+/// `most_states` different combinations per stage; beyond that the best of them are kept). The lower bound may choose
+/// different options for each stage at work.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {
@@ -177,8 +177,8 @@ template <pipeline_graph Graph>
 }
 
 /// A lower bound on the device memory of rank `r` for any graph and microbatches: the memory of one stage at work, plus
-/// the memory that the earlier stages of the rank must leave on the device meanwhile. Slices, groups, and edges that
-/// hold memory don't count.
+/// the memory that the earlier stages of the rank must leave on the device meanwhile. The bound ignores slices, groups
+/// and the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_memory_of_any(const basic_problem<Graph>& p, rank r) {
     const auto stages = p.graph.stages();

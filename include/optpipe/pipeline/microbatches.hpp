@@ -26,7 +26,7 @@ struct cost_factors {
 /// A factor of 1 on everything.
 inline constexpr cost_factors usual_factors{};
 
-/// The same factor on everything.
+/// The factor `f` on everything.
 [[nodiscard]] constexpr cost_factors equal_factors(double f) { return {f, f, f, f, f}; }
 
 /// The costs of a stage for a microbatch with these factors. Transfer times stay as they are, because they only
@@ -50,8 +50,8 @@ inline constexpr cost_factors usual_factors{};
     return o;
 }
 
-/// How the microbatches of a step differ: their factors, and which of them are slices of one sequence. By default all
-/// are equal, and each is a sequence of its own; nothing is then stored.
+/// How the microbatches of a step differ: their factors, and which of them are slices of one sequence. By default, all
+/// microbatches are equal, each is a sequence of its own, and the lists are empty.
 template <auto Stages, auto Microbatches> class basic_microbatch_list {
 public:
     constexpr basic_microbatch_list() = default;

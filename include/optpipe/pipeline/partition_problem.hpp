@@ -21,14 +21,14 @@ namespace optpipe {
 struct partition_problem {
     std::vector<layer_costs> layers{};
     /// Each pipeline is a chain without groups and pairs, and its microbatches have the same factors on all stages.
-    /// Memory limits are those of the devices. Costs and storage options are ignored, because the layers have their
-    /// own.
+    /// The memory limits of a pipeline are those of the devices. Costs and storage options of pipelines are ignored,
+    /// because the layers have their own.
     std::vector<problem> pipelines{};
     /// Which layer feeds which, each pair once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};
     std::vector<layer_pin> pins{};
-    /// Each list names layers that have to be in one stage. All layers on a path of edges between these layers are in
-    /// the same stage, too.
+    /// Each list names layers that have to be in one stage. All layers on a path of edges between layers of one list
+    /// are in the same stage, too.
     std::vector<std::vector<std::size_t>> together{};
     /// The speed of each rank, by which the durations of its computations are divided. Empty if all ranks have speed 1.
     std::vector<double> rank_speed{};
@@ -64,7 +64,8 @@ class layer_cuts;
 
 /// Violations in the layers, each checked like a stage with its costs.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
-/// Violations in the order of the layers and in the sums over all of them. Contract: each layer is valid by itself.
+/// Violations in the sums over all layers, and layers without a backward that come after layers with one. Contract:
+/// each layer is valid by itself.
 [[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);

@@ -26,7 +26,7 @@ struct stage_input {
     stage from{};
     double size = 1.0;
     memory_size held{};
-    // Implicit, so that a list of inputs is a list of stages.
+    // Implicit, so that a list of stages can be passed as a list of inputs.
     constexpr stage_input(stage of, double times = 1.0, memory_size waiting = {})
         : from{of}, size{times}, held{waiting} {}
 };
@@ -47,11 +47,12 @@ public:
 
     /// Adds a stage to rank `on`. Contract: the stages in `fed_by` were added before, and each is named once.
     stage add(rank on, const stage_costs& costs, inputs fed_by = {});
-    /// Adds a stage with these storage options; transfer times of the costs are ignored.
+    /// Adds a stage with the storage options `options`; transfer times of the costs are ignored.
     stage add(rank on, const stage_costs& costs, inputs fed_by, storage_list<false> options);
-    /// Adds a chain of `ranks.size()` stages with the costs of a memory model, stage i to `ranks[i]`. `fed_by` feeds
-    /// the first stage. Returns the last stage. The members `p2p()`, `time_unit` and `memory_unit` of the model are
-    /// used if it has them. The stages get all of the model's storage options; `restrict_storage` removes some.
+    /// Adds a chain of `ranks.size()` stages with the costs of a memory model, stage i to `ranks[i]`. The stages in
+    /// `fed_by` feed the first stage of the chain. Returns the last stage. The members `p2p()`, `time_unit` and
+    /// `memory_unit` of the model are used if it has them. The stages get all of the model's storage options;
+    /// `restrict_storage` removes some.
     template <class Model> stage add_chain(const std::vector<rank>& ranks, const Model& model, inputs fed_by = {}) {
         static_assert(check_memory_model<Model>() && check_storage_of<Model>());
         OPTPIPE_EXPECT(!ranks.empty(), "pipeline_builder: a chain has at least one stage");
@@ -61,8 +62,8 @@ public:
             last = add_stage_of(model, stage{i}, ranks, {last});
         return last;
     }
-    /// Adds one shard of a layer to each of `ranks`, and makes the shards a group with this delay. `fed_by` feeds all
-    /// of them. Returns the shards.
+    /// Adds one shard of a layer to each of `ranks`, and makes the shards a group with this delay. The stages in
+    /// `fed_by` feed every shard. Returns the shards.
     std::vector<stage> add_shards(const std::vector<rank>& ranks, const stage_costs& each, inputs fed_by,
                                   duration delay = {});
     /// Makes these stages a group: the gradient of each starts no earlier than `delay` after F of all of them.

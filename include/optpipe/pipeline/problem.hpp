@@ -128,8 +128,8 @@ template <pipeline_graph Graph> struct basic_problem {
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
-    /// If false, only I and W may be used, because the system that runs the schedule executes B as I and then W. A B in
-    /// an order is then timed as I and W.
+    /// If false, only I and W may be used, because the system that runs the schedule executes B as I and then W. With
+    /// `full_backward` false, a B in an order is timed as I and W.
     bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
@@ -164,7 +164,7 @@ template <pipeline_graph Graph> struct basic_problem {
     }
     /// Calls `change(stage_costs&)` on the costs of a stage. If costs describe the stage's options
     /// (`is_described_by_costs`), the argument includes the transfer times, and the options are made anew from the
-    /// changed costs. Other options stay as they are.
+    /// changed costs. Options that costs don't describe stay as they are.
     template <class Change> constexpr void change_stage(stage s, const Change& change) {
         const bool is_described = is_described_by_costs(costs[s], storage[s]);
         auto changed = costs[s];
@@ -244,8 +244,8 @@ template <pipeline_graph Graph> struct basic_problem {
             work += cost(s, m).work();
         return work / static_cast<double>(graph.microbatches());
     }
-    /// Mean time that the busiest rank works on a microbatch. Equal microbatches can't follow each other at shorter
-    /// intervals.
+    /// Mean time that the busiest rank works on a microbatch. Equal microbatches can't follow each other at intervals
+    /// shorter than the result.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
@@ -263,7 +263,7 @@ template <pipeline_graph Graph> struct basic_problem {
             total += serial_time_of(m);
         return total;
     }
-    /// Whether stages form a chain without groups, and all microbatches are equal. Stages may be frozen.
+    /// Whether stages form a chain without groups, and all microbatches are equal. Frozen stages count as simple, too.
     [[nodiscard]] constexpr bool is_simple() const {
         if constexpr (!Graph::is_always_chain)
             if (!graph.is_chain()) return false;
@@ -335,7 +335,7 @@ using problem = basic_problem<any_graph>;
 
 namespace detail {
 
-/// A problem with these graph and costs, and no storage options yet.
+/// A problem with the graph `shape` and these costs, and no storage options yet.
 [[nodiscard]] problem without_storage(any_graph shape, const per_stage<stage_costs>& costs);
 void add_storage(problem& to, stage s, const storage_option& option);
 void add_group(problem& to, const std::vector<stage>& members, duration delay);

@@ -25,8 +25,8 @@ inline constexpr std::size_t longest_storage_name = 32;
 struct storage_option {
     /// Unique within its stage.
     bounded_text<longest_storage_name> name{};
-    /// Device memory that the forward leaves. It is at most the stage's activation, and less only if something is
-    /// recomputed. It must be set, as only files default to the activation (see `keep_stash`).
+    /// Device memory that the forward leaves. This size is at most the stage's activation, and less only if something
+    /// is recomputed. The member must be set: only files default to the activation (see `keep_stash`).
     memory_size held = memory_size::unlimited();
     /// Duration of a separate operation, before the backward, that restores the whole activation. 0: there is none.
     duration recompute{};
@@ -87,7 +87,7 @@ template <bool IsStatic = false>
     return options;
 }
 
-/// Whether costs, with or without transfer times, describe exactly this list.
+/// Whether costs, with or without transfer times, describe exactly the list `options`.
 template <class List> [[nodiscard]] constexpr bool is_described_by_costs(stage_costs costs, const List& options) {
     if (options.size() == 0 || options.size() > 2 || !(options[0] == keep_stash(costs))) return false;
     if (options.size() == 1) return true;

@@ -53,9 +53,9 @@ namespace storage {
 struct kinds {
     bool keeps = false;
     bool offloads = false;
-    /// Recomputation of at most half of the forward.
+    /// Whether recomputation of at most half of the forward is allowed.
     bool recomputes_some = false;
-    /// Recomputation of more than half of the forward.
+    /// Whether recomputation of more than half of the forward is allowed.
     bool recomputes_all = false;
 
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
@@ -71,9 +71,10 @@ struct kinds {
     friend constexpr bool operator==(const kinds&, const kinds&) = default;
 };
 inline constexpr kinds keep{.keeps = true};
-/// Offloads the whole stash, or a part of it.
+/// Allows options that offload the whole stash or a part of it.
 inline constexpr kinds offload{.offloads = true};
-/// Recomputes norms, activation functions and the attention core (Korthikanti et al., 2022).
+/// Allows options that recompute at most half of the forward, such as norms, activation functions and the attention
+/// core (Korthikanti et al., 2022).
 inline constexpr kinds selective{.recomputes_some = true};
 inline constexpr kinds full{.recomputes_all = true};
 
@@ -83,8 +84,8 @@ struct uniform {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return c.option.name == name; }
 };
 
-/// On each rank, the stages with the longest lifespans use the option `name`, up to `share` of the rank's stages. Other
-/// stages keep their stashes (PipeOffload, section on selective offload).
+/// On each rank, the stages with the longest lifespans use the option `name`, up to `share` of the rank's stages. All
+/// other stages of the rank keep their stashes (PipeOffload, section on selective offload).
 struct longest_lifespan_first {
     double share = 0.5;
     bounded_text<32> name{"offload"};

@@ -34,7 +34,7 @@ template <class S> consteval bool check_layer_split() {
     return layer_split<S>;
 }
 
-/// The same number of layers on each stage; the remaining layers go to the first stages, one each.
+/// Equally many layers on each stage; the remaining layers go to the first stages, one each.
 struct even_layers {
     std::size_t total = 0;
     /// How many fewer layers the first and the last stage each have than the others. The papers use 1, for the
@@ -180,8 +180,8 @@ private:
     [[nodiscard]] constexpr double backward_input_work() const {
         return backward_weight_work() + 8.0 * elements() * static_cast<double>(sequence);
     }
-    /// At 2 bytes per element this is 20sbh (PipeOffload, section 2), or sb(34h + 5as) if nothing is recomputed (Zero
-    /// Bubble, table 1). Masks of dropout always take one byte per element.
+    /// At 2 bytes per element, a layer's stash takes 20sbh (PipeOffload, section 2), or sb(34h + 5as) if nothing is
+    /// recomputed (Zero Bubble, table 1). Masks of dropout always take one byte per element.
     [[nodiscard]] constexpr double stash_bytes() const {
         if (recompute_cheap_layers) return 10.0 * bytes_per_element * elements();
         return elements() * (16.0 * bytes_per_element + 2.0) + attention_bytes();

@@ -40,9 +40,9 @@ struct alternatives_plan {
 /// Plans several problems that do the same work in different ways, such as with microbatches of other sizes
 /// (`costs_by_size`), and chooses the one with the shortest step. The time limit holds for all problems together.
 /// Problems are planned in the order of their bounds, the least first; a problem whose bound is no better than the best
-/// plan is dropped. The problems with the best plans get the rest of the time. `options.start` isn't used. An invalid
-/// problem is refused instead of throwing `input_error`, because it may merely lack memory for a microbatch. Contract:
-/// there is at least one problem; all have the same units.
+/// plan is dropped. The problems with the best plans get the rest of the time. `options.start` isn't used. For an
+/// invalid problem the result has a refusal, instead of an exception of type `input_error`: the problem may merely lack
+/// memory for a microbatch. Contract: there is at least one problem; all have the same units.
 [[nodiscard]] outcome<alternatives_plan> plan_alternatives(std::span<const problem> problems,
                                                            const plan_options& options = {});
 
@@ -174,8 +174,9 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans for longer the `kept` best problems among those whose plans aren't settled. If `kept` is 1, the best
-    /// problem gets all remaining time; otherwise the best problems share half of the remaining time.
+    /// Plans at most `kept` problems again, for longer: those with the best plans among the plans that aren't settled.
+    /// If `kept` is 1, the best problem gets all remaining time; otherwise the best problems share half of the
+    /// remaining time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

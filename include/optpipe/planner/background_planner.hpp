@@ -35,7 +35,7 @@ struct background_options {
     plan_options how{};
     /// The largest number of threads that plan.
     std::size_t threads = 1;
-    /// The share of its processors' time that the planner may use, in (0, 1], on average over time (`processor_share`).
+    /// The average share of its processors' time that the planner may use, in (0, 1] (`processor_share`).
     double share = 1.0;
     /// Called with each better schedule before it is reported, to return the schedule to report in its place, or null
     /// to skip it. The planner's threads call `adapt`, one call at a time. If unset, schedules are reported as found.
@@ -242,7 +242,7 @@ OPTPIPE_INLINE void background_planner::improve(std::uint64_t number, const sear
 }
 
 OPTPIPE_INLINE void background_planner::finish(std::uint64_t number, const problem& p, const plan_result& made) {
-    // The last step has reported this schedule already, unless the search ends with another schedule, as with
+    // `improve` has reported this schedule already, unless the search returns another schedule in the end, as with
     // `plan_options::robust`.
     const auto found = adapted(p, std::make_shared<const schedule>(made.schedule));
     publish(number, [&](background_plan& best) {

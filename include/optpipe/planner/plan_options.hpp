@@ -36,14 +36,15 @@ struct plan_options {
     double gap = 0.0;
     std::stop_token stop{};
     /// Whether a stop request ends the search at once and without a plan, for callers that read the plans from
-    /// `progress`. On large problems, a stop with a plan takes a tenth of a second, to make the plan, or to check and
-    /// return it.
+    /// `progress`. On large problems, a stop that returns a plan takes a tenth of a second to make the plan, or to
+    /// check it.
     bool stops_without_plan = false;
     /// Whether the plan depends only on the problem and the seed, whatever the number of threads, unless the time limit
     /// or a stop request ends the search. Searches without a time limit are always deterministic.
     bool deterministic = false;
-    /// The largest number of distinct pairs (stages and kind of the backward) on a rank, as each may be a graph to
-    /// compile. If a published schedule or the start has more, its further pairs become single operations.
+    /// The largest number of distinct pairs (stages and kind of the backward) on a rank. A framework may have to
+    /// compile each distinct pair. If a published schedule or the start has more distinct pairs, those that save least
+    /// become single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};

@@ -55,7 +55,7 @@
 namespace optpipe {
 namespace detail {
 
-/// At most one thread per core.
+/// The number of threads of the search, at most one per core.
 inline std::size_t thread_count(const plan_options& options) {
     const auto cores = parallel::available_cores();
     return options.threads > 0 ? std::min(options.threads, cores) : cores;
@@ -309,7 +309,7 @@ private:
         for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
             strategies_.push_back(std::move(strategy));
     }
-    /// Whether the cache is used; it doesn't know problems with pairs.
+    /// Whether the cache is used; plans of problems with pairs aren't cached.
     [[nodiscard]] bool uses_cache() const { return !options_.cache.empty() && state_.problem().overlaps.empty(); }
     void start_from_cache() {
         const stopwatch watch;

@@ -133,9 +133,9 @@ private:
     duration best_mean_ = duration::unlimited();
 };
 
-/// The problem with longer messages: each takes longer by the standard deviation of a forward. So schedules of this
-/// problem have slack between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal Protection,
-/// 1995).
+/// The problem with longer messages: each message takes longer by the standard deviation of a forward. So schedules of
+/// this problem have slack between ranks (temporal protection; Gao, Building Robust Schedules Using Temporal
+/// Protection, 1995).
 inline problem with_protection(problem p, const noise_model& noise) {
     duration forwards{};
     for (const auto& costs : p.costs)

@@ -182,7 +182,7 @@ struct exchange_part {
 struct operation_buffers {
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
-    /// The first of its links in `rank_program::links`, and their number. Inputs come first.
+    /// The first of the operation's links in `rank_program::links`, and their number. Inputs come first.
     std::uint32_t first_link = 0;
     std::uint32_t links = 0;
 
@@ -198,7 +198,7 @@ struct paired_backward {
 
 inline constexpr std::uint32_t no_pair = std::numeric_limits<std::uint32_t>::max();
 
-/// One instruction of a lane. It starts once all markers that it waits for are recorded.
+/// One instruction of a lane. An instruction starts once all markers that it waits for are recorded.
 struct instruction {
     instruction_kind kind = instruction_kind::compute;
     /// Position in `rank_program::lanes`.

@@ -17,14 +17,14 @@ namespace optpipe {
 /// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes, and, with
 /// `part_placement::contiguous`, up to gaps between stashes. The buffers of messages take further memory. Stages on one
 /// rank pass data on without a message; each other rank that needs an activation gets one message. Data that an edge
-/// holds is in the device arena: it is sent when its consumer needs it, and then its memory is free. Keys and values of
-/// slices are in the device arena, too. The ranks of a group send each other their partial results. A pair is
+/// holds is in the device arena: the data is sent when its consumer needs it, and then the memory is free. Keys and
+/// values of slices are in the device arena, too. The ranks of a group send each other their partial results. A pair is
 /// one instruction with the buffers, waits and messages of both its parts. `check_programs` accepts the programs.
 ///
 /// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`). Refuses a schedule that
-/// swaps two stashes at one instant in a full memory, because neither can move first. Refuses a schedule that exceeds
-/// the limit with the requested placement, or that offloads a stash larger than a part of host memory. Takes O(n log n)
-/// for n operations, times the number of buffers that a rank holds at once.
+/// swaps two stashes at one instant in a full memory, because neither can move first. Refuses a schedule that exceeds a
+/// memory limit with the requested placement, or that offloads a stash larger than a part of host memory. Takes O(n log
+/// n) for n operations, times the number of buffers that a rank holds at once.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});
 

@@ -61,7 +61,8 @@ public:
     [[nodiscard]] const std::vector<std::pair<instruction_place, instruction_place>>& partners() const {
         return partners_;
     }
-    /// Instructions of rank `r` that must be ordered, beyond the pairs that follow from the lifetimes of buffers.
+    /// Pairs of instructions of rank `r` that must be ordered, in addition to the pairs that follow from the lifetimes
+    /// of buffers.
     [[nodiscard]] std::vector<instruction_pair> order(std::size_t r) const { return order_[r]; }
 
 private:

@@ -38,7 +38,7 @@ public:
                 for (std::size_t k = 0; k < now.parts; ++k)
                     add_use(i, p_.parts[now.first_part + k].buffer);
         }
-        // Even an unused buffer must start before it ends.
+        // A buffer's first use must come before its last use, even if no other instruction uses the buffer.
         for (const auto& b : p_.buffers)
             if (b.first_use != b.last_use) pairs_.emplace_back(b.first_use, b.last_use);
         for (const auto arena : {memory_arena::device, memory_arena::host, memory_arena::message})

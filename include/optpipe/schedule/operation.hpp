@@ -40,8 +40,7 @@ inline constexpr std::array all_operation_kinds{
     return kind == operation_kind::backward_input || kind == operation_kind::backward;
 }
 
-/// Whether an operation of this kind computes gradients of weights. Such an operation is the last one that uses the
-/// stash.
+/// Whether an operation of this kind computes gradients of weights. A W or B is the last operation that uses the stash.
 [[nodiscard]] constexpr bool is_weight_gradient(operation_kind kind) {
     return kind == operation_kind::backward_weight || kind == operation_kind::backward;
 }
@@ -88,7 +87,8 @@ constexpr operation offload_of(stage s, microbatch m) { return {s, operation_kin
 constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind::reload, m}; }
 constexpr operation recompute_of(stage s, microbatch m) { return {s, operation_kind::recompute, m}; }
 
-/// Whether `a` and `b` have the same stage, kind and microbatch. Storage options and pairs don't matter.
+/// Whether `a` and `b` have the same stage, kind and microbatch. Operations that differ only in their storage option,
+/// or in being part of a pair, count as the same work.
 [[nodiscard]] constexpr bool is_same_work(const operation& a, const operation& b) {
     return a.stage == b.stage && a.kind == b.kind && a.microbatch == b.microbatch;
 }
@@ -175,8 +175,8 @@ template <pipeline_graph Graph>
     return op.kind == operation_kind::backward && !p.full_backward;
 }
 
-/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: a transfer or
-/// recomputation belongs to a storage option with transfers or recomputation.
+/// The duration of an operation that isn't in a pair, with the factors of its microbatch. Contract: a transfer names a
+/// storage option with transfers, and a recomputation one with recomputation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
@@ -222,8 +222,8 @@ template <pipeline_graph Graph>
     return {};
 }
 
-/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. Memory
-/// that other operations took and this one frees isn't included: see `for_each_release_of_others`.
+/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative. The
+/// effect excludes memory that other operations took and this operation frees (`for_each_release_of_others`).
 struct memory_effect {
     memory_size acquired_at_start{};
     memory_size released_at_end{};
@@ -261,8 +261,9 @@ struct memory_effect {
 
 namespace detail {
 
-/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. From the start of
-/// the last slice's gradient on, the gradients of keys and values take the same memory for every slice except the last.
+/// Adds the memory of a slice's keys and values, from the start of its F to the end of its gradient. The gradients of
+/// keys and values take the same memory once more for every slice except the last: from the start of the last slice's
+/// gradient to the end of the slice's own gradient.
 template <pipeline_graph Graph>
 constexpr void add_effect_of_slice(const basic_problem<Graph>& p, const operation& op, memory_effect& effect) {
     const auto kv_of = [&](microbatch m) { return p.cost(op.stage, m).kv; };

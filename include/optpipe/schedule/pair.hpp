@@ -15,8 +15,8 @@
 
 namespace optpipe {
 
-/// The parts of a pair: a forward and a backward that a rank runs as one operation. Both parts are marked
-/// (`is_paired`). The text of a pair is PyTorch's, such as `(2F5;3B1)OVERLAP_F_B`.
+/// The parts of a pair: a forward and a backward that a rank runs as one operation. The forward and the backward of a
+/// pair are both marked (`is_paired`). The text of a pair is PyTorch's, such as `(2F5;3B1)OVERLAP_F_B`.
 ///
 /// In an order, the parts of a pair follow one another on their rank's compute lane. In a schedule, both parts have the
 /// times of the pair. A pair occupies the lane once; everything else about it follows from its parts.

@@ -21,8 +21,9 @@ inline constexpr std::size_t operation_extent = extent_product(most_operations_p
 
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
-/// A sequence of all operations. It determines in which order operations run on each compute lane, copy engine and
-/// link, and take each rank's memory. Nothing else in the sequence matters. `simulate` derives the times.
+/// A sequence of all operations. The sequence determines the order in which operations run on each compute lane, copy
+/// engine and link, and in which they take each rank's memory. Nothing else in the sequence matters. `simulate` derives
+/// the times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};
@@ -91,9 +92,9 @@ template <pipeline_graph Graph>
     return own;
 }
 
-/// The order in which a schedule starts its operations. For a valid schedule, `simulate` of this order is valid, and
-/// starts nothing later than the schedule does. (The only exceptions are transfers without duration, if two of them
-/// exchange memory at one instant in a full memory: no order of the two is possible.)
+/// The order in which a schedule starts its operations. For a valid schedule, `simulate` makes a valid schedule of this
+/// order, in which nothing starts later than in the given one. (The only exceptions are transfers without duration, if
+/// two of them exchange memory at one instant in a full memory: no order of the two is possible.)
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);

@@ -87,8 +87,9 @@ private:
         }
     }
 
-    /// Publishes and reports texts; the ranks agree on the least of their numbers (`begin_minimum`, `minimum`). Rank 0
-    /// publishes before it begins the minimum, with one rank that begins late, or afterwards.
+    /// Publishes and reports texts; the ranks find the least of their numbers (`begin_minimum`, `minimum`). In some
+    /// rounds, rank 0 publishes before it calls `begin_minimum`, and one rank waits for these texts before it calls
+    /// `begin_minimum`. In the other rounds, rank 0 publishes afterwards.
     void check_round(std::size_t round) {
         std::vector<std::string> published;
         for (auto count = random_.below(3); count > 0; --count)
@@ -118,8 +119,8 @@ private:
         if (!waits_first) await_published(published);
         if (is_first()) check_reports(reported);
     }
-    /// Checks that all reports have arrived that ranks sent before their `begin_minimum`. Reports of the next round may
-    /// have arrived, too.
+    /// Checks that rank 0 has all reports that ranks sent before they called `begin_minimum`. Reports of the next round
+    /// may have arrived, too.
     void check_reports(const std::vector<std::vector<std::string>>& expected) {
         while (auto next = by_.next_report())
             reports_[next->from.position()].push_back(std::move(next->text));

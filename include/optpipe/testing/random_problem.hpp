@@ -33,7 +33,7 @@ struct problem_ranges {
     /// Percentage of problems with edges, frozen stages, groups, slices and microbatches that differ, each of which may
     /// be missing.
     std::size_t graph_percent = 0;
-    /// Times are 1 to `steps` grid steps.
+    /// Forwards and backwards take 1 to `steps` grid steps; messages and transfers may take other times.
     std::size_t steps = 4;
 };
 
@@ -293,7 +293,7 @@ private:
             p.microbatches.set_factors(all);
     }
 
-    /// The memory that the microbatches of a sequence hold on a rank if all of it is kept to the end.
+    /// The memory that the microbatches of a sequence hold on a rank if they keep all of their memory to the end.
     static optpipe::memory_size all_of_sequence(const optpipe::problem& p, optpipe::rank r, optpipe::microbatch first) {
         optpipe::memory_size all{};
         for (auto m = std::optional{first}; m; m = p.microbatches.slice_after(*m))

@@ -38,7 +38,7 @@ private:
             where[s] = p_.rank_of(s);
         return where;
     }
-    /// Raises limits to the memory that the simpler problem needs, so that it has a schedule.
+    /// Adds the simpler problem `p`, after raising memory limits that are too low for any schedule of `p`.
     void add(problem p) {
         for (const rank r : p.graph.all_ranks()) {
             const auto needed = least_memory(p, r).needed;

@@ -113,7 +113,8 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     throw network_error{host + ":" + port + ": can't listen there: " + std::strerror(errno)};
 }
 
-/// The address of one end of a connection, as given by `ask`; empty if it can't be determined.
+/// The address of one end of a connection, which `ask` (`getsockname` or `getpeername`) determines; empty if `ask`
+/// fails.
 [[nodiscard]] inline std::string address_of(int handle, int (*ask)(int, sockaddr*, socklen_t*)) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
@@ -260,7 +261,7 @@ private:
 
 /// Distributes `bytes` of rank 0 to all ranks. Rank 0 listens at host:port, and returns when all other ranks have
 /// fetched the bytes; the others connect and name themselves. Every rank throws after `patience`; the error of rank 0
-/// includes the number of ranks that came.
+/// includes the number of ranks that connected.
 inline void share_by_tcp(std::span<std::byte> bytes, const std::string& host, const std::string& port, int rank,
                          int ranks, std::chrono::milliseconds patience) {
     const detail::patience_left left{patience};

@@ -280,7 +280,8 @@ private:
         const auto what = failed_.what();
         send_to_all({frame::kind_type::failure, what.rank().value(), what.operation() + '\n' + what.reason()});
     }
-    /// Waits until a socket can be read or written, the pipe wakes it, or the time to leave is over.
+    /// Waits until a socket can be read or written, another thread wakes this one by the pipe, or the time to leave is
+    /// over.
     void await_sockets(const std::optional<time_point>& leaving) {
         polled_.assign(1, {pipe_.handle(), POLLIN, 0});
         for (const auto& each : peers_)

@@ -52,7 +52,7 @@ public:
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
     /// Free bytes of the device. Once ranks have joined and the engine has its weights, a plan may use these bytes for
-    /// stashes and messages, shared by all ranks on the device.
+    /// stashes and messages. All ranks on the device share the bytes.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;
@@ -83,8 +83,9 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. To be used only by the thread that issues. Lower programs for this executor starting from
-/// `cuda::lowering_defaults`, or `nccl::lowering_defaults`: `lower` itself knows nothing about devices.
+/// One rank on a CUDA device. To be used only by the thread that issues. Pass `cuda::lowering_defaults` or
+/// `nccl::lowering_defaults`, perhaps changed, to `lower` for programs of this executor, because `lower` itself knows
+/// nothing about devices.
 class executor {
 public:
     using lane_type = lane;
@@ -164,8 +165,8 @@ public:
         }
         return step_graph{steps_.size() - 1};
     }
-    /// Starts a captured step after all steps that this executor has launched; `finish` waits for it. Only `finish`
-    /// orders captured and issued steps.
+    /// Starts a captured step after all captured steps that this executor has launched; `finish` waits for it. Call
+    /// `finish` between a captured step and an issued one, because nothing else keeps them in order.
     void launch(step_graph which) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         try {
@@ -243,7 +244,8 @@ private:
         if (group_.failed.happened().load()) throw group_.failed.what();
         for (auto* s : lanes()) {
             if (!s->held.empty()) {
-                // The lane's held-back commands and records are useless now, because nothing can follow them.
+                // The commands that the lane holds back can never be issued, because the other end of a message isn't
+                // part of the captured step.
                 group_.failed.report(self(), to_string(s->held.front().label), "its partner wasn't captured with it");
                 throw group_.failed.what();
             }
@@ -257,7 +259,7 @@ private:
             s->issued.clear();
         by_.forget_messages();
     }
-    /// Waits for all lanes. Gives up this rank's work if some lanes don't end in time.
+    /// Waits for all lanes. Abandons this rank's work if some lanes don't end in time.
     wait_end await_all(const std::vector<detail::lane_state*>& lanes, std::chrono::milliseconds limit) {
         const auto deadline = std::chrono::steady_clock::now() + limit;
         auto all = wait_end::over;

@@ -15,7 +15,8 @@ namespace optpipe::cuda {
 /// Splits the multiprocessors of one device among several virtual ranks, so that their kernels run at the same time,
 /// like those of several devices. Memory bandwidth and copy engines stay shared.
 ///
-/// Uses the driver's green contexts (CUDA 12.5 and later). The driver is looked up at run time; nothing links it.
+/// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so nothing
+/// needs to be linked with the driver.
 class green_contexts {
 public:
     /// Makes `count` parts of at least `least` multiprocessors each (on Hopper multiples of 8, at least 8). Throws if

@@ -80,16 +80,16 @@ struct lane_state;
 class carrier {
 public:
     /// Returns whether the exchange is in the stream; if not, the lane is held back, and `carry` is called again for
-    /// it. The caller holds `rank_group::mutex`, also for `forget`, which is called before a lane is destroyed.
+    /// it. The caller of `carry` and `forget` holds `rank_group::mutex`. A lane calls `forget` before it is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// Announces a lane of this kind, with room for that number of commands. Throws if the carrier can't combine the
-    /// messages of the announced lane with those of the other lanes. Called before all other functions, without the
+    /// Announces a lane: its kind, and the number of commands that it has room for. Throws if the carrier can't combine
+    /// the messages of the announced lane with those of the other lanes. Called before all other functions, without the
     /// mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
-    /// The first message in a stream that hasn't ended, if the carrier knows.
+    /// The first of the messages in the streams that haven't ended, if the carrier knows it.
     [[nodiscard]] virtual std::optional<task_label> first_open() const { return std::nullopt; }
     /// Called when everything in the streams has ended.
     virtual void forget_messages() noexcept {}
@@ -180,10 +180,11 @@ private:
 
 /// A CUDA stream as a lane.
 ///
-/// If several ranks of one process exchange messages without NCCL, a message can be put into the streams only when both
-/// ends have reached it on the host. The issuing thread isn't held up: the commands behind the message are kept, and
-/// put into the stream once the partner has come. The partner's thread puts the kept commands into the stream, except
-/// for launches. The rank's own thread does the launches when it next puts a command into a lane, or finishes.
+/// If several ranks of one process exchange messages without NCCL, a message can be put into the streams only when the
+/// threads of both ranks have issued it. The first of the two threads doesn't wait: the lane keeps the commands after
+/// the message, until the other rank has issued the message. The other rank's thread puts the kept commands into the
+/// stream, except for launches. The rank's own thread does the launches when it next puts a command into a lane, or
+/// finishes.
 class lane {
 public:
     using marker = cuda::marker;
@@ -326,7 +327,8 @@ private:
             while (!s->held.empty() && !s->is_launching && is_launch(s->held.front()) == launches) {
                 const bool was_offered = s->is_offered;
                 const bool is_issued = try_issue(*s, s->held.front(), lock);
-                // An exchange that doesn't end may still complete another lane's exchange.
+                // An exchange that can't be issued yet has still been offered, which may complete another lane's
+                // exchange.
                 any = any || is_issued || s->is_offered != was_offered;
                 if (!is_issued) break;
                 s->held.pop_front();

@@ -37,7 +37,7 @@ private:
     };
     struct exchange {
         std::size_t left = 0;
-        /// The points where the lane reached the exchange, and where its last copy ended.
+        /// The points where the lane reached the exchange, and where the exchange's last copy ended.
         event arrived{};
         event copied{};
     };

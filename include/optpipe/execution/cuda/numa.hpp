@@ -46,7 +46,8 @@ inline void run_on(std::span<const int> processors) {
     static_cast<void>(sched_setaffinity(0, sizeof set, &set));
 }
 
-/// Calls `work(from, to)` for consecutive ranges of `count`, each on its own thread, which runs on these processors.
+/// Divides 0 to `count` into consecutive ranges, and calls `work(from, to)` for each range on a thread of its own,
+/// which runs on these processors.
 template <class Work> void divide_among(std::size_t count, std::span<const int> processors, const Work& work) {
     constexpr std::size_t most_threads = 16; // enough for the bandwidth of a node's memory
     const std::size_t available = processors.empty() ? std::thread::hardware_concurrency() : processors.size();

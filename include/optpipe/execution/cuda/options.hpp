@@ -33,8 +33,8 @@ struct options {
     stream_source streams{};
     /// Whether to record times with events around every task. If times are recorded, graphs can't be captured.
     bool record_times = false;
-    /// Most bytes of host memory that one call pins, rounded up to pages, because drivers refuse to pin very many. In
-    /// programs with another `lowering_options::host_part`, data across two parts is copied in two pieces.
+    /// Most bytes of host memory that one call pins, rounded up to pages, because drivers refuse to pin very many pages
+    /// at once. In programs with another `lowering_options::host_part`, data across two parts is copied in two pieces.
     std::size_t pinned_part = pinned_part_bytes;
     /// The channel that is told at once about a failure on this rank. While this rank waits for its device or for NCCL,
     /// it asks the channel for failures of other ranks. `finish` throws a failure of another rank at once, without

@@ -6,7 +6,7 @@
 
 namespace optpipe::cuda {
 
-/// In profilers, marks the commands that the thread issues with the label of the operation ("PP:2F0").
+/// While a range lives, profilers show the operation's label ("PP:2F0") on the commands that the thread issues.
 class range {
 public:
     explicit range(const char* label) { static_cast<void>(nvtxRangePushA(label)); }

@@ -6,7 +6,8 @@
 namespace optpipe::cuda {
 
 /// A second stream beside a lane's, for the other part of a pair. Belongs to the device that was current when it was
-/// made; a model has one per rank, which outlives its work. It is captured with the lane's stream.
+/// made. A model has one side stream per rank; the side stream outlives the work put into it. A side stream is captured
+/// together with the lane's stream.
 ///
 ///     void overlap(cuda::lane& on, const forward_task& f, const backward_task& b) {
 ///         side.fork(on);

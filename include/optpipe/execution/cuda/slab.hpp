@@ -20,7 +20,8 @@
 
 namespace optpipe::cuda {
 
-/// Set if a device may use its memory forever; the memory is then never freed. Null if the memory can always be freed.
+/// Set if a device may never stop using some memory; that memory is then never freed. Null if the memory can always be
+/// freed.
 using leak_flag = std::shared_ptr<const std::atomic<bool>>;
 
 /// All device memory of a plan as one block, allocated once.
@@ -108,16 +109,17 @@ private:
 struct pinned_options {
     /// Most bytes that one call pins, rounded up to pages.
     std::size_t part = pinned_part_bytes;
-    /// The processors that touch the pages first, which places the pages in their memory. If empty, any processor may
-    /// touch the pages first.
+    /// The processors that touch the pages first: pages are placed in the memory next to these processors. If empty,
+    /// any processor may touch the pages first.
     std::vector<int> processors{};
 };
 
 /// All host memory that a plan offloads to, as one block that the device can copy from and to at full speed.
 ///
 /// Several threads touch the pages before they are pinned, which is faster than cudaHostAlloc. The pages are pinned in
-/// parts, because drivers refuse to pin very many at once. No copy may cross the end of a part. Parts end at multiples
-/// of their size, both as addresses (`part_end`) and relative to the block, as `lowering_options::host_part` requires.
+/// parts, because drivers refuse to pin very many pages at once. No copy may cross the end of a part. Parts end at
+/// multiples of their size, both as addresses (`part_end`) and relative to the block, as `lowering_options::host_part`
+/// requires.
 class pinned_slab {
 public:
     explicit pinned_slab(std::size_t bytes, const pinned_options& how = {}, leak_flag leaks = {})

@@ -40,7 +40,7 @@ using torch::autograd::edge_list;
 using torch::autograd::Node;
 using weights_by_node = std::map<Node*, at::Tensor>; // by the node that accumulates the gradient
 
-/// All nodes below the roots, each after those that it leads to.
+/// All nodes below the roots; each node comes after the nodes that it leads to.
 inline std::vector<node_pointer> in_topological_order(const edge_list& roots) {
     std::vector<node_pointer> order;
     std::set<Node*> seen;
@@ -148,7 +148,7 @@ inline void add_gradient(at::Tensor& weight, const at::Tensor& gradient) {
 
 /// The beginning of a stage's graph. A full backward runs this node, which stores the gradients of the inputs. A
 /// backward for the input doesn't run this node, but takes the inputs' gradients at the node's edges. The node passes
-/// the inputs on without holding them, while leaves would hold them.
+/// the inputs on without holding them, while leaf tensors would hold them.
 struct stage_entry : torch::autograd::Function<stage_entry> {
     /// `anchor` is any tensor with a gradient. `gradients` outlives the graph.
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor&,

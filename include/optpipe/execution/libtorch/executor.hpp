@@ -11,7 +11,7 @@
 
 namespace optpipe::libtorch {
 
-/// Moves tensors of a stash between the device and the host; the label tells which.
+/// Moves tensors of a stash between the device and the host; the task's label names the stash.
 class copy_engine {
 public:
     explicit copy_engine(rank_model& of) : of_{&of} {}

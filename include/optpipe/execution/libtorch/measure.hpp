@@ -33,7 +33,7 @@ struct measuring_options {
 
 namespace detail {
 
-/// Rehearsals of a storage option: the times are medians, the sizes those of the last.
+/// Rehearsals of a storage option: the times are medians, and the sizes are those of the last rehearsal.
 inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, storage_index how, std::size_t repeats) {
     static_cast<void>(runner.rehearse(inputs, how)); // learns what W needs
     std::vector<rehearsal> all;

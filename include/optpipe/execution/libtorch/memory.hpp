@@ -10,7 +10,7 @@
 
 namespace optpipe::libtorch {
 
-/// Bytes in use, now and at most. Several threads may use the meter.
+/// The number of bytes in use: now, and the largest so far. Several threads may use the meter.
 class byte_meter {
 public:
     void add(std::size_t bytes) {
@@ -45,8 +45,9 @@ struct byte_meters {
     byte_meter device, host;
 };
 
-/// The memory of one or several saved tensors, on the device or on the host. A block is counted while it exists, except
-/// for workspace: memory that a backward restores for itself is in no plan, and is counted only once `count` is called.
+/// The memory of one or several saved tensors, on the device or on the host. The meters count a block as long as it
+/// exists. Workspace, which is memory that a backward restores for itself, isn't counted before the call of `count`,
+/// because no plan includes workspace.
 class block {
 public:
     block(c10::Storage storage, byte_meters& meters, bool is_counted)

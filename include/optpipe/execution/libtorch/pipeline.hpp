@@ -60,8 +60,8 @@ struct step_result {
 class pipeline {
 public:
     /// Rehearses each stage once with each storage option of the plan. `p` and `model` outlive the pipeline. Throws
-    /// `error` for problems that aren't plain, or if the model has another number of stages or no split backwards while
-    /// the plan has, and `input_error` if the programs have errors.
+    /// `error` for problems that aren't plain, if the model has another number of stages than the problem, or if the
+    /// plan splits backwards and the model can't. Throws `input_error` if the programs have errors.
     pipeline(const problem& p, per_rank<rank_program> programs, const training& model, pipeline_options how = {})
         : problem_{p}, model_{model}, programs_{checked(p, std::move(programs), model)}, how_{how},
           ranks_{p.graph.ranks(), {.patience = how.patience, .record_times = true}} {
@@ -164,7 +164,7 @@ private:
     value_table values_{};
     std::vector<std::unique_ptr<rank_model>> models_{};
     std::vector<std::unique_ptr<executor>> executors_{};
-    /// Destroyed first: their lanes use all of the above.
+    /// The runners are destroyed first, because their lanes use all of the above.
     std::vector<std::unique_ptr<runner<executor, rank_model>>> runners_{};
     std::size_t steps_ = 0;
 };

@@ -141,7 +141,7 @@ private:
     template <class Task> static std::string label_of(operation_kind kind, const Task& t) {
         return "PP:" + to_string(operation{t.stage, kind, t.microbatch});
     }
-    // Locked, because the compute lane makes and destroys cells while copy lanes look for theirs.
+    // Locked, because the compute lane makes and destroys cells while copy lanes look for cells.
     [[nodiscard]] cell& cell_of(stage s, microbatch m) {
         const std::scoped_lock lock{mutex_};
         return *cells_.at({s, m});

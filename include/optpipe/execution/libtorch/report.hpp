@@ -8,7 +8,7 @@
 
 namespace optpipe::libtorch {
 
-/// Bytes as planned, and as measured at most.
+/// The planned number of bytes, and the largest measured number.
 struct planned_bytes {
     std::size_t planned = 0, measured = 0;
 };

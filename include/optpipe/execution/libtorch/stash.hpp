@@ -96,7 +96,8 @@ public:
     /// Keys of the tensors that W has used.
     [[nodiscard]] const saved_keys& used_by_weight() const { return used_by_weight_; }
 
-    /// Moves this share of the bytes, rounded up to whole blocks: first what W needs, large before small.
+    /// Moves this share of the bytes, rounded up to whole blocks: first the blocks that W needs, and large blocks
+    /// before small ones.
     void move_to_host(double share);
     void move_to_device();
 

@@ -58,7 +58,7 @@ public:
         over_ = (closed_ && board_.has_gone()) || is_late();
         return moved;
     }
-    /// To be called if even notices fail.
+    /// To be called if even notices can't be sent or received.
     void give_up() {
         over_ = true;
         missing_ = "no notices";
@@ -67,7 +67,8 @@ public:
     /// The error that ended the run, as soon as it is known.
     [[nodiscard]] const std::optional<execution_error>& verdict() const { return verdict_; }
     [[nodiscard]] bool is_over() const { return over_; }
-    /// The ranks that didn't answer at the end; empty if all did, and no rank sends any more.
+    /// A text with the ranks that didn't answer at the end, or that still have messages under way; empty if there are
+    /// none.
     [[nodiscard]] const std::string& missing() const { return missing_; }
     [[nodiscard]] communicator& by() { return board_.by(); }
 

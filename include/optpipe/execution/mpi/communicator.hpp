@@ -12,7 +12,7 @@
 
 namespace optpipe::mpi {
 
-/// A copy of another communicator, which returns errors and carries only our own messages.
+/// A copy of another communicator. The copy returns errors, and carries only our own messages.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;

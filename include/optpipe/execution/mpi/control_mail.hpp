@@ -22,7 +22,8 @@
 namespace optpipe::mpi {
 
 /// Carries the letters of this rank's control channel. The letters use the notices' communicator, with another tag. To
-/// be used by the thread that calls MPI. Sends are synchronous: they complete only when received.
+/// be used by the thread that calls MPI. Sends are synchronous: the send of a letter completes only when the letter has
+/// been received.
 class control_mail {
 public:
     explicit control_mail(const communicator& by) : by_{by} {}

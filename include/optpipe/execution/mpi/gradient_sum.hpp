@@ -19,8 +19,9 @@
 
 namespace optpipe::mpi {
 
-/// Sums the gradients of the replicas of a pipeline's stages, each in its own process. A `gradient_sum` serves `reduce`
-/// of a stage model. A lane's thread calls the `gradient_sum`, so MPI must be initialised with MPI_THREAD_MULTIPLE.
+/// Sums the gradients of the replicas of a pipeline's stages; each replica is in a process of its own. A `gradient_sum`
+/// serves `reduce` of a stage model. A lane's thread calls the `gradient_sum`, so MPI must be initialised with
+/// MPI_THREAD_MULTIPLE.
 ///
 /// All processes construct and destroy their `gradient_sum` at the same time. The communicator is duplicated, and
 /// nothing is sent on the original.

@@ -15,7 +15,8 @@ struct options {
     /// wait twice as long for rank 0), when a `member` is constructed, and at the end. Must be longer than a step
     /// takes. A failed run ends on all ranks within three times the limit.
     std::chrono::milliseconds patience{60'000};
-    /// Bytes of this rank's device, for all slabs together, and of its host. If empty, there is no limit.
+    /// Limits, in bytes, on all device slabs of this rank together, and on all its host slabs together. If empty, there
+    /// is no limit.
     std::optional<std::size_t> device_memory{};
     std::optional<std::size_t> host_memory{};
     /// Simulated times of copies between device and host; if empty, copies take their real time.

@@ -16,7 +16,7 @@
 
 namespace optpipe::mpi {
 
-/// Texts sent that MPI may still read. To be used by one thread at a time.
+/// Texts that were sent, and that MPI may still read. To be used by one thread at a time.
 class outgoing_texts {
 public:
     /// When a text counts as done.

@@ -33,12 +33,12 @@ namespace optpipe::mpi {
 /// Carries the messages of one rank's lanes over MPI. One thread makes all MPI calls; lanes give their sends and
 /// receives to this thread, and wait at their gates. Activations and gradients have separate communicators; the
 /// messages of each communicator match by their order. Sends are synchronous, so an exchange ends once its partners
-/// have started theirs. The same thread carries the letters of the control channel.
+/// have started their exchanges. The same thread carries the letters of the control channel.
 class post_office final : public threads::message_carrier, private threads::control_carrier, private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when all ranks have joined. Synchronizes the clock of `of` with the other ranks.
+    /// Returns when all ranks have joined. Synchronizes the clock of the world `of` with the other ranks.
     post_office(MPI_Comm among, milliseconds patience, threads::world& of)
         : world_{of}, patience_{patience}, forward_{among, patience}, backward_{among, patience},
           tags_{forward_.largest_tag()}, agreement_{in_time(communicator{among, patience}, patience, of), patience},
@@ -88,7 +88,7 @@ public:
     }
 
 private:
-    /// A message under way. A discarded message has its own buffer.
+    /// A message under way. A message that is received to be discarded has a buffer of its own.
     struct transfer {
         threads::message_offer what{};
         std::unique_ptr<std::byte[]> discarded{};

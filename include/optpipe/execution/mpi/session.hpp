@@ -18,7 +18,7 @@ namespace optpipe::mpi {
 }
 
 /// Throws unless a thread of this library may call MPI. With MPI_THREAD_SERIALIZED, the caller must not use MPI while a
-/// `member` lives; with MPI_THREAD_MULTIPLE it may.
+/// `member` lives; with MPI_THREAD_MULTIPLE the caller may.
 inline void check_thread_level() {
     int initialized = 0;
     check(MPI_Initialized(&initialized), "MPI_Initialized");

@@ -15,7 +15,7 @@ template <class Clock> struct shared_instant {
 };
 
 /// The instant at which rank 0 called this function, on the clock of each rank. Each rank asks the rank before it in a
-/// few round trips, and uses the shortest trip; errors add up along the way. All ranks must call `share_instant`
+/// few round trips, and uses the shortest trip; errors add up from rank to rank. All ranks must call `share_instant`
 /// together.
 ///
 /// `send(peer, number)` returns when the peer has the number, or will get it; `receive(peer)` returns when the number

@@ -23,7 +23,7 @@
 
 namespace optpipe::nccl {
 
-/// A call of NCCL that failed, or didn't end in time.
+/// A call of NCCL that failed; for calls that don't end in time, see `timeout_error`.
 class error : public optpipe::error {
 public:
     error(ncclResult_t code, const std::string& what)

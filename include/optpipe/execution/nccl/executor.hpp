@@ -45,7 +45,8 @@ enum class communicator_layout : std::uint8_t {
     per_sender,
 };
 
-/// The ids that rank 0 makes and all ranks need. Distribute the bytes with `bootstrap`, or by MPI.
+/// The ids of the communicators, which rank 0 makes and all ranks need. Distribute the bytes of a `world_id` with
+/// `bootstrap`, or by MPI.
 struct world_id {
     /// The ids of the communicators for activations, then of those for gradients.
     std::array<ncclUniqueId, 4> ids{};
@@ -64,8 +65,9 @@ struct world_id {
 /// Communicators of an existing engine, between the pipeline's ranks in their order, on `options::device`. The
 /// communicators are borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
 struct borrowed_communicators {
-    /// Two communicators, because NCCL runs the work of one in a single order. Non-blocking communicators are better: a
-    /// blocking one holds up the issuing thread until the peer has reached its first message, and ends only by `abort`.
+    /// Two communicators, because NCCL runs the work of one communicator in a single order. Non-blocking communicators
+    /// are better: a blocking one holds up the issuing thread until the peer has reached its first message, and ends
+    /// only by `abort`.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
@@ -80,7 +82,7 @@ public:
     using milliseconds = std::chrono::milliseconds;
     using clock = std::chrono::steady_clock;
 
-    /// Returns when all ranks have joined, and the links to the neighbours exist, which NCCL creates at their first
+    /// Returns when all ranks have joined and NCCL has created the links to the neighbours, as it does at their first
     /// use. `failures`: see `cuda::options`.
     messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience,
              const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
@@ -264,7 +266,7 @@ private:
         const std::size_t first = way == message_direction::forward ? 0 : each;
         return communicators_[first + static_cast<std::size_t>(sender) % each];
     }
-    /// Beyond the capacity of the lanes, the oldest entries are forgotten.
+    /// If there are already as many entries as the lanes have room for commands, the oldest entry is dropped.
     [[nodiscard]] std::pair<task_label, cuda::event>& next_under_way() {
         if (used_ > 0 && used_ >= most_under_way_) {
             under_way_.push_back(std::move(under_way_.front()));
@@ -286,7 +288,7 @@ private:
                 greet_neighbours(by, room, where);
         });
     }
-    /// Puts `issue(device memory, stream)` into a stream, and waits until it has ended.
+    /// Puts the work of `issue(device memory, stream)` into a stream, and waits until the work has ended.
     template <class Issue> void first_use(const std::string& what, const Issue& issue) {
         cuda::stream s;
         const cuda::device_slab room{4};
@@ -315,7 +317,7 @@ private:
     communicator_layout layout_ = communicator_layout::per_direction;
     std::deque<communicator> communicators_;
     std::deque<communicator> beside_;
-    /// The exchanges issued since the last time when none was under way, and spare entries.
+    /// The latest exchanges since the executor last finished: the first `used_` entries. The other entries are spare.
     std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
     std::size_t most_under_way_ = 0;
@@ -329,7 +331,7 @@ private:
 ///
 /// `options::patience` must be longer than a step takes. With `options::failures`, all ranks learn at once of the first
 /// failure, and throw it. Without `options::failures`, each rank detects alone that another rank is gone, and its error
-/// names the rank itself.
+/// names the rank that detects the loss.
 class member {
 public:
     /// Throws `execution_error` if this rank can't join the others.
@@ -346,8 +348,9 @@ public:
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
-    /// An additional communicator for `gradient_sum`, which ends with those of the pipeline. All ranks of the new
-    /// communicator join at the same time, before the first step. Throws what the constructors throw.
+    /// An additional communicator, to be used by a `gradient_sum`. The communicator ends with the communicators of the
+    /// pipeline. All ranks of the new communicator join at the same time, before the first step. Throws what the
+    /// constructors throw.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};

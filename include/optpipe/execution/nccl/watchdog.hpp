@@ -20,8 +20,8 @@ public:
     watchdog(std::chrono::milliseconds patience, std::function<void()> bark)
         : patience_{patience}, bark_{std::move(bark)}, thread_{[this](const std::stop_token& stop) { watch(stop); }} {}
 
-    /// Watches the time while it lives; does nothing without a watchdog. The guard's destructor waits for a running
-    /// `bark`.
+    /// The watchdog `by` watches the time while the guard lives; if `by` is null, the guard does nothing. The guard's
+    /// destructor waits for a running `bark`.
     class guard {
     public:
         explicit guard(watchdog* by) : by_{by} {

@@ -30,7 +30,7 @@ struct lane_command {
     marker_state* marker = nullptr;
     std::uint32_t count = 0;
     execution::copy_pieces pieces{};
-    /// For copies and exchanges: the time of the call.
+    /// For copies and exchanges: the time when the command was appended to the lane.
     nanoseconds issued{};
     void (*call)(const std::byte*, lane&) = nullptr;
     alignas(std::max_align_t) std::array<std::byte, execution::work_bytes> work{};
@@ -80,7 +80,7 @@ private:
     std::vector<execution::task_times> times_;
     std::atomic<std::uint32_t> put_{0};
     std::atomic<std::uint32_t> taken_{0};
-    /// The time when everything is ready that the next command waits for, and the time when the last command ended.
+    /// The time when all results that the next command waits for are ready, and the time when the last command ended.
     nanoseconds ready_{};
     nanoseconds over_{};
     std::thread thread_;

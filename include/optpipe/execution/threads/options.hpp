@@ -34,7 +34,8 @@ struct options {
     /// Time limit of a rank's wait for another rank at a message, and of rank 0's wait for other ranks at a minimum of
     /// the control channel. Other ranks wait twice as long for rank 0.
     nanoseconds patience = std::chrono::seconds{60};
-    /// Bytes of each rank's device, for all slabs together, and of its host. If empty, there is no limit.
+    /// Limits, in bytes, on all device slabs of each rank together, and on all its host slabs together. If empty, there
+    /// is no limit.
     per_rank<std::size_t> device_memory{};
     per_rank<std::size_t> host_memory{};
     copy_time copies{};

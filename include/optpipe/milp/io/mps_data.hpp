@@ -18,7 +18,7 @@ namespace optpipe::milp::detail {
 /// Numbers the names of one kind: rows or columns.
 class mps_names {
 public:
-    /// The number of a new name; empty if the name has one already.
+    /// The number of a new name; empty if the name already has a number.
     std::optional<std::uint32_t> add(std::string_view name) {
         const auto number = static_cast<std::uint32_t>(numbers_.size());
         if (!numbers_.try_emplace(name, number).second) return std::nullopt;

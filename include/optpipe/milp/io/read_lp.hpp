@@ -222,8 +222,8 @@ private:
         return relation == kind::at_most ? kind::at_least : relation == kind::at_least ? kind::at_most : relation;
     }
 
-    /// Limits a row by a side. Refuses a constant in the body, because some programs move it to the other side, and
-    /// others ignore it.
+    /// Sets the sides of a row as `body relation side` states. Refuses a constant in the body, because some programs
+    /// move it to the other side, and others ignore it.
     static void limit(lp_row& row, const lp_sum& body, kind relation, double side, const text_place& at) {
         if (body.terms.empty() || body.constant != 0.0)
             at.refuse("the body of a row must be a sum of variables, without a constant");

@@ -69,7 +69,7 @@ public:
     gunzip& operator=(const gunzip&) = delete;
     ~gunzip() { ::inflateEnd(&stream_); }
 
-    /// Appends a part of the text. Returns whether more text may follow.
+    /// Appends the next part of the decompressed text to `text`. Returns whether more text may follow.
     [[nodiscard]] bool read(std::string& text) {
         if (!is_good_) return false;
         std::array<char, 1U << 16U> block{};

@@ -32,7 +32,7 @@ inline bool is_mps_name(std::string_view name) {
            std::all_of(name.begin(), name.end(), is_letter);
 }
 
-/// A row in MPS terms. A row whose bounds exclude each other is written as two.
+/// A row in MPS terms. A row whose bounds exclude each other is written as two rows.
 struct mps_written_row {
     row source;
     std::string name;
@@ -138,7 +138,7 @@ private:
         if (of_objective != 0.0) line("", section, objective_, of_objective);
         for (const auto& r : rows_)
             if (number(r) != 0.0) line("", section, r.name, number(r));
-        // Some readers need this section even if all right-hand sides are 0.
+        // Some readers need the section RHS even if all right-hand sides are 0.
         if (text_.size() > before || section == "RHS") text_.insert(before, section + "\n");
     }
 

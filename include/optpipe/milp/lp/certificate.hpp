@@ -95,7 +95,7 @@ enum class rounding_errors : unsigned char { lower_the_bound, count_as_zero };
 }
 
 /// Whether the multipliers prove that no x satisfies all rows and bounds (Farkas' lemma). The proven violation must
-/// exceed `tolerance` times the largest multiplier. Crossing bounds are a proof by themselves.
+/// exceed `tolerance` times the largest multiplier. A lower bound above its upper bound is a proof by itself.
 [[nodiscard]] inline bool verify_infeasible(const linear_program& program, std::span<const double> multipliers,
                                             double tolerance) {
     if (multipliers.size() != program.rows()) return false;

@@ -55,8 +55,8 @@ public:
     [[nodiscard]] std::size_t iterations() const { return iterations_; }
     /// Whether the working costs differ from the program's.
     [[nodiscard]] bool costs_changed() const { return costs_changed_; }
-    /// The multipliers of the rows that prove infeasibility, after `method_end::ray`. The signs of the multipliers are
-    /// those of a lower bound.
+    /// The multipliers of the rows that prove infeasibility, after `method_end::ray`. The multipliers have the signs
+    /// that a lower bound needs (`safe_dual_bound`).
     [[nodiscard]] std::vector<double> ray() const {
         auto y = rho_.value;
         for (double& v : y)

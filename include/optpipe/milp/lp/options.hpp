@@ -18,7 +18,8 @@ struct simplex_options {
     bool scaling = true;
     /// Whether to start from a triangular basis without the slacks of equality rows; otherwise all slacks are basic.
     bool crash = false;
-    /// The largest violation of a bound, and of the sign of a reduced cost, in scaled terms.
+    /// How far a value may lie beyond its bound, and how far a reduced cost may lie on the wrong side of 0, in scaled
+    /// terms.
     double primal_tolerance = 1e-9;
     double dual_tolerance = 1e-9;
     /// The largest violation of a bound, and of optimality, in a reported result, in terms of the original program.

@@ -57,7 +57,8 @@ public:
     }
     [[nodiscard]] bool needs_inverse_of_row() const { return rule_ == pricing_rule::steepest_edge; }
 
-    /// `column` is B^-1 of the entering column. `tau` is B^-1 of the row of the inverse; only steepest edge needs it.
+    /// `column` is B^-1 times the entering column. `tau` is B^-1 times the row of the inverse; only steepest edge needs
+    /// `tau`.
     void update(int row, const work_vector& column, const work_vector& tau) {
         if (rule_ == pricing_rule::dantzig) return;
         const double pivot = column[row];

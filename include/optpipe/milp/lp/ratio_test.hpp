@@ -16,9 +16,9 @@ namespace optpipe::milp::lp {
 /// tolerance of each other form a group, and the largest pivot of a group may be taken.
 class dual_ratio_test {
 public:
-    /// `side` is +1 if the leaving variable is too large, -1 if it is too small; `violation` is its distance from its
-    /// bounds, beyond the primal tolerance. Afterwards `entering()` is the entering variable, below 0 if there is none,
-    /// and `flipped()` lists the variables that change bounds first.
+    /// `side` is +1 if the leaving variable is too large, -1 if it is too small; `violation` is the leaving variable's
+    /// distance from its bounds, beyond the primal tolerance. Afterwards `entering()` is the entering variable, below 0
+    /// if there is none, and `flipped()` lists the variables that must flip to their other bound.
     void run(const tableau& t, const work_vector& row, double side, double violation, double least_pivot,
              double tolerance) {
         collect(t, row, side, least_pivot);

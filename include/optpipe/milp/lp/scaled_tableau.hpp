@@ -17,7 +17,8 @@
 
 namespace optpipe::milp::lp {
 
-/// The status of a slack: the slack of a row is the negative of its activity, so its bounds trade places.
+/// The status of a slack: the slack of a row is the negative of the row's activity, so lower and upper bound trade
+/// places.
 [[nodiscard]] constexpr basis_status mirrored(basis_status s) {
     switch (s) {
     case basis_status::at_lower: return basis_status::at_upper;

@@ -50,7 +50,8 @@ public:
     /// The rows after a removed row move up.
     void remove_rows(std::span<const std::size_t> rows);
 
-    /// If `b` isn't a basis (too few or too many variables are basic, or its matrix is singular), slacks repair it.
+    /// If `b` isn't a basis (too few or too many variables are basic, or its matrix is singular), slacks replace or
+    /// complete its variables.
     void set_basis(const basis& b);
     [[nodiscard]] basis current_basis() const { return scaled_.current_basis(); }
     [[nodiscard]] bool is_basic(std::size_t j) const { return scaled_.t.is_basic(static_cast<int>(j)); }
@@ -59,7 +60,7 @@ public:
         return lp::solve_run{program_, scaled_, options_, limits, random_, found_}.run();
     }
 
-    /// The optimum of the last solve; after `cutoff` or a limit, a valid lower bound.
+    /// The optimal objective of the last solve; after `cutoff` or a limit, a valid lower bound on it.
     [[nodiscard]] double objective() const { return found_.objective; }
     /// A lower bound that is valid for any outcome of the last solve. The bound is computed from the multipliers, with
     /// rounding on the safe side.

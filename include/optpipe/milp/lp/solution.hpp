@@ -73,8 +73,8 @@ inline void complete(const linear_program& program, solution& s) {
     return true;
 }
 
-/// Whether a multiplier's sign agrees with the position of its variable between its bounds: the possible gain must be
-/// within the tolerance.
+/// Whether a variable with the value `v` is near the bound that the sign of its reduced cost asks for: moving the
+/// variable there may gain no more than the tolerance.
 [[nodiscard]] inline bool is_complementary(double reduced, double v, double lower, double upper, double tolerance) {
     if (std::abs(reduced) <= tolerance) return true;
     const double bound = reduced > 0.0 ? lower : upper;

@@ -33,7 +33,7 @@ struct scaled_program {
 };
 
 /// A basis of a scaled program with its values, reduced costs, factors and weights. The simplex methods read and change
-/// it freely.
+/// a tableau's members freely.
 class tableau {
 public:
     scaled_program program;

@@ -31,7 +31,7 @@ public:
         }
     }
 
-    /// Whether the row, read as an equation, can eliminate this column.
+    /// Whether the row, read as an equation, can eliminate the column of `t`.
     static bool can_go(const reducible& m, row r, const term& t, const margins& slack) {
         double largest = 0.0;
         for (const auto& other : m.terms(r))

@@ -14,7 +14,7 @@ namespace optpipe::milp::presolving {
 struct implied_interval {
     double lower = -infinity;
     double upper = infinity;
-    double noise = 0.0; ///< of either end
+    double noise = 0.0; ///< error of either end
 };
 
 [[nodiscard]] inline implied_interval implied_by(const reducible& m, row r, const activity_range& range,

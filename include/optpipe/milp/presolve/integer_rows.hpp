@@ -16,9 +16,9 @@
 
 namespace optpipe::milp::presolving {
 
-/// A row of integers only takes multiples of the common divisor of its coefficients, so its bounds can be rounded. An
-/// equation is infeasible if no integer values give its side, even if each column keeps only the bound at which the row
-/// is least.
+/// The activity of a row of integers is a multiple of the common divisor of its coefficients, so the row's bounds can
+/// be rounded. An equation is infeasible if no integer values give its side, even if each column keeps only the bound
+/// at which the row is least.
 struct integer_rows {
     static constexpr std::string_view name = "integer rows";
 

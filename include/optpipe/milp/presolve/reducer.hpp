@@ -64,7 +64,7 @@ public:
 private:
     struct method_progress {
         std::string_view name;
-        std::uint32_t seen = 0; ///< later changes are new to the method
+        std::uint32_t seen = 0; ///< changes after this time are new to the method
         std::size_t count = 0;
     };
     struct gone_counts {

@@ -88,8 +88,8 @@ template <class Terms> [[nodiscard]] auto find_term(Terms& terms, variable x) {
 
 /// A model under reduction, to be minimized. Methods read the model; only reductions change it. Rows and columns keep
 /// their indices; a removed one is empty, and `has` is false. Each row and column records when it last changed, by a
-/// clock that ticks once per batch of reductions. A row also changes with the bounds of its columns, and a column with
-/// its rows.
+/// clock that ticks once per batch of reductions. A row also counts as changed if bounds of its columns change, and a
+/// column if its rows change.
 class reducible {
 public:
     /// `noise` is the error of each row's sides. If `noise` is empty, the sides count as given numbers whose last digit

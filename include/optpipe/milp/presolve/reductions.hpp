@@ -17,8 +17,8 @@
 #include <vector>
 
 /// The reductions of presolve. Each reduction is data and can be applied. A reduction that removes a column returns an
-/// undo, which computes the column's value from the remaining ones. The undo's `leave` substitutes the column in a row;
-/// it returns false if the column isn't a linear function of the others.
+/// undo, which computes the column's value from the remaining ones. The function `leave` of an undo eliminates the
+/// column from a row; it returns false if no linear row without the column means the same.
 namespace optpipe::milp::presolving {
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
@@ -185,7 +185,8 @@ struct move_cost {
     }
 };
 
-/// Replaces `kept` by kept + factor * merged; the merged column is `factor` times the kept one in all rows and in cost.
+/// Merges two columns: from now on, the column `kept` stands for kept + factor * merged. The merged column is `factor`
+/// times the kept one in all rows and in cost.
 struct merge_columns {
     variable kept;
     variable merged;
@@ -331,8 +332,8 @@ struct give_up {
 using reduction = std::variant<bound_column, bound_row, remove_row, set_coefficient, fix_column, substitute_column,
                                absorb_column, move_cost, merge_columns, release_column, give_up>;
 
-/// Steps that belong together. The steps are applied only if none of the listed rows and columns has changed since the
-/// proposal.
+/// Reductions of one proposal, applied one after the other. The steps are applied only if none of the listed rows and
+/// columns has changed since the proposal.
 struct proposal {
     std::vector<reduction> steps;
     std::vector<row> rows;

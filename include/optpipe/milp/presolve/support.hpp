@@ -11,7 +11,8 @@
 
 namespace optpipe::milp::presolving {
 
-/// Hash of a set, independent of its order. The hash groups rows by their columns, or columns by their rows.
+/// Hash of a set, independent of the order in which its members are added. The hash groups rows by their columns, or
+/// columns by their rows.
 class support_hash {
 public:
     void add(std::uint32_t member) {

@@ -23,7 +23,7 @@ class control {
 public:
     using clock = std::chrono::steady_clock;
 
-    /// `above` is the control of the search that this one is part of. `above` also counts this search's memory.
+    /// `above` is the control of the search that this search is part of. `above` also counts this search's memory.
     explicit control(const solve_options& options, control* above = nullptr)
         : parent_{above}, start_{clock::now()}, deadline_{deadline_after(start_, options.time_limit)},
           node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},
@@ -33,7 +33,7 @@ public:
 
     [[nodiscard]] double seconds() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
     [[nodiscard]] clock::time_point deadline() const { return deadline_; }
-    /// Fires when the search should end for any reason except the time limit.
+    /// A stop is requested when the search should end for any reason except the time limit.
     [[nodiscard]] std::stop_token token() const { return source_.get_token(); }
 
     /// Whether the search should end. Records the limit that was met first.

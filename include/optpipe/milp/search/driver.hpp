@@ -38,7 +38,7 @@ namespace optpipe::milp::search {
 /// One search from start to end.
 class driver {
 public:
-    /// `above` is the control of the search that this one is part of, or null.
+    /// `above` is the control of the search that this search is part of, or null.
     driver(const model& given, const solve_options& options, given_hooks hooks, control* above = nullptr)
         : given_{&given}, options_{&options}, is_part_{above != nullptr}, hooks_{std::move(hooks)},
           limits_{options, above}, best_{given, options.tolerance, options.shared}, reporter_{given, options, limits_,
@@ -106,9 +106,10 @@ private:
         limits_.count_iterations(stats.lp_iterations);
         limits_.count_conflicts(stats.conflicts);
     }
-    /// The model with wider sides and bounds. Each side moves by its slack. Each bound moves by its slack, divided by
-    /// the column's largest coefficient (at least 1), so that no row moves by more than that slack. Bounds of integers
-    /// and sides of integral rows stay. Empty if no side and no bound is wider.
+    /// The model with wider sides and bounds. Each side of a row moves by the side's slack (`feasibility`). Each bound
+    /// of a column moves by the bound's slack, divided by the column's largest coefficient (at least 1), so that no
+    /// row's activity changes by more than the bound's slack. Bounds of integers and sides of integral rows stay. Empty
+    /// if no side and no bound is wider.
     [[nodiscard]] static std::optional<model> relaxed_model(model m, const feasibility& by) {
         bool is_wider = false;
         const auto widen = [&](auto at, double lower, double upper, double coefficient) {
@@ -220,7 +221,8 @@ private:
             values[j] *= problem_.unit[j];
         return reduction_.restore(std::move(values));
     }
-    /// Columns have the unit of the model here, because no integers are implied if the user gives cuts.
+    /// Columns have the unit of the model here, because the search doesn't look for implied integers if the user gives
+    /// cuts.
     [[nodiscard]] std::vector<sparse_row> user_cuts(std::span<const double> point) const {
         std::vector<sparse_row> rows;
         for (auto& given : hooks_.cuts_at(relaxed_point(point))) {
@@ -262,7 +264,8 @@ private:
         options.stop = limits_.token();
         memory_share share{limits_};
         share.set(m.bytes());
-        // Only half of this thread's share, because other threads may take memory meanwhile.
+        // The limit is only half of this thread's share of the memory left, because other threads may take memory
+        // meanwhile.
         options.memory_limit = limits_.memory_left() / (2 * std::max<std::size_t>(1, options_->threads));
         options.seed = options_->seed;
         options.heuristics = false;
@@ -290,7 +293,7 @@ private:
         t.run();
         update_bound(t.bound());
     }
-    /// Raises the bound, at most to the cutoff: points above it may have been left out.
+    /// Raises the bound, at most to the cutoff: points above the cutoff may have been left out.
     void update_bound(double bound) {
         const double cutoff = context_.cutoff_below(context_.incumbent_objective());
         reporter_.raise_bound(std::min(bound, cutoff) + context_.shift);
@@ -305,9 +308,10 @@ private:
             if (cross(given_->row_lower(r), given_->row_upper(r))) return true;
         return false;
     }
-    /// Finds out what an unbounded relaxation means. The model is unbounded, too, if it has any solution, because its
-    /// numbers are rational. A solution is first searched in the presolved model. The presolved model may have no
-    /// solution although the given model has one, because some reductions assume that an optimum exists.
+    /// Finds out what an unbounded relaxation means. If the relaxation is unbounded and the model has a solution, the
+    /// model is unbounded, too, because its numbers are rational. A solution is first searched in the presolved model.
+    /// The presolved model may have no solution although the given model has one, because some reductions assume that
+    /// an optimum exists.
     void settle_unbounded() {
         if (!best_.exists())
             if (auto found = any_solution(reduction_.model()).incumbent)

@@ -33,8 +33,8 @@ namespace detail {
 /// - columns that can move one way without cost until they are stopped by a bound, or by a row without other continuous
 ///   columns;
 /// - columns of connected rows in which continuous columns appear as differences, `c x - c y + (integers) >= b`, at
-///   most two per row. For fixed integers, rows of differences are a network, whose vertices are integral multiples of
-///   a common divisor of all other numbers.
+///   most two per row. For fixed integers, rows of differences describe a network, so the vertices of their polyhedron
+///   are integral multiples of a common divisor of all other numbers.
 class implied_integers {
 public:
     explicit implied_integers(problem& p)
@@ -67,7 +67,7 @@ private:
             j = group_[j] = group_[group_[j]];
         return j;
     }
-    /// Adopts the columns that can all move up (`way` 1) or down (-1) until an integral value stops them.
+    /// Makes those columns implied that can all move up (`way` 1) or down (-1) until an integral value stops them.
     void push(double way) {
         std::vector<common_divisor> stops(problem_.columns());
         std::vector<unsigned char> free(problem_.columns());

@@ -17,8 +17,8 @@ namespace optpipe::milp::search {
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// Continuous in the model, but integral in some best point for all values of the integers. An implied column is
-    /// propagated and learned from like an integer, but never branched on.
+    /// Continuous in the model; but whatever values the integers have, the column is integral in some best point. An
+    /// implied column is propagated and learned from like an integer, but never branched on.
     implied,
 };
 
@@ -39,7 +39,7 @@ struct sparse_row {
 struct problem {
     std::vector<double> lower, upper, cost;
     std::vector<column_kind> kind;
-    /// For implied columns: whether the upper bound is better if the rows allow both.
+    /// For implied columns: whether the upper bound is the better value if the rows allow both bounds.
     std::vector<unsigned char> prefers_upper;
     /// A value in the model is `unit` times the value here.
     std::vector<double> unit;

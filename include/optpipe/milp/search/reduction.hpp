@@ -106,7 +106,7 @@ public:
         }
         return c;
     }
-    /// Maps values per variable of the original to variables of the current model.
+    /// Takes one value per variable of the original, and returns the values for the variables of the current model.
     [[nodiscard]] std::vector<int> pick(const std::vector<int>& original) const {
         auto values = original;
         for (const auto& step : steps_) {

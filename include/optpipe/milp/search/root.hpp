@@ -42,7 +42,7 @@ struct root_parameters {
     /// `least_first_visits`, a few hundredths of a second.
     std::size_t first_share = 10;
     std::size_t least_first_visits = 1'000'000;
-    /// With a second thread the prover continues while the relaxation is solved, so its first run is short.
+    /// With a second thread, the prover continues while the relaxation is solved, so the prover's first run is short.
     std::size_t first_visits_in_parallel = 200'000;
     std::size_t first_conflicts_if_short = 500;
     /// Conflicts without progress until the relaxation starts; fewer if the problem is so small that its relaxation

@@ -20,12 +20,12 @@ struct single_device_result {
     std::optional<order> best{};
 };
 
-/// Decides the storage options of a single rank as a knapsack. When a microbatch's gradient starts on the last stage,
-/// all stashes of the microbatch are in memory, or on the host; when the gradient starts on another stage, the
-/// microbatch's stashes of all stages before that one are. So whenever a gradient of a microbatch starts, the sum of
-/// that microbatch's stashes fits the memory, and the extra work of the options is at least the optimum of a
-/// multiple-choice knapsack. In a step with one microbatch, the bound also counts the transfers: all offloads end
-/// before the gradient of the last stage starts, and all reloads start later.
+/// Decides the storage options of a single rank as a knapsack. When a gradient of a microbatch starts on the last
+/// stage, all stashes of the microbatch are in memory or on the host. When a gradient starts on another stage, the
+/// microbatch's stashes of all earlier stages are in memory or on the host. So whenever a gradient of a microbatch
+/// starts, the sum of that microbatch's stashes fits the memory, and the extra work of the options is at least the
+/// optimum of a multiple-choice knapsack. In a step with one microbatch, the bound also counts the transfers: all
+/// offloads end before the gradient of the last stage starts, and all reloads start later.
 ///
 /// The knapsack is solved by lists of Pareto-optimal choices (Nemhauser and Ullmann). A list has at most `most_choices`
 /// choices, a number that isn't tuned; longer lists are thinned, which lowers the bound. Contract: the problem is plain

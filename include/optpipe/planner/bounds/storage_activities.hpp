@@ -92,8 +92,8 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         const auto& f = windows.forward(s);
         const auto& g = windows.gradient(s);
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
-        // The least time from the end of a B, after which no W runs, to the end of the window: the operations that use
-        // the gradient of the B still run.
+        // The least time from the end of a B to the end of the window: no W follows, but the operations that use the
+        // B's gradient do.
         const bool hands_on = !p.is_first(s) && result.stages.size() > (p.objective == objective_kind::span ? 1U : 0U);
         const double after_whole = hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +
                                                windows.gradient(s.previous()).tail[last])

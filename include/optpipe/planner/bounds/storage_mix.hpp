@@ -11,7 +11,7 @@ namespace optpipe {
 
 /// A lower bound on the objective of every valid schedule, at least `known`: the largest objective that the storage mix
 /// of one rank refutes. Takes milliseconds to a second, limited by `work`, the approximate number of matrix and
-/// knapsack entries that are read per rank. For problems that `validate` accepts.
+/// knapsack entries that are read per rank. Contract: `validate` accepts the problem.
 ///
 /// If `stop` returns true, the result is the largest objective refuted by then. Deterministic if `stop` never returns
 /// true.
@@ -74,8 +74,8 @@ public:
         : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, one_copy_{one_copy_at_a_time},
           master_{first_program()} {}
 
-    /// A lower bound on the objective, at least `known`. A part of `work` is for branch and bound, which visits the
-    /// node with the least bound first: shares are integral numbers of microbatches.
+    /// A lower bound on the objective, at least `known`. A part of `work` is for branch and bound, which makes the
+    /// shares integral numbers of microbatches; it visits the node with the least bound first.
     double solve(double work, stop_check stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         std::vector<node> open;
@@ -173,7 +173,7 @@ private:
     static constexpr double optimality = 1e-7;
     /// A factor that covers the rounding of sums of values.
     static constexpr double rounding = 1.0 + 1e-10;
-    /// Windows shorter than this, relative to `known`, are only rounding.
+    /// Parts of the window that are shorter than this, relative to `known`, come from rounding.
     static constexpr double time_share = 1e-9;
     static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
     static constexpr double infinite = std::numeric_limits<double>::infinity();
@@ -230,7 +230,8 @@ private:
         }
     }
 
-    /// Whether `at` is the earliest time for gradients, or, counted from the end, the latest for forwards or gradients.
+    /// Whether `at` is the earliest time of a gradient or, counted from the end, the latest time of a forward or a
+    /// gradient.
     [[nodiscard]] bool counts_stashes(int side, double at) const {
         const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {
@@ -386,7 +387,7 @@ private:
         middle *= scale;
         return total + middle * fixed_ / known_ + (1.0 - middle);
     }
-    /// Makes the multipliers nonnegative, except those of the runs, whose rows are equations.
+    /// Makes the multipliers nonnegative, except those of the equations (the rows for running times).
     void keep_signs(std::vector<double>& multipliers) const {
         const auto raise = [&](std::size_t row) {
             if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);

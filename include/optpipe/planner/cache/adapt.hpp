@@ -171,8 +171,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// The order, renumbered so that microbatch i is the i-th to have its first forward, with the work of each microbatch.
-/// Contract: every microbatch has a forward.
+/// Renumbers the microbatches of an order, and their `work`: the i-th microbatch to have its first forward becomes
+/// microbatch i. Contract: every microbatch has a forward.
 inline drawn_order numbered_by_entrance(drawn_order of) {
     constexpr auto unknown = static_cast<std::size_t>(-1);
     std::vector<std::size_t> place(of.work.size(), unknown);
@@ -214,7 +214,8 @@ inline bool has_every_forward(const drawn_order& of) {
 } // namespace detail
 
 /// Orders of `p` that are made from an entry of a problem of the same shape, the most promising first. Some orders may
-/// not be executable. If the entry's microbatches differ, all orders are executable, and there are at most `most`.
+/// not be executable. If the entry's microbatches differ, there are at most `most` orders, and all of them are
+/// executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const cache_entry& entry, const problem& p,
                                                                     std::size_t most = dynamic) {
     auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));

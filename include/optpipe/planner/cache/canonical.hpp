@@ -296,14 +296,14 @@ private:
         const bool is_ample = given >= static_cast<double>(p_.graph.microbatches()) * most + beside;
         return is_ample ? std::numeric_limits<double>::infinity() : given / units_.memory;
     }
-    /// The sum of the factors on memory of all microbatches.
+    /// The sum over all microbatches of their factors on memory.
     [[nodiscard]] double memory_factors(stage s) const {
         double sum = 0.0;
         for (const microbatch m : p_.graph.all_microbatches())
             sum += p_.microbatches.factors(s, m).memory;
         return sum;
     }
-    /// The largest size of a stash of the stage that a storage option offloads; nothing if none does.
+    /// The largest size that a storage option of the stage offloads; nothing if no option offloads.
     [[nodiscard]] std::optional<memory_size> most_offloaded(stage s) const {
         std::optional<memory_size> most;
         for (std::size_t i = 0; i < p_.storage_options(s); ++i)

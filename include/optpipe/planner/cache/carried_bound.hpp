@@ -35,7 +35,8 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
 /// in any schedule. 0 if `known` ever holds more memory than `asked`, on the device or the host, or has an operation
 /// that `asked` lacks.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
-    // The two compared sizes add up to `held`; a recomputation holds the activation, which counts as a stash.
+    // Both compared sizes of an option add up to its `held`. The activation, which a recomputation restores, is among
+    // the compared `stashes`.
     const bool holds_no_more =
         at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);
     if (!holds_no_more || (known.offloads() && !asked.offloads())) return 0.0;
@@ -46,7 +47,7 @@ inline double replacing_factor(const canonical_option& known, const canonical_op
                                                    std::array{known.recompute, known.backward_extra}));
 }
 
-/// The largest factor with which every storage option of `asked` can be replaced by one of `known`.
+/// The largest factor on the times of `known` with which one of its options can replace each storage option of `asked`.
 inline double replacing_factor(const std::vector<canonical_options>& known,
                                const std::vector<canonical_options>& asked) {
     double factor = 1.0;
@@ -70,7 +71,7 @@ inline std::span<const double> factors_of_times(const canonical_problem& of) {
 inline std::span<const double> factors_of_memory(const canonical_problem& of) {
     return std::span{of.factors}.last(of.factors.size() / factor_tables);
 }
-/// Whether the draws differ only in numbers, microbatch by microbatch.
+/// Whether the draws of two forms differ only in numbers: microbatches with equal positions correspond.
 inline bool are_draws_alike(const canonical_problem& a, const canonical_problem& b) {
     return a.slices == b.slices && a.factors.size() == b.factors.size();
 }
@@ -101,9 +102,9 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// `known` has don't matter: they could only make schedules of `known` shorter. If `asked` has an option that none of
 /// `known` can replace, no bound is implied.
 ///
-/// If microbatches differ, both problems must have equally many. A microbatch of `asked` then stands for the one of
-/// `known` with the same number: its factors on memory must not be smaller, and the least ratio of the other factors
-/// lowers the bound.
+/// If microbatches differ, both problems must have equally many microbatches. A microbatch of `asked` then stands for
+/// the one of `known` with the same number: its factors on memory must not be smaller, and the least ratio of the other
+/// factors lowers the bound.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;

@@ -119,8 +119,8 @@ public:
     }
 
 private:
-    /// Number of similar entries that are adapted; each takes some passes through the problem. Not tuned, like the
-    /// other limits here.
+    /// Number of similar entries that are adapted; adapting an entry takes the time to simulate a few orders. Not
+    /// tuned, like the other limits here.
     static constexpr std::size_t most_near = 4;
     /// Number of entries per folder; the oldest are removed. A look-up reads the head of each entry.
     static constexpr std::size_t most_entries = 256;
@@ -170,8 +170,8 @@ private:
         if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
     }
 
-    /// The gap of an entry's plan if its microbatches differ, otherwise 0. Every step has another draw, so a good plan
-    /// of a remote draw may be worth more than a hasty plan of a near draw.
+    /// The relative gap of an entry's plan if the entry's microbatches differ or are slices, otherwise 0. Every step
+    /// has another draw, so a good plan of a remote draw may be worth more than a hasty plan of a near draw.
     static double loss(const cache_entry& head) {
         return head.of.has_draw() ? relative_gap(duration{head.objective}, duration{head.bound}) : 0.0;
     }

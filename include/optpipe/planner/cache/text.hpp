@@ -39,7 +39,7 @@ inline std::string cache_numbers(std::string_view name, const std::vector<double
     return line + '\n';
 }
 
-/// The line of a list of counts.
+/// The line of an entry that holds a list of counts.
 inline std::string cache_counts(std::string_view name, const std::vector<std::size_t>& values) {
     std::string line{name};
     for (const auto value : values)

@@ -22,7 +22,7 @@ public:
             : clause_{2 * c + (is_binary ? 1U : 0U)}, blocker_{blocker} {}
 
         [[nodiscard]] clause_index clause() const { return clause_ / 2; }
-        /// Whether the clause has two literals; the blocker is then the one that isn't watched here, so the clause
+        /// Whether the clause has two literals; the blocker is then the literal that isn't watched here, so the clause
         /// needn't be read.
         [[nodiscard]] bool is_binary() const { return clause_ % 2 != 0; }
         /// A literal of the clause, which is satisfied while this literal is true.

@@ -11,7 +11,8 @@
 
 namespace optpipe::cp {
 
-/// The clause learned from a conflict. All its literals are choices; the first one is implied at `level`.
+/// The clause learned from a conflict. All literals of the clause are choices; the clause implies its first literal at
+/// `level`.
 struct learned_clause {
     std::vector<literal> clause{};
     std::uint32_t level = 0;
@@ -97,7 +98,7 @@ private:
         flagged_[static_cast<std::size_t>(at)] = true;
         ++here_;
     }
-    /// Keeps the higher of two values required of one bound.
+    /// Adds a value that is required of a bound; of two values required of one bound, only the higher is kept.
     void add_bound(const trail& trail, const fact& f) {
         const auto at = trail.position_of(f.code, f.value);
         if (at < 0) return;
@@ -119,7 +120,7 @@ private:
         ++(trail[place].level == level_ ? here_ : below_);
     }
 
-    /// Resolves until one choice of the highest level is left; returns whether there is one.
+    /// Resolves until one choice of the highest level is left. Returns false if no such choice is left.
     template <class Bump> bool resolve(const trail& trail, Bump& bump) {
         bool found = false;
         for (std::size_t i = trail.size(); i-- > 0 && (!found || below_ > 0);) {
@@ -182,7 +183,7 @@ private:
         if (e.level == 0 || (!f.is_bound && in_clause_[f.as_literal().variable()])) return true;
         if (is_decision(e) || !levels_[e.level] || depth == 0) return false;
         const auto& known = implied_[at];
-        // If a bound is implied, so are lower values of it.
+        // If a value of a bound is implied, so are all lower values.
         if (known.is_known && known.holds && f.value <= known.value) return true;
         if (known.is_known && !known.holds && f.value >= known.value) return false;
         const bool holds = reasons_hold(trail, f, at, depth - 1);

@@ -55,7 +55,8 @@ struct cp_parameters {
 
 struct cp_options {
     std::uint64_t seed = 1;
-    /// The conflict limit. If this or the step limit ends the search, the result is reproducible.
+    /// The conflict limit. If this limit of conflicts or the limit of steps ends the search, the result is
+    /// reproducible.
     std::size_t conflicts = std::numeric_limits<std::size_t>::max();
     /// The limit of propagation steps. A step takes half a microsecond to a few microseconds, whatever the size of the
     /// problem. The setup of a search also counts.
@@ -127,7 +128,7 @@ private:
         const pipeline_model* model;
         std::unique_ptr<prover> search;
         bool started = false;
-        /// Whether the search's limit is still undecided.
+        /// Whether the search has yet to decide if the model has a solution within the search's limit.
         bool active = true;
     };
 
@@ -190,7 +191,7 @@ private:
     [[nodiscard]] bool finished() const {
         return state_->done() || spent_ >= conflict_limit_ || spent_steps_ >= step_limit_;
     }
-    /// Whether a search in progress must stop after `steps` of its own.
+    /// Whether a search in progress must stop, after `steps` steps since it was continued.
     [[nodiscard]] bool is_enough(std::size_t steps) const {
         return state_->done() || spent_steps_ + steps >= step_limit_;
     }
@@ -237,8 +238,9 @@ private:
         excluded_ = std::max(excluded_, bounding_->time().below(bound.value()) - 1 - rounding());
     }
 
-    /// Excludes objectives that propagation at the root finds infeasible. Bisects below the target, down to the
-    /// smallest part of the gap (`most_gap_divisor`). False if the bisection isn't complete yet.
+    /// Excludes objectives that propagation at the root finds infeasible. Bisects the objectives between the bound and
+    /// the target, down to the smallest part of the gap (`most_gap_divisor`). False if the bisection isn't complete
+    /// yet.
     bool bound_from_root() {
         exclude_below_bound();
         while (!finished()) {
@@ -293,8 +295,8 @@ private:
         }
         return true;
     }
-    /// Whether the search waits for the model without overtaking. The exact model is much harder, because any two
-    /// microbatches may overtake each other.
+    /// Whether the search in the exact model must wait until the search without overtaking is settled. The exact model
+    /// is much harder, because any two microbatches may overtake each other.
     [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
         return search.model->form() == overtaking::allowed && ordered_ && incumbent_searches_[1].active;
     }
@@ -334,7 +336,7 @@ private:
         const auto steps_before = search.steps();
         const auto answer = search.search(effort, [&] { return is_enough(search.steps() - steps_before); });
         spent_ += search.conflicts() - before + 1;
-        // A search that has given up takes no steps, so its conflicts count instead.
+        // A solver that has given up takes no steps, so the conflicts that it reports count instead.
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }

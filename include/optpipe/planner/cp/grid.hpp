@@ -32,7 +32,7 @@ public:
     [[nodiscard]] double unit() const { return unit_; }
     [[nodiscard]] bool is_exact() const { return exact_; }
     [[nodiscard]] ticks nearest(double value) const { return static_cast<ticks>(std::llround(value / unit_)); }
-    /// Rounds down, after adding a tolerance. A limit far beyond all sums is one that sums stay below.
+    /// Rounds down, after adding a tolerance. Values far beyond all sums are clamped to ±10¹⁸, which no sum reaches.
     [[nodiscard]] ticks below(double value) const {
         constexpr double rounding = 1e-6;
         constexpr double most = 1e18; // sums have 55 bits
@@ -58,7 +58,7 @@ private:
             common = std::gcd(common, static_cast<std::int64_t>(full));
             are_zero = are_zero && v == 0.0;
         }
-        if (common == 0 && !are_zero) return false; // all are far below the unit
+        if (common == 0 && !are_zero) return false; // all quantities are far below the unit
         unit_ = static_cast<double>(std::max<std::int64_t>(common, 1)) / power;
         exact_ = true;
         return true;
@@ -70,7 +70,7 @@ private:
 
 namespace detail {
 
-/// One microbatch for each kind of costs.
+/// The microbatches of one sequence from each group of sequences with equal costs.
 [[nodiscard]] inline std::vector<microbatch> microbatches_with_own_costs(const problem& p) {
     std::vector<microbatch> result;
     for (const auto& equal : sequences_by_cost(p))

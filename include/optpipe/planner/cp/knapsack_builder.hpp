@@ -33,7 +33,7 @@ public:
         add(!known_->ends_before(by, at_), amount, by, true);
     }
     /// Adds an acquisition of `acquired` at the start of `by`, and a release of `released` at its end. If one literal
-    /// decides acquisition and release, only their difference counts.
+    /// decides acquisition and release, only the difference of the amounts counts.
     void exchanged(task_index by, ticks acquired, ticks released) {
         if (acquired > 0 && released > 0 && known_->starts_before(by, at_) == known_->ends_before(by, at_)) {
             const auto both = std::min(acquired, released);
@@ -57,7 +57,7 @@ public:
             before.push_back(static_cast<std::uint32_t>(place));
         }
     }
-    /// Adds the constraint unless it can't be violated.
+    /// Adds the constraint to the model if the constraint can be violated.
     void finish(literal guard) {
         ticks most = 0;
         for (const auto& e : result_.terms)

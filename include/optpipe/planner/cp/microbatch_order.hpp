@@ -17,8 +17,7 @@ namespace optpipe::cp {
 /// In plain problems, all microbatches are interchangeable (`interchangeable_microbatches`). If each stage has one
 /// storage option, the operations of interchangeable microbatches can be sorted on every stage (see `pipeline_model`):
 /// the inputs of these operations also come from interchangeable microbatches, and every memory holds the same amounts
-/// at the same times. All other microbatches keep their operations: the k-th tasks of a model are those of microbatch
-/// k.
+/// at the same times. All other operations aren't sorted: the k-th tasks of a model are those of microbatch k.
 ///
 /// If a stage has several options, only names can be exchanged: then the first forwards of interchangeable sequences
 /// are sorted on stage 0. (For plain problems, `stage_storage` sorts more, with permutations.)

@@ -11,7 +11,7 @@
 
 namespace optpipe::cp {
 
-/// An interval of fixed length. It is absent if its presence literal is false.
+/// An interval of fixed length. A task is absent if its presence literal is false.
 struct task {
     ticks length = 0;
     literal presence = always;
@@ -112,8 +112,8 @@ struct model {
                 add_clause({!some[a], !some[b]});
         add_clause(std::move(some));
     }
-    /// Returns literals of which exactly one is true. If there are two, the second is a variable, and the first its
-    /// negation.
+    /// Returns literals of which exactly one is true. If `count` is 2, the second literal is a variable, and the first
+    /// literal its negation.
     [[nodiscard]] std::vector<literal> add_alternatives(std::size_t count) {
         if (count == 1) return {always};
         if (count == 2) {
@@ -141,7 +141,8 @@ struct model {
         }
         return fails;
     }
-    /// Adds the clause "`from` implies `to`", and notes it for `implies`. Contract: both literals are positive.
+    /// Adds the clause "`from` implies `to`", and records the implication for `implies`. Contract: both literals are
+    /// positive.
     void add_implication(literal from, literal to) {
         implied[from.variable()] = to.variable();
         clauses.push_back({!from, to});

@@ -23,8 +23,8 @@ struct arc {
 
 /// All differences and choices of a model as arcs between bounds, indexed by their sources and by their guards.
 ///
-/// While an optional task isn't known to be present, its bounds are propagated only to tasks whose presence implies its
-/// own.
+/// While an optional task isn't known to be present, its bounds are propagated only to tasks that can't be present
+/// without it.
 class network {
 public:
     /// Positions of arcs: [first, last).
@@ -99,7 +99,8 @@ private:
         }
         return {first, static_cast<std::uint32_t>(arcs_.size())};
     }
-    /// Whether the literal is one of a choice; a true choice implies that both of its tasks are present.
+    /// Whether the literal's variable decides the order of two tasks. If such a variable is true, both of its tasks are
+    /// present.
     [[nodiscard]] bool is_choice(literal l) const {
         const auto& c = model_->choices[l.variable()];
         return c.first != c.second;

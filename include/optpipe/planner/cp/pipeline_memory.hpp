@@ -32,16 +32,17 @@ namespace optpipe::cp {
 /// device (forward, reload or recomputation) has started; the task that removes it (offload, or the gradient or weight
 /// gradient that releases it) hasn't ended.
 ///
-/// Layers are nested: if one is in use, so are those below it. Under the option of the stash, a lower layer is on the
-/// device from the same start or an earlier one, to the same end or a later one: a recomputation starts after the
-/// reload, which starts after the forward, and a weight gradient ends after its gradient. So the knapsack may count
-/// nested layers together before the option is known. Literals of tasks that start together may take either value.
-/// Nesting requires that starts and ends of tasks differ, so layers aren't nested if there are tasks without duration.
-/// The layers that a gradient adds to its stash are nested in any case.
+/// Layers are nested: if one is in use, so are those below it. No option of a stash brings a lower layer to the device
+/// later than a higher one, or removes the lower layer earlier: a recomputation starts after the reload, which starts
+/// after the forward, and a weight gradient ends after its gradient. So the knapsack may count nested layers together
+/// before the option is known. Literals of tasks that start together may take either value. Nesting requires that
+/// starts and ends of tasks differ, so layers aren't nested if there are tasks without duration. The layers that a
+/// gradient adds to its stash are always nested.
 ///
 /// Memory beside stashes (keys and values, and data that waits for far stages) is acquired and released by forwards and
 /// backwards; operations of other ranks may release it, too. A backward that starts with an extra task acquires memory
-/// beside stashes at the extra's start, and a full backward releases it when its weight gradient ends.
+/// beside stashes when the extra task starts. A full backward releases memory beside stashes when its weight gradient
+/// ends.
 class pipeline_memory {
 public:
     pipeline_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
@@ -91,7 +92,7 @@ private:
         ticks acquired;
         ticks released;
     };
-    /// The exchanges of a stage that don't depend on options, and its layers.
+    /// The exchanges of a stage that don't depend on options, and the layers of its stashes.
     struct stage_exchanges {
         std::vector<exchange> of_tasks{};
         std::vector<backward_exchange> of_backwards{};
@@ -396,7 +397,7 @@ private:
     model* model_;
     std::vector<stage> own_;
     per_stage<stage_exchanges> exchanges_{problem_->graph.stages()};
-    /// Keyed by the release with the same number as the stash, and by the start `at`.
+    /// The literals of `is_held`, by the release task with the number of the stash, and by the starting task `at`.
     std::map<std::pair<task_index, task_index>, literal> held_;
 };
 

@@ -122,9 +122,9 @@ private:
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
     /// If some schedule engages each rank for at most `most`, one such schedule ends no later than the result. In plain
     /// problems, the first rank works until the gradient of the first microbatch, and all ranks have begun before that
-    /// gradient. In other problems, one of the schedules starts each operation as early as the order of operations and
-    /// the limit `most` allow. Each operation then starts at the end of a path that visits no operation twice, and the
-    /// limit only shortens paths.
+    /// gradient. In other problems, one of the schedules that engage each rank for at most `most` starts each operation
+    /// as early as the order of operations and this limit allow. Each operation then starts at the end of a path that
+    /// visits no operation twice, and the limit only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;
@@ -132,7 +132,7 @@ private:
             all += t.length;
         return all + longest_delays();
     }
-    /// The sum, over all tasks, of the longest delay after each.
+    /// The sum, over all tasks, of the longest delay after the task.
     [[nodiscard]] ticks longest_delays() const {
         std::vector<ticks> delays(model_.tasks.size(), 0);
         for (const auto& d : model_.differences)
@@ -291,7 +291,7 @@ private:
             }
     }
     /// "Gradient k starts before pair i has ended" implies that forward k + j − i + 1 has ended before pair j starts,
-    /// or that gradient k is a full pass after that forward (see `pipeline_model`).
+    /// or that gradient k is later than that forward by at least a full pass (see `pipeline_model`).
     void add_fifo_clauses(stage s, const transfer_pairs& pairs, order_literals& known) {
         const auto& own = stages_[s];
         for (size i = 0; i < count(); ++i)

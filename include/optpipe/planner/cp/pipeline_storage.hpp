@@ -19,7 +19,8 @@
 
 namespace optpipe::cp {
 
-/// The storage options of one stage as alternatives: exactly one is chosen for each stash, and each has optional tasks.
+/// The storage options of one stage as alternatives: for each stash exactly one option is chosen, and each option has
+/// optional tasks.
 ///
 /// The forwards, gradients and weight gradients of every stage can be sorted, because the k-th of each kind waits for
 /// the k-th of another stage. A gradient's length depends on the option of its stash; still, gradients of one stage
@@ -149,7 +150,7 @@ private:
         return groups;
     }
     /// Calls `add(value, options, presence)` for each distinct value of `properties(option)`, to add a task that is
-    /// present with every option of this value. A value of which all numbers are 0 gets no task.
+    /// present with every option of this value. A value that consists of zeros gets no task.
     template <class Properties, class Add>
     void add_shared(const std::vector<literal>& chosen, Properties properties, Add add) {
         for (const auto& [v, options] : grouped(properties)) {

@@ -48,12 +48,12 @@ struct storage_tasks {
     std::vector<std::size_t> options{};
     /// The tasks per forward and option; empty if transfers belong to no stash.
     std::vector<std::vector<stored_stash>> stashes{};
-    /// All transfers, if they belong to no stash.
+    /// The transfers of the stage if transfers belong to no stash; otherwise empty.
     std::vector<transfer_pairs> pairs{};
     /// The tasks per gradient and option; empty if gradients are the same under all options.
     std::vector<std::vector<stored_gradient>> gradients{};
     /// Per gradient and per forward, whether the gradient uses the forward's stash. Empty if the k-th gradient uses the
-    /// stash of the k-th forward, or may use any stash.
+    /// stash of the k-th forward, or if gradients may use any stash.
     std::vector<std::vector<literal>> uses{};
     /// If `uses` are open and there is a stage before: whether forward i of the stage before and forward j of this
     /// stage are of one microbatch, and whether gradient i of this stage and gradient j of the stage before are.
@@ -65,7 +65,7 @@ struct storage_tasks {
     std::vector<task_index> offload{};
     std::vector<task_index> reload{};
 
-    /// The extras of one gradient, without duplicates.
+    /// The extra tasks of one gradient, without duplicates.
     [[nodiscard]] std::vector<task_index> extras_of(std::size_t k) const {
         std::vector<task_index> result;
         if (gradients.empty()) return result;
@@ -94,7 +94,7 @@ struct stage_tasks {
     std::vector<task_index> gradient{};
     /// Empty if the backward isn't split.
     std::vector<task_index> weight{};
-    /// Whether I and W are one B, if stashes may grow in their gradients; otherwise empty. Never true in problems
+    /// For each gradient, whether I and W are one B; empty if no stash can grow in its gradient. Never true in problems
     /// without full backwards.
     std::vector<literal> full{};
     storage_tasks storage{};
@@ -137,7 +137,7 @@ private:
             if (row[t] == none) continue;
             for (const auto d : out[t]) {
                 const auto& to = m.differences[d].to;
-                // Intermediate tasks must be present whenever both ends are.
+                // The tasks between both ends of a path must be present whenever both ends are.
                 const bool there = t == source || m.implies(m.tasks[to].presence, m.tasks[t].presence);
                 if (there) row[to] = std::max(row[to], row[t] + m.differences[d].gap);
             }

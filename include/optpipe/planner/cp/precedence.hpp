@@ -127,8 +127,8 @@ private:
             i = why.data;
         }
     }
-    /// Concludes that a guard of the cycle doesn't hold, or that its tasks are absent. If one of the tasks is present,
-    /// all are: the source of each arc is present if its target is, or a guard requires it.
+    /// Concludes that a guard of the cycle doesn't hold, or that the tasks of the cycle are absent. If one of the tasks
+    /// is present, all are: the source of each arc is present if its target is, or a guard requires it.
     bool forbid_cycle(trail& trail) {
         facts_.clear();
         auto present = trail.presence(task_of((*network_)[path_.back()].target));

@@ -40,15 +40,16 @@ struct solver_parameters {
     /// Factor of activities per conflict, in (0, 1), as in MiniSat; a lower factor follows the latest conflicts more
     /// closely.
     double activity_decay = 0.95;
-    /// Unit of the random initial activities, which make seeds differ; all of them are below the activity of one
-    /// conflict.
+    /// Unit of the random initial activities, which make searches with different seeds differ; each activity is below
+    /// that of one conflict.
     double tie_breaker = 1e-9;
     /// Initial activities are below this number of units. A hint adds this number of units, so hinted variables come
-    /// first. In 1200 searches on parts of random problems with storage options, with targets 0.5 and 3 % lower, 3 to 6
-    /// % more parts were improved with hints, with 0.5 to 0.7 times the conflicts. In searches without storage options,
-    /// hints made no difference.
+    /// first. In 1200 searches on parts of random problems with storage options, for objectives that are 0.5 and 3 %
+    /// lower, 3 to 6 % more searches succeeded with hints, with 0.5 to 0.7 times the conflicts. In searches without
+    /// storage options, hints made no difference.
     std::size_t most_tie_breakers = 1000;
-    /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, none took more than 83.
+    /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, no propagation took more
+    /// than 83 steps per task.
     std::size_t most_steps_per_task = 1000;
     /// An interrupted propagation counts as one conflict for every `steps_per_conflict` steps per task.
     std::size_t steps_per_conflict = 50;
@@ -236,10 +237,10 @@ private:
             }
         }
     }
-    /// Whether a propagation must be interrupted. Bounds may converge very slowly, in steps that are tiny compared with
-    /// their distance. A search whose bounds rise in such tiny steps is interrupted, and its next propagation
-    /// continues; if this happens at the root, the search gives up, because the next propagation of the root would take
-    /// as long.
+    /// Whether a propagation must be interrupted. Bounds may rise in steps that are tiny compared with the way that
+    /// they have to go. A propagation that takes too many such steps is interrupted, and the next search starts again
+    /// at the root. If the propagation of the root itself is interrupted, the search gives up, because another
+    /// propagation of the root would take as long.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
         if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;

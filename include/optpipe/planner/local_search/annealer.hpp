@@ -70,8 +70,9 @@ private:
         value_ = objective_.value();
         path_uses_ = tails_age_ = 0;
     }
-    /// Records the current state as the best. On shared links, a transfer may start before its predecessor on the lane;
-    /// the lanes are then sorted by start first.
+    /// Records the current state as the best. A transfer on a shared link may start before its predecessor on the lane.
+    /// If the lanes can't be timed in their order for that reason, they are sorted by start before the state is
+    /// recorded.
     void remember() {
         path_uses_ = 0;
         if (p_.channels() > 0) {
@@ -164,7 +165,7 @@ private:
     }
     double uniform() { return (static_cast<double>(random_.next() >> 11U) + 0.5) * 0x1p-53; }
 
-    /// A random operation, either of a critical path or any.
+    /// A random operation: of a critical path, or sometimes any operation.
     id choose() {
         if (random_.chance(with_.anywhere_chance)) return moves_.random_operation(random_);
         refresh_path();
@@ -223,7 +224,7 @@ private:
         lanes_.commit();
         times_.commit();
         objective_.commit();
-        // Old tails may be slightly wrong, and would reject every move after an improvement.
+        // Old tails may be slightly wrong; after an improvement, every move would be rejected because of them.
         tails_age_ = objective_.value() < value_ ? 0 : tails_age_ - 1;
         value_ = objective_.value();
         current_ = cost();

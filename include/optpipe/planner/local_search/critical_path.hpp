@@ -55,7 +55,7 @@ private:
     id predecessor(id i) const {
         const auto& f = lanes_->facts(i);
         if (const id from = lanes_->input(i); binds(from, f.hop, i)) return from;
-        // Own inputs that are computations are found by the search along the lane below.
+        // If the input on the operation's own stage is a computation, the search along the lane below finds it.
         if (const id from = lanes_->own_input(i);
             from != none && (is_transfer(f.kind) || is_transfer(lanes_->facts(from).kind)))
             if (binds(from, 0.0, i)) return from;

@@ -33,14 +33,14 @@ public:
         double hop = 0.0;
         std::int32_t rank = 0;
         operation_kind kind{};
-        /// The operation's input on its own stage, its input on another stage, and the operation of another stage that
-        /// waits for it. Operations are given as differences of numbers; 0 if there is none.
+        /// The operation's input on its own stage, its input on another stage, and its consumer on another stage.
+        /// Operations are given as differences of numbers; 0 if there is none.
         id own_input = 0;
         id input = 0;
         id consumer = 0;
         /// The link direction that the operation shares with other ranks, or none.
         std::int32_t channel = none;
-        /// Copy engine, for transfers.
+        /// The copy engine of a transfer.
         std::int32_t engine = 0;
         /// For forwards and gradients: the operation of the same kind, on the nearest stage of the same rank, that must
         /// run before it. The operation is given as a difference of numbers; 0 if there is none.
@@ -54,7 +54,7 @@ public:
         /// Device memory that a stash takes between its forward and backward; if the stash is offloaded, the memory of
         /// the part that stays on the device.
         double left_on_device = 0.0;
-        /// Work beyond that of a kept stash.
+        /// Time of recomputation, beyond the work of a kept stash.
         double extra_work = 0.0;
     };
 
@@ -91,7 +91,7 @@ public:
     /// Whether some storage options take more of a rank's time than others.
     [[nodiscard]] bool trades_time() const { return trades_time_; }
     [[nodiscard]] bool can_offload(id s) const { return stage_[at(s)].offloads; }
-    /// Whether some storage option of the stage has a recomputation of its own.
+    /// Whether a storage option of the stage recomputes in an operation of its own.
     [[nodiscard]] bool can_recompute(id s) const { return stage_[at(s)].recomputes; }
     /// Number of storage options of a stage.
     [[nodiscard]] id options(id s) const { return stage_[at(s)].options; }
@@ -135,7 +135,7 @@ public:
         return {stage{s}, static_cast<operation_kind>(of_kind % kinds), microbatch{microbatch_of(i)},
                 static_cast<storage_index>(option_number)};
     }
-    /// The number of stage and kind. Operations with equal kind numbers differ only in the microbatch.
+    /// The number of the operation's stage and kind. Operations with equal kind numbers differ only in the microbatch.
     [[nodiscard]] id kind_number(id i) const { return kind_of_[at(i)]; }
     [[nodiscard]] id microbatch_of(id i) const { return i - kind_number(i) * microbatches_; }
     [[nodiscard]] id stage_of(id i) const { return kind_number(i) / kinds; }
@@ -167,7 +167,8 @@ private:
     };
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Gives channels to links that several ranks share. For other links, the engines of the rank are enough.
+    /// Gives channels to links that several ranks share. The link of a single rank needs no channel, because the
+    /// engines of the rank have the same limits.
     void number_channels(const problem& p) {
         std::vector<id> numbers(2 * p.transfer.link.size(), none);
         for (const rank r : p.graph.all_ranks()) {

@@ -61,8 +61,8 @@ public:
         if (comes) place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two are in
-    /// that order already.
+    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two operations
+    /// are in that order already.
     bool shift_past(id i, id other, bool forwards) {
         if (!lanes_->active(i) || !lanes_->active(other)) return false;
         const id from = lanes_->position(i);
@@ -73,7 +73,7 @@ public:
     }
     /// Repairs a move that takes too much of a rank's memory: where memory first doesn't suffice, gives one of the
     /// stashes in memory an option that leaves less on the device. Returns false if no stash has an option that leaves
-    /// less, or if another fault comes first.
+    /// less on the device, or if another fault comes first.
     bool relieve(random_numbers& random) {
         const id here = lanes_->overflow();
         if (here == none) return false;
@@ -156,7 +156,7 @@ private:
         lanes_->rotate(first, middle, last);
         return true;
     }
-    /// Applies the same shift to some consecutive microbatches, from that of `i` on.
+    /// Applies one shift to operation `i` and to the same operation of some consecutive later microbatches.
     bool shift_later_ones(id i, random_numbers& random) {
         const id left = p_->microbatches() - p_->microbatch_of(i);
         const id few = 1 + static_cast<id>(random.below(at(left)));
@@ -169,7 +169,7 @@ private:
         }
         return moved;
     }
-    /// Applies the same shift on some consecutive stages.
+    /// Applies one shift to an operation and to those of the same kind and microbatch on some consecutive stages.
     bool shift_neighbours(id i, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         const bool forwards = flip(random);
@@ -229,8 +229,8 @@ private:
         return true;
     }
     /// Places both transfers, which are inactive, in their lane, and the offload on its link. Returns the approximate
-    /// start of the reload. Once both transfers are active, the caller must place the reload on its link, at the place
-    /// that this time gives; on a half-duplex link, that is after the offload. Empty if the transfers have no place.
+    /// start of the reload. Once both transfers are active, the caller must place the reload on its link according to
+    /// the returned time, on a half-duplex link behind the offload. Empty if the transfers have no place.
     std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
@@ -298,7 +298,7 @@ private:
         const id others = lanes_->storage(other);
         return set_storage(i, others, random) && set_storage(other, own, random);
     }
-    /// Sets the option of some consecutive microbatches.
+    /// Gives the stashes of some consecutive microbatches this option.
     bool set_storage_in_a_row(id i, id option, random_numbers& random) {
         const id m = p_->microbatch_of(i);
         const id last = std::min(p_->microbatches(), m + 1 + static_cast<id>(random.below(with_.most_in_a_row)));

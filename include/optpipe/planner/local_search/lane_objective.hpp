@@ -24,7 +24,8 @@ public:
         measure_changes(0.0);
         commit();
     }
-    /// Evaluates after an edit that changed nothing before `first_change`.
+    /// Evaluates the sequences after an edit; `first_change` is the least start, old or new, of the operations whose
+    /// times changed.
     void measure_changes(double first_change) {
         if (p_->span() && first_change <= committed_horizon_) {
             postpone_warm_up();
@@ -94,7 +95,7 @@ private:
             const auto kind = lanes_->facts(i).kind;
             if (is_transfer(kind)) continue;
             if (kind != operation_kind::forward) break;
-            late_in_[at(i)] = round_; // to be postponed
+            late_in_[at(i)] = round_; // a forward to postpone
             last = position;
         }
         const bool none = position >= lanes_->end(r);

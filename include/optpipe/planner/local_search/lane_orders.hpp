@@ -43,8 +43,8 @@ public:
         }
         restart();
     }
-    /// Sets whether edits keep the microbatches of each kind in rising order. If storage options take different times
-    /// of a rank, microbatches aren't interchangeable, so another order may be better.
+    /// Sets whether edits keep the microbatches of each kind in rising order. If some storage options take more of a
+    /// rank's time than others, microbatches aren't interchangeable, so another order may be better.
     void keep_fifo(bool keep) { keeps_fifo_ = keep; }
 
     /// Moves the operation at `from` to `to` in its lane; operations between them shift.

@@ -13,8 +13,8 @@ namespace optpipe::detail {
 /// The state of a local search: for each rank the sequence of its compute operations and transfers, for each direction
 /// of a shared link the sequence of its transfers, and the storage option of each stage and microbatch.
 ///
-/// A sequence contains every operation that may be in it. Inactive operations keep their places, so nothing shifts when
-/// one becomes active.
+/// A sequence also contains the operations that aren't active now, but may become active. Inactive operations keep
+/// their places, so nothing shifts when one becomes active.
 class lane_state {
 public:
     using id = flat_pipeline::id;
@@ -109,8 +109,8 @@ protected:
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Takes the order of a schedule without renumbering its microbatches. Links have active transfers in the same
-    /// order, and inactive ones anywhere.
+    /// Takes the order of a schedule without renumbering its microbatches. Active transfers are in the schedule's order
+    /// on their links, too; inactive ones are anywhere.
     void assign(const schedule& given) {
         const auto sorted = order_of(given);
         std::fill(active_.begin(), active_.end(), char{0});

@@ -51,9 +51,9 @@ public:
     }
 
     /// Propagates the tentative edits. False if the sequences wait for each other in a cycle. Also false as soon as
-    /// `too_late(number, start)` is true for an operation behind the edits whose start is final. After false, and
-    /// whenever edits are rolled back, `rollback` restores all times. If a cycle is suspected, the function returns
-    /// false at once if `fail_fast`; otherwise it computes all times again.
+    /// `too_late(number, start)` is true for an operation behind the edits, if its start is final. After a result of
+    /// false, and whenever edits are rolled back, `rollback` restores all times. If a cycle is suspected, the function
+    /// returns false at once if `fail_fast`; otherwise it computes all times again.
     template <class TooLate> bool propagate(TooLate too_late, bool fail_fast = false) {
         fail_fast_ = fail_fast;
         return p_->offloads() ? propagate_by<true>(too_late) : propagate_by<false>(too_late);
@@ -404,7 +404,7 @@ private:
             i = (*lanes_)[position];
             const double when = std::min(start(i), s.free);
             if (!dirty_queue_.empty() && dirty_queue_.front().first < when) {
-                dirty_[at(i)] = 0; // it may be queued with a later time
+                dirty_[at(i)] = 0; // the operation may be queued with a later time
                 mark_dirty(i, when);
                 return true;
             }

@@ -71,8 +71,8 @@ private:
         limits_.deadline =
             clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds_});
     }
-    /// Drops the last starts until all rounds, each as long as the first, take at most as long as `searches` searches
-    /// of the first round.
+    /// Drops the last starts so that all rounds together take at most the time of `searches` searches of the first
+    /// round; each round takes as long as the first.
     void keep_first(double searches) {
         const auto most = std::clamp(searches / rounds, 0.0, static_cast<double>(starts_.size()));
         starts_.resize(static_cast<std::size_t>(most));

@@ -45,7 +45,8 @@ struct move_parameters {
     /// stash isn't offloaded, the move changes the stash's option.
     std::size_t transfer_chance = 35;
 
-    /// Mostly single shifts, which are the cheapest to evaluate; the other moves leave local optima of single shifts.
+    /// Most moves are single shifts, which are the cheapest to evaluate; the other moves leave local optima of single
+    /// shifts.
     std::array<weighted_move<sequence_move>, 5> sequence_moves{{{sequence_move::swap_blocks, 3},
                                                                 {sequence_move::shift_later_ones, 2},
                                                                 {sequence_move::shift_neighbours, 2},
@@ -96,7 +97,7 @@ struct annealing_parameters {
     /// Initial temperatures, one per round; none is best everywhere. All rounds end at `cold`.
     std::array<double, 5> hot{0.3, 0.06, 0.15, 0.6, 0.1};
     double cold = 0.02;
-    /// Weight in the cost of the mean over all ranks, relative to the weight of the worst rank; one number per round.
+    /// Weight of the mean over all ranks in the cost, relative to the weight of the worst rank; one number per round.
     std::array<double, 4> mean_weights{0.1, 0.02, 0.3, 0.05};
     /// Limit of the length of a path, as a multiple of the number of operations: a path through operations without
     /// duration may go round in a cycle.
@@ -107,11 +108,11 @@ struct annealing_parameters {
     std::size_t rounds_per_wandering = 3;
     /// Percentage of moves that begin at any operation instead of one of a critical path.
     std::size_t anywhere_chance = 40;
-    /// Percentage of moves that take an operation out of a block of a critical path. The operation is at most
-    /// `farthest_from_end_of_block` operations away from the end by which it leaves. Measured with local search alone,
-    /// 1 to 2 s, on problem files, models and random problems: a chance of 8 was better than 0 in 9 runs of 16 and
-    /// worse in 4; 20 was better than 8 in 23 runs of 50 and worse in 13. Chances from 20 to 60, and distances from 4
-    /// to 16 operations, made no difference beyond the spread of seeds.
+    /// Percentage of moves that take an operation out of a block of a critical path. The operation moves past one end
+    /// of the block, from a place at most `farthest_from_end_of_block` operations away. Measured with local search
+    /// alone, 1 to 2 s, on problem files, models and random problems: a chance of 8 was better than 0 in 9 runs of 16
+    /// and worse in 4; 20 was better than 8 in 23 runs of 50 and worse in 13. Chances from 20 to 60, and distances from
+    /// 4 to 16 operations, made no difference beyond the spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
     /// Chance in percent of another try, with a smaller stash, after a move that takes too much memory of a rank. A
@@ -121,11 +122,11 @@ struct annealing_parameters {
     /// 0.12).
     std::size_t relief_chance = 40;
     /// Number of uses of a critical path, and of tails, before they are computed again. Computing paths and tails takes
-    /// longer than a move, but old ones become outdated.
+    /// longer than a move, but old paths and tails are less accurate.
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
-    /// The clock is read every `cells_between_clocks` / cells moves, at least every `most_moves_between_clocks`. A move
-    /// takes longer in larger problems: some milliseconds for a million cells.
+    /// Number of moves between two reads of the clock: `cells_between_clocks` divided by the number of cells, but at
+    /// most `most_moves_between_clocks`. A move takes longer in larger problems: some milliseconds for a million cells.
     std::size_t cells_between_clocks = 640'000;
     std::size_t most_moves_between_clocks = 64;
     std::size_t moves_between_offers = 4096;
@@ -145,8 +146,8 @@ struct multi_start_parameters {
     /// Share of the remaining time for all starts together; if this doesn't suffice, fewer starts are searched.
     /// Measured on eleven random models of 1,000 to 2,048 stashes with 10 s on one thread: compared with a single
     /// start, steps were 0.71 % longer on average with all eight starts, 0.32 % longer with a share of 0.2, and as long
-    /// with 0.1 (0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all eight starts made
-    /// no difference (0.09 %).
+    /// with 0.1 (0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all eight starts gave
+    /// equal steps on average (within 0.09 %).
     double time = 0.1;
     /// Limit without a deadline, in moves times stashes: half a second, at 0.05 µs each.
     double most_work = 1e7;

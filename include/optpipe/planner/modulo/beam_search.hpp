@@ -31,7 +31,7 @@ struct beam_options {
 
 /// Searches a pattern of a given period, from the last stage to the first. Each stage is added around the stages after
 /// it, with forwards as late and gradients as early as its rank allows. The partial patterns with the shortest
-/// lifespans are kept, because they leave most memory and time to earlier stages. As a beam search, it may miss
+/// lifespans are kept, because they leave the most memory and time to earlier stages. As a beam search, it may miss
 /// feasible patterns.
 class beam_search {
 public:

@@ -59,7 +59,8 @@ public:
     [[nodiscard]] bool is_free(double start, double length) const {
         return length <= period_ + slack_ && end_of_obstacle(start, length) <= start;
     }
-    /// Moves a free interval right until it touches a reservation; unchanged if there is none. Returns the start.
+    /// The latest start to which a free interval can move without overlapping a reservation; `start` itself if there
+    /// are no reservations.
     [[nodiscard]] double push_right(double start, double length) const {
         auto room = never;
         for (const auto& p : intervals_)
@@ -93,7 +94,7 @@ private:
         const auto wrapped = d - period_ * std::floor(d / period_);
         return wrapped >= period_ - slack_ ? 0.0 : wrapped;
     }
-    /// The end of a reservation that overlaps; `at` itself if none does.
+    /// The end of a reservation that overlaps the time of `length` from `at` on; `at` itself if none does.
     [[nodiscard]] double end_of_obstacle(double at, double length) const {
         for (const auto& p : intervals_) {
             const auto behind = distance(p, at);

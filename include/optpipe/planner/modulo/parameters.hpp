@@ -56,8 +56,8 @@ struct wavefront_parameters {
     /// Spacings that are tried: the least spacing times 1 + n / stages, for each number n. n = 1 leaves room for the
     /// weight gradients if memory is scarcest.
     std::array<double, 5> more_slots{1.0, 0.0, 0.5, 1.5, 2.0};
-    /// A gap is filled with a weight gradient if it has at least this share of the gradient's length: the share for all
-    /// spacings, and the shares tried at the best spacing.
+    /// A gap is filled with a weight gradient if the gap has at least this share of the gradient's length. Every
+    /// spacing is tried with `first_fill`, then the best spacing with each of `fills`.
     double first_fill = 0.95;
     std::array<double, 4> fills{1.0, 0.9, 0.8, 0.7};
     /// Cost of a schedule of the whole step, in attempts to place a stage, per cell.

@@ -15,7 +15,7 @@
 
 namespace optpipe {
 
-/// The starts of one stage's operations for one microbatch, relative to the pattern.
+/// The starts of one stage's operations for one microbatch, counted from the pattern's time 0.
 struct pattern_slot {
     duration forward{};
     /// I, or B if `full`.

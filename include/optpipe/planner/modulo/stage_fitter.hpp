@@ -170,7 +170,8 @@ private:
         }
         return place_weights(s, lane, number, pattern_slots);
     }
-    /// The order of placing forwards (2j for microbatch j) and gradients (2j + 1), each after its forward.
+    /// The order in which forwards (2j for microbatch j) and gradients (2j + 1) are placed, each gradient after its
+    /// forward.
     std::vector<std::size_t> items_in_order(std::size_t number) {
         std::vector<std::size_t> items;
         if (number < 2)

@@ -159,8 +159,8 @@ public:
 private:
     static constexpr std::size_t missing = static_cast<std::size_t>(-1);
 
-    /// Starts the segment on rank `r` at the last position up to `at` whose state recurs. False if no position has such
-    /// a state.
+    /// Starts the segment on rank `r` at the last position up to `at` whose state recurs. Returns false if there is no
+    /// such position.
     bool step_back(rank r, std::size_t at, repeated_segment& found) const {
         for (auto i = at + 1; i-- > 0;)
             if (const auto again = states_[r.position()].recurs_at(i, found.count)) {
@@ -191,7 +191,7 @@ private:
 } // namespace detail
 
 /// Unrolls a segment: returns the order of `longer`, which has `times · count` more microbatches, with the segment
-/// repeated `times` more times. No rank needs more memory than in the shorter order.
+/// repeated `times` more times. No rank needs more memory than in the order before unrolling.
 [[nodiscard]] inline order unroll(const problem& longer, const per_rank<std::vector<timed_operation>>& lanes,
                                   const repeated_segment& segment, std::size_t times) {
     per_rank<std::vector<operation>> unrolled(longer.graph.ranks());

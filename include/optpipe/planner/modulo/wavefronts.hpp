@@ -33,8 +33,8 @@ struct wavefronts {
     return p.graph.stages() > 1 && one_stage_per_rank(p.graph) && is_described_by_costs(p) && !offloads_anything(p);
 }
 
-/// The densest spacing that memory and load allow, if all slots had the same, mean length. The stashes of microbatches
-/// between forward and gradient on a stage must fit the memory of its rank.
+/// The densest spacing that memory and load would allow if all slots had the same length, the mean. The stashes of
+/// microbatches between forward and gradient on a stage must fit the memory of its rank.
 [[nodiscard]] inline double least_spacing(const problem& p) {
     const auto stages = p.graph.stages();
     const auto slack = tolerance{}.at(p.memory_scale());

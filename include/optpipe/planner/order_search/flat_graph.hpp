@@ -47,7 +47,7 @@ public:
         std::uint32_t first_input = 0;
         std::uint32_t inputs = 0;
         std::uint32_t rank = 0;
-        /// The two lanes are the same for computations.
+        /// The lanes that the operation takes; both are the same for computations.
         std::uint32_t lane = 0;
         std::uint32_t shared_lane = 0;
         /// Whether the end of the operation frees memory that other operations took (`for_each_release_of_others`).
@@ -73,8 +73,8 @@ public:
     /// One more than the largest number of an operation.
     [[nodiscard]] std::size_t size() const { return facts_.size(); }
     [[nodiscard]] std::size_t lanes() const { return lanes_.size(); }
-    /// Whether an operation may have to wait for memory. If not, only computations of an operation's own rank free
-    /// memory for it, and these computations have ended before the operation starts.
+    /// Whether an operation may have to wait for memory. If no operation may have to, only computations of an
+    /// operation's own rank free memory for it, and these computations have ended before the operation starts.
     [[nodiscard]] bool memory_delays() const { return memory_delays_; }
     [[nodiscard]] double limit(std::uint32_t r) const { return limits_[r]; }
 

@@ -31,11 +31,12 @@ struct order_search_parameters {
     /// Temperature at the beginning and at the end, as shares of the objective.
     double first_temperature = 4e-3;
     double last_temperature = 1e-4;
-    /// Half of the rounds that aren't cold begin at a temperature this many times as high if the problem has pairs:
+    /// If the problem has pairs, half of the rounds that aren't cold begin at this multiple of `first_temperature`:
     /// splitting a pair and making it anew leads through orders with longer steps. Not tuned.
     double hot_round = 8.0;
-    /// Temperatures of every second round (the cold rounds), from the first on, if the problem has pairs. From published
-    /// methods on the public problems with pairs, 150,000 moves end up to 0.4 % shorter than with 1e-3 at the beginning.
+    /// Temperatures of every second round (the cold rounds), from the first on, if the problem has pairs. Measured from
+    /// published schedules of the public problems with pairs: after 150,000 moves, steps were up to 0.4 % shorter than
+    /// with 1e-3 at the beginning.
     double coldest_first = 3e-4;
     double coldest_last = 1e-5;
     /// Number of moves over which the temperature falls to its final value; at most `moves`. After these moves, the
@@ -54,18 +55,18 @@ struct order_search_parameters {
     std::size_t percent_windows = 10;
     /// Share of critical operations among those that move, in percent.
     std::size_t percent_critical = 75;
-    /// Weight of the mean end of the ranks beside the objective: with equal objectives, it prefers an earlier end of
-    /// the other ranks.
+    /// Weight of the mean end of the ranks beside the objective: with equal objectives, the order in which the other
+    /// ranks end earlier costs less.
     double weight_of_mean = 1e-3;
-    /// Whether the temperature falls with the time until the deadline instead: one round.
+    /// Whether there is only one round, which lasts until the deadline.
     bool until_deadline = false;
-    /// The time for which a start is improved before anything else, and the temperature at its beginning: there is time
-    /// for some ten thousand moves. With 5e-4, the steps of nine draws of 8 ranks × 32 microbatches were 1 to 3 %
-    /// shorter than with 4e-3.
+    /// The time for which `plan_options::start` is improved before anything else, and the first temperature of this
+    /// improvement, which makes some ten thousand moves. With 5e-4, the steps of nine draws of 8 ranks × 32
+    /// microbatches were 1 to 3 % shorter than with 4e-3.
     std::chrono::duration<double> moment{0.1};
     double temperature_of_start = 5e-4;
-    /// Price of memory above the limits at the beginning and at the end of a round from a schedule that exceeds them,
-    /// as shares of its objective (`timed_order::allow_excess`).
+    /// In a round from a schedule that may exceed the memory limits: the first and the last price of the excess, as
+    /// shares of the schedule's objective (`timed_order::allow_excess`).
     double first_price = 1e-1;
     double last_price = 1.0;
     /// The largest number of distinct pairs on a rank (`plan_options::most_distinct_pairs`).
@@ -92,7 +93,7 @@ public:
             left -= round;
         }
     }
-    /// One round from a schedule that may exceed the memory limits.
+    /// Runs one round from a schedule that may exceed the memory limits.
     void run_from(const schedule& start) {
         order_.allow_excess(0.0);
         if (!order_.take(start)) return;
@@ -105,13 +106,13 @@ private:
     using index = std::size_t;
     using id = flat_graph::id;
 
-    /// As shares of the objective.
+    /// Temperatures, as shares of the objective.
     struct temperatures {
         double first;
         double last;
     };
 
-    /// With pairs, a call has at least a cold round and another one.
+    /// Limit of the moves in a round. If the problem has pairs, a call has at least two rounds, the first of them cold.
     [[nodiscard]] std::size_t most_in_round() const {
         return p_->overlaps.empty() ? with_.moves_of_round : std::min(with_.moves_of_round, with_.moves / 2 + 1);
     }
@@ -196,8 +197,9 @@ private:
         return order_.partner(order_[*other]) == flat_graph::none &&
                order_.merge(std::min(at, *other), std::max(at, *other), random_.chance(half));
     }
-    /// If the operation at `at` is a forward, the place of a backward near it on its lane that can be in a pair with
-    /// this forward; if it is a single backward, the place of such a forward. Empty if there is none nearby.
+    /// The place of a random operation that can be in a pair with the operation at `at`, near that on its lane: of a
+    /// backward if `at` is a forward, of a forward if `at` is a single backward. Empty if there is no such operation
+    /// nearby.
     std::optional<index> some_partner(index at) {
         const auto& graph = order_.graph();
         const id op = order_[at];
@@ -264,7 +266,7 @@ private:
         return earlier ? order_.move_before(at, target) : order_.move_behind(at, target);
     }
 
-    /// Exchanges the places of two sequences with equally many slices in the whole order.
+    /// Exchanges two sequences with equally many slices: everywhere in the order, each takes the places of the other.
     bool exchange_sequences() {
         if (p_->microbatches.are_equal()) return false;
         const auto& a = sequences_[random_.below(sequences_.size())];
@@ -319,7 +321,7 @@ private:
         const auto& graph = order_.graph();
         if (p_->costs[graph.stage_of(op)].gradients != gradient_kind::full) return false;
         if (order_.partner(graph.number(sibling(graph.operation_of(op), operation_kind::backward))) != flat_graph::none)
-            return false; // first it must leave its pair
+            return false; // an operation in a pair must leave it first
         const auto cell = graph.cell_of(op);
         auto chosen = graph.choice(cell);
         const auto as = [&](operation_kind kind) { return graph.number(sibling(graph.operation_of(op), kind)); };
@@ -398,9 +400,9 @@ private:
 
 } // namespace detail
 
-/// Local search over the orders of any problem, from the incumbent on: moves of operations on their lanes, of whole
-/// sequences, between B and I with W, between storage options, and into and out of pairs. A move takes O(number of
-/// operations) at most; most that are rejected take less.
+/// Simulated annealing over the orders of any problem, from the incumbent on. A move shifts an operation on its lane,
+/// exchanges two sequences, replaces a B by I and W or the reverse, changes a storage option, or makes, splits or
+/// exchanges pairs. A move takes O(number of operations) at most; most rejected moves take less.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

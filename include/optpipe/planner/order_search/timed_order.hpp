@@ -40,13 +40,14 @@ public:
     [[nodiscard]] const flat_graph& graph() const { return graph_; }
     [[nodiscard]] index size() const { return sequence_.size(); }
     [[nodiscard]] id operator[](index i) const { return sequence_[i]; }
-    /// The objective, the weighted mean and the price of excess memory of the order that was kept last.
+    /// The sum of the objective, the weighted mean and the price of excess memory, for the order that was kept last.
     [[nodiscard]] double value() const { return excess_ > 0.0 ? value_ + price_ * excess_ : value_; }
     [[nodiscard]] double objective() const { return objective_; }
-    /// Whether that order is within the memory limits. Always true without `allow_excess`.
+    /// Whether the order that was kept last is within the memory limits. Always true without `allow_excess`.
     [[nodiscard]] bool is_within_memory() const { return excess_ <= 0.0; }
-    /// From now on orders may exceed the memory limits, at this price: for each operation, times the share of its
-    /// rank's limit by which it exceeds that. Contract: no operation waits for memory (`flat_graph::memory_delays`).
+    /// From now on, orders may exceed the memory limits. For each operation that exceeds its rank's limit, the cost of
+    /// the order grows by `price` times the excess as a share of that limit. Contract: no operation waits for memory
+    /// (`flat_graph::memory_delays`).
     void allow_excess(double price) { price_ = price; }
     /// Whether a later start of the operation at this place would lengthen the step.
     [[nodiscard]] bool is_critical(index i) const {
@@ -89,8 +90,8 @@ public:
     /// The place of the first, or last, part of the pair at this place; the place itself if there is no pair.
     [[nodiscard]] index first_place(index i) const { return is_second(sequence_[i]) ? i - 1 : i; }
     [[nodiscard]] index last_place(index i) const { return is_first(sequence_[i]) ? i + 1 : i; }
-    /// Makes a pair of operations `i` and `other` or, if `other` is `none`, makes `i` single. Only within an edit, at
-    /// the end of which the parts of every pair must be neighbours.
+    /// Makes a pair of operations `i` and `other` or, if `other` is `none`, makes `i` single. To be called only within
+    /// an edit, at the end of which the parts of every pair must be neighbours.
     void set_partner(id i, id other) {
         edited_partners_.push_back({i, partner_[at(i)]});
         partner_[at(i)] = other;
@@ -107,7 +108,7 @@ public:
         if (!(at_later ? move_behind(earlier, later) : move_before(later, earlier))) return false;
         const auto place = std::find(sequence_.begin() + static_cast<std::ptrdiff_t>(earlier), sequence_.end(),
                                      at_later ? other : one);
-        // The two are neighbours now.
+        // The two operations are neighbours now.
         auto first = at_later ? place : place - 1;
         if (!graph_.is_forward(*first)) std::swap(*first, *(first + 1));
         set_partner(one, other);
@@ -118,8 +119,8 @@ public:
         saved_mean_ = weight_ * std::max(0.0, saved) / static_cast<double>(ranks_);
         return true;
     }
-    /// Splits a pair into single operations, of which the forward or the backward comes first. Contract: a pair begins
-    /// at place `first`.
+    /// Splits a pair into two single operations: first the forward (`forward_first`) or first the backward. Contract: a
+    /// pair begins at place `first`.
     void split(index first, bool forward_first) {
         first_ = first;
         last_ = first + 1;
@@ -148,7 +149,7 @@ public:
             mark_pair(op);
             mark_lanes(f);
             mark_inputs(f);
-            if (is_first(op)) mark_inputs(graph_[partner(op)]); // which was passed, perhaps without a mark
+            if (is_first(op)) mark_inputs(graph_[partner(op)]); // the partner was passed, perhaps without a mark
         }
         if (mark_[at(sequence_[to])] == round_) return false;
         partition(to, from, true);
@@ -185,7 +186,7 @@ public:
         graph_.choose(cell, chosen);
     }
 
-    /// Whether no rank of the edited order has more distinct pairs than this (`most_distinct_pairs`).
+    /// Whether no rank of the edited order has more than `limit` distinct pairs (`most_distinct_pairs`).
     [[nodiscard]] bool has_few_pairs(std::size_t limit) {
         if (limit == std::numeric_limits<std::size_t>::max() || (edited_partners_.empty() && edited_cells_.empty()))
             return true;
@@ -241,7 +242,7 @@ private:
         double end = 0.0;
         /// The memory of the rank after the operation, if nothing waits for memory.
         double level = 0.0;
-        /// The share of the limit by which it exceeds that.
+        /// The memory above the rank's limit while the operation runs, as a share of the limit.
         double excess = 0.0;
     };
 
@@ -277,7 +278,8 @@ private:
             mark_[at(in.before)] = round_;
     }
     void mark_lanes(const flat_graph::facts& f) { lane_mark_[f.lane] = lane_mark_[f.shared_lane] = round_; }
-    /// Whether a marked operation shares a lane with the operation of `f`, except lanes of the operation that moves.
+    /// Whether a marked operation shares a lane with the operation of `f`; the lanes of `moves`, the operation that
+    /// moves, don't count.
     bool is_lane_marked(const flat_graph::facts& f, const flat_graph::facts& moves) const {
         const auto is_marked = [&](std::uint32_t lane) {
             return lane_mark_[lane] == round_ && lane != moves.lane && lane != moves.shared_lane;
@@ -526,7 +528,7 @@ private:
             raise(tail, std::max(lane_tail_[f.lane], lane_tail_[f.shared_lane]));
             const id other = partner(op);
             const double length = other == flat_graph::none ? f.duration : times_[at(op)].end - times_[at(op)].start;
-            if (is_second(op)) raise(tail_[at(other)], tail); // of the pair, when its first part comes
+            if (is_second(op)) raise(tail_[at(other)], tail); // used when the loop reaches the first part of the pair
             if (is_second(op)) continue;
             if (other != flat_graph::none) tail_[at(other)] = tail;
             const double with_own = tail + length;
@@ -565,14 +567,15 @@ private:
     double least_mean_ = 0.0;
     /// The part of the least mean that the edit saves by making a pair.
     double saved_mean_ = 0.0;
-    double value_ = never; ///< without excess memory
+    double value_ = never; ///< without the price of excess memory
     double objective_ = never;
     /// Memory above the limits, and its price.
     double excess_ = 0.0;
     double price_ = never;
     double makespan_ = 0.0;
 
-    // The edit: its first and last place, the operations that were there, and the choices before it.
+    // The edit: its first and last place, and the operations, the choices of cells and the pairs as they were before
+    // the edit.
     index first_ = 0;
     index last_ = 0;
     index edited_size_ = 0;
@@ -596,7 +599,7 @@ private:
     std::vector<double> first_start_;
     std::vector<std::vector<microbatch>> forwards_{};
     std::vector<id> first_parts_{};
-    /// By overlap of the problem, and by rank.
+    /// For `has_few_pairs`: a mark for each overlap of the problem, and the number of distinct pairs on each rank.
     std::vector<std::uint64_t> pair_mark_{};
     std::vector<std::size_t> distinct_{};
     rank_resources<any_graph> resources_;

@@ -14,11 +14,11 @@
 
 namespace optpipe::detail {
 
-/// Edits that change the operations of a stage for several successive microbatches alike, as a steady state needs: a
-/// single operation or pair that differs from its neighbours usually makes the step longer. The stage is one, or all at
-/// the same place on their ranks, or all.
+/// Edits that change the operations of a window alike, as a steady state needs: a single operation or pair that differs
+/// from its neighbours usually makes the step longer. A window has several successive microbatches of one stage, of all
+/// stages at the same place on their ranks, or of all stages.
 ///
-/// For orders without transfers, whose lanes aren't merged here.
+/// For orders without transfers: the lanes of transfers aren't merged here.
 class window_moves {
 public:
     using id = flat_graph::id;
@@ -31,7 +31,8 @@ public:
             place_on_rank_.push_back(stages_of[p.rank_of(s).position()]++);
     }
 
-    /// Edits the order about the operation at a place. False if the edit isn't possible; then nothing has changed.
+    /// Edits the order in a window whose first microbatch is that of the operation at place `at`. Returns false, with
+    /// nothing changed, if the edit isn't possible.
     bool edit(timed_order& order, std::size_t at) {
         order_ = &order;
         draw_window(at);
@@ -46,7 +47,7 @@ public:
 
 private:
     using index = std::size_t;
-    /// An operation on its rank's lane, or a pair.
+    /// An operation or a pair, as an entry of its rank's lane.
     struct item {
         id first = flat_graph::none;
         id second = flat_graph::none;
@@ -128,7 +129,7 @@ private:
         }
         return moved;
     }
-    /// Makes single operations of the pairs.
+    /// Splits the pairs of the window into single operations.
     bool split_pairs(std::vector<item>& lane, bool forward_first) {
         scratch_.clear();
         for (const auto& each : lane) {
@@ -143,8 +144,9 @@ private:
         lane.swap(scratch_);
         return changed;
     }
-    /// Gives each forward of a stage the place of the next pair of that stage, or of the one before: what is in flight
-    /// changes by one. The forward without another place is single, and so is the backward that it leaves.
+    /// Moves each forward in the stage's pairs of the window to the pair before it (`earlier`), or to the pair after
+    /// it, so that the number of microbatches in flight changes by one. The forward at one end of the window becomes
+    /// single, and so does the backward at the other end.
     bool slide(std::vector<item>& lane, stage s, bool earlier) {
         places_.clear();
         for (index i = 0; i < lane.size(); ++i)
@@ -175,8 +177,9 @@ private:
     [[nodiscard]] bool may_pair(id f, id b) const {
         return graph().overlap_of(f, b) && graph().cell_of(f) != graph().cell_of(b);
     }
-    /// Makes pairs of the forwards of the window and the backwards of a stage of the same rank for later or earlier
-    /// microbatches: those that differ by as many as the drawn operation and another one near it.
+    /// Makes a pair of the drawn operation and another one near it, and on all ranks pairs like this one: of stages at
+    /// the same places on their ranks, with the same distance between the microbatches, and with at least one part in
+    /// the window.
     bool merge_all(bool at_earlier) {
         const auto& own = lanes_[graph()[drawn_].rank];
         const bool is_forward = flat_graph::is_forward(drawn_);
@@ -232,7 +235,7 @@ private:
         std::erase_if(lane, [](const item& each) { return each.first == flat_graph::none; });
         return changed;
     }
-    /// Replaces each single B of the window by I and W, or the reverse.
+    /// Replaces each single B of the window by I and W, or each I and W by a B.
     bool split_or_join(std::vector<item>& lane) {
         if (!p_->split_backward || !p_->full_backward) return false;
         scratch_.clear();
@@ -261,7 +264,7 @@ private:
         return changed;
     }
 
-    /// Begins the edit of the order: pairs and choices.
+    /// Begins the edit of the order: sets the pairs of the lanes and the changed choices of cells.
     void commit() {
         order_->edit_all([](auto&) {});
         for (const auto& [cell, chosen] : choices_)
@@ -276,7 +279,8 @@ private:
                 if (each.is_pair() && order_->partner(each.first) != each.second)
                     order_->set_partner(each.first, each.second);
     }
-    /// Merges the lanes into one order, much like the one before. False if operations wait for each other.
+    /// Merges the lanes into one order, with operations near their old places. Returns false if operations wait for
+    /// each other.
     bool merge_lanes() {
         done_.resize(graph().size());
         ++round_;
@@ -330,7 +334,8 @@ private:
     timed_order* order_ = nullptr;
     std::vector<std::size_t> place_on_rank_{};
 
-    // The window: from a microbatch on, and the stages.
+    // The drawn operation, the microbatches [first_, end_) of the window, and the distance from a forward's microbatch
+    // to that of its backward in new pairs.
     id drawn_ = flat_graph::none;
     std::size_t first_ = 0;
     std::size_t end_ = 0;

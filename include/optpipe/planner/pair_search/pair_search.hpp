@@ -27,8 +27,8 @@ struct pair_search_parameters {
     /// Number of orders that are tried.
     std::size_t moves = std::numeric_limits<std::size_t>::max();
     std::size_t moves_of_round = 150'000;
-    /// A round begins at one of these temperatures, as shares of the objective (at the lower one twice as often), and
-    /// ends at the last one.
+    /// A round begins at one of these temperatures, drawn at random, and ends at `last_temperature`; all are shares of
+    /// the objective. The lower temperature is listed twice, so that it is drawn twice as often.
     std::array<double, 3> first_temperatures{3e-4, 1e-3, 3e-4};
     double last_temperature = 1e-5;
     /// Number of starts that are kept.
@@ -37,7 +37,7 @@ struct pair_search_parameters {
 
 namespace detail {
 
-/// What calls of `pair_search` on one problem share.
+/// The data that all calls of `pair_search` on one problem share.
 struct pair_search_state {
     std::mutex mutex{};
     std::unique_ptr<const problem_without_offloads> without{};
@@ -72,7 +72,7 @@ private:
             pair_start_maker{shared_->without->reduced(), state_->limits().most_distinct_pairs}.make(stop);
         if (shared_->starts.size() > with_.starts) shared_->starts.resize(with_.starts);
     }
-    /// Each start once, then the best with probability 1/2, the next with 1/4, and so on.
+    /// Chooses each start once, then the best with probability 1/2, the next with 1/4, and so on.
     std::size_t choose() {
         constexpr std::size_t half = 50; // percent
         const std::scoped_lock lock{shared_->mutex};
@@ -88,7 +88,7 @@ private:
             ++i;
         return sorted[i];
     }
-    /// One round from a start, or from the best schedule found from it.
+    /// Runs one round from a start, or from the best schedule that earlier rounds found from this start.
     void improve(std::size_t which, std::size_t moves) {
         constexpr std::size_t from_best = 75; // percent
         schedule start;
@@ -126,9 +126,9 @@ private:
 
 } // namespace detail
 
-/// Simulated annealing from published schedules, with pairs merged, that were planned without memory limits: memory
-/// above the limits has a price, which grows until there is none. Only stashes that aren't offloaded. Calls on one
-/// problem share what they found.
+/// Simulated annealing of orders with pairs, for problems with pairs. It starts from published schedules that were
+/// planned without memory limits; memory above the limits has a price, which grows during a round. No stash is
+/// offloaded. All calls on one problem share the starts and the best schedules found from them.
 inline void pair_search(search_state& state, const pair_search_parameters& with, std::string_view name) {
     detail::pair_searcher{state, with, name}.run();
 }

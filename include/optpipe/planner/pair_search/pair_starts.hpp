@@ -19,8 +19,8 @@
 
 namespace optpipe::detail {
 
-/// The problem without the storage options that offload. Orders of it are orders of the problem, with other positions
-/// in the lists of options.
+/// The problem without the storage options that offload. Its orders are orders of the original problem, except that
+/// storage options have other positions in the lists of the stages (`original`).
 class problem_without_offloads {
 public:
     explicit problem_without_offloads(const problem& p) : reduced_{p} {
@@ -32,7 +32,7 @@ public:
                     kept.push_back(p.storage_of(s, i));
                     places.push_back(static_cast<storage_index>(i));
                 }
-            // A stage that must offload keeps its options, for which no search with excess memory is.
+            // If all options of a stage offload, the stage keeps them, and `pair_search` does nothing.
             if (!kept.empty()) reduced_.set_stage(s, p.costs[s], kept);
             can_do_without_ = can_do_without_ && !kept.empty();
         }
@@ -52,8 +52,9 @@ private:
     bool can_do_without_ = true;
 };
 
-/// The order with one storage option for all microbatches, that at `option` in the list of each stage, or the last;
-/// each recomputation comes right before the backward, or its pair. Contract: the order has none, and no transfers.
+/// The order `of`, with one storage option for all microbatches of a stage: the option at position `option` of the
+/// stage's list, or the last one of a shorter list. A recomputation comes right before its backward, or before the pair
+/// that the backward is in. Contract: `of` has no recomputations and no transfers.
 [[nodiscard]] inline order with_one_option(const problem& p, const order& of, std::size_t option) {
     order made{p.graph, {}};
     const auto stored = [&](operation op) {
@@ -82,18 +83,18 @@ private:
     return made;
 }
 
-/// A schedule to improve, which may exceed the memory limits, and what has been found from it.
+/// A schedule to improve, which may exceed the memory limits, and the best schedule found from it.
 struct pair_start {
     schedule made{};
-    /// Before the first search: the objective, and half of it for each memory limit by which the schedule exceeds the
-    /// rank's. The factor is a guess.
+    /// The objective of `best`. Before `best` is found: the objective of `made`, plus half of this objective times the
+    /// largest share by which a rank exceeds its memory limit. Half is a guess.
     double value = 0.0;
-    /// The best schedule within the limits so far; none if it has no operations.
+    /// The best schedule found so far that meets the memory limits; it has no operations before the first one is found.
     schedule best{};
 };
 
-/// The published schedules that don't search, planned without memory limits, with each storage option that doesn't
-/// offload; best first.
+/// Makes the starts: the schedules of all published builders that don't search, planned without memory limits, once
+/// with each storage option. The start with the least `value` comes first.
 class pair_start_maker {
 public:
     pair_start_maker(const problem& reduced, std::size_t most_pairs)
@@ -130,7 +131,7 @@ private:
             if (is_new) all_.push_back({*std::move(timed), value, {}});
         }
     }
-    /// The largest share of its limit by which a rank exceeds that.
+    /// The largest share by which the peak memory of a rank exceeds the rank's limit; 0 if all ranks meet their limits.
     [[nodiscard]] double excess(const schedule& s) const {
         const auto peaks = measure(relaxed_, s).peak_memory;
         double most = 0.0;

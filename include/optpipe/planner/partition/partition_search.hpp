@@ -83,8 +83,9 @@ private:
         partition_space space;
         /// Partitions that were tried, or whose bounds are known.
         std::set<layer_division> seen;
-        /// Partitions whose bounds are known, and that weren't tried. The latest additions are behind the others. Among
-        /// partitions added together, the least bound is last, and among equal bounds, the most even partition.
+        /// Partitions whose bounds are known, and that weren't tried. The partitions that were added last are at the
+        /// end. Among partitions added together, the least bound is last, and among equal bounds, the most even
+        /// partition.
         std::vector<neighbour> neighbours;
         /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;

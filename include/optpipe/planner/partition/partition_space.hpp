@@ -98,8 +98,8 @@ public:
             each.push_back(split.layers_of(s, pipeline_.graph.stages()));
         return close_to(each);
     }
-    /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. The lesser
-    /// of two partitions is more even.
+    /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. A partition
+    /// with a lesser unevenness is more even.
     [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each) const {
         std::vector<duration> ranks(pipeline_.graph.ranks());
         std::vector<duration> stages;

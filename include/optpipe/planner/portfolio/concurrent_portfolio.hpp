@@ -36,8 +36,8 @@ struct time_share_parameters {
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
-    /// The share of the remaining time that a slice may take per unit of the strategy's share, and the largest number
-    /// of units that counts.
+    /// A slice may take the remaining time times `rest_per_share` times the strategy's time share, of which at most
+    /// `most_shares` counts.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
     /// A slice is interrupted after this multiple of its expected time, but not before `least_seconds`, because
@@ -134,8 +134,9 @@ public:
                 changed_.wait(lock);
         }
     }
-    /// Records a slice that has ended. `closed` is the part of the gap that the slice closed, and `cut` says whether it
-    /// was interrupted. If the slice failed (not `sound`), its strategy rests until there is a better incumbent.
+    /// Records a slice that has ended. `closed` is the part of the gap that the slice closed, and `cut` says whether
+    /// the slice was interrupted. If the slice failed (not `sound`), its strategy rests until there is a better
+    /// incumbent.
     void finish(const time_slice& t, double seconds, double closed, bool cut, bool sound) {
         const std::scoped_lock lock{mutex_};
         auto& e = entries_[t.index];
@@ -220,7 +221,7 @@ private:
         ++e.started;
         ++e.running;
         ++running_;
-        // A strategy that has rested gets no more time than others to make up for the rest.
+        // A strategy that has rested doesn't get more time than others to make up for the pause.
         virtual_time_ = std::max(virtual_time_, e.begins);
         e.begins = virtual_time_ + t.expected_seconds / t.weight;
         return t;
@@ -232,7 +233,7 @@ private:
         const bool idle = !e.traits.randomized && !cut && more_effort && seconds < with.idle_factor * e.last_seconds;
         e.idle_slices = idle ? e.idle_slices + 1 : 0;
         e.paused_at.reset();
-        const bool exhausted = !cut && t.options.effort == max_effort; // it ended with effort left
+        const bool exhausted = !cut && t.options.effort == max_effort; // the slice ended with effort left
         if (e.idle_slices >= with.most_idle_slices || exhausted) e.paused_at = state_.objective();
         e.last_effort = t.options.effort;
         e.last_seconds = seconds;

@@ -20,7 +20,8 @@ struct deterministic_options {
     /// The growth of the effort from batch to batch. Strategies start anew in each batch, so with 4, all earlier
     /// batches together do a third of the work of the last one. Not tuned.
     std::size_t growth = 4;
-    /// Runs of a randomized strategy per batch, each with its own seed: one for each of two threads. Not tuned.
+    /// Number of runs of a randomized strategy in a batch, each with its own seed: one for each of two threads. Not
+    /// tuned.
     std::size_t copies = 2;
 };
 

@@ -27,12 +27,13 @@ public:
     processor_share(const processor_share&) = delete;
     processor_share& operator=(const processor_share&) = delete;
 
-    /// Counts the calling thread from now on. `search` is the address of the object that the thread works for; it tells
-    /// apart searches that use the same share.
+    /// Counts the calling thread from now on. `search` is the address of the object that the thread works for; the
+    /// address tells apart searches that use the same share.
     void enter(const void* search = nullptr);
     /// Stops counting the calling thread.
     void leave(const void* search = nullptr);
-    /// Stops counting all threads of `search`, because some of its workers may not have left when it ends.
+    /// Stops counting all threads of `search`, because some of the search's workers may not have left when the search
+    /// ends.
     void leave_all(const void* search = nullptr);
     /// The processor time of all threads that entered, in seconds.
     [[nodiscard]] double seconds() const;

@@ -35,7 +35,8 @@ struct search_limits {
     std::stop_token abandon{};
     /// The relative gap, (objective − bound) / objective, at which the search stops; 0 means at the proof.
     double gap = 0.0;
-    /// The largest number of distinct pairs on a rank. Schedules with more lose those that save least.
+    /// The largest number of distinct pairs on a rank. A schedule with more distinct pairs keeps those that save most
+    /// time; the parts of the others become single operations.
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Makes callers of `done()` wait for their share of the processor; if null, nobody waits.
     std::shared_ptr<processor_share> processor{};
@@ -82,8 +83,8 @@ public:
     explicit search_state(optpipe::problem p, search_limits limits = {}, observer o = {}, failure_handling f = {})
         : shared_{std::make_shared<shared_state>(std::move(p), std::move(o), std::move(f))}, limits_{
                                                                                                  std::move(limits)} {}
-    /// Another view of the same state, with its own limits. All its offers are recorded in the history under the name
-    /// `strategy`.
+    /// Another view of the same state, with its own limits. All offers through this view are recorded in the history
+    /// under the name `strategy`.
     search_state(const search_state& other, search_limits limits, std::string strategy)
         : shared_{other.shared_}, limits_{std::move(limits)}, strategy_{std::move(strategy)} {}
     search_state(const search_state&) = delete;
@@ -148,7 +149,7 @@ public:
 
     /// Whether objective and bound have met, up to rounding.
     [[nodiscard]] bool proven() const { return objective() - bound() <= slack() || bound().is_unlimited(); }
-    /// Whether the target is reached: the proof, or the gap.
+    /// Whether the incumbent is proven optimal, or the requested gap is reached.
     [[nodiscard]] bool settled() const;
     /// Whether the search is settled, the deadline has passed, or a stop was requested. Waits while the search has used
     /// more than its share of the processor.
@@ -158,7 +159,8 @@ public:
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
-    /// The gap closed through this view: the sum of the shares of the relative gap that its improvements closed.
+    /// The gap closed through this view: the sum of the shares of the relative gap that improvements through this view
+    /// closed.
     [[nodiscard]] double gap_closed() const;
 
 private:

@@ -48,10 +48,10 @@ struct strategy_traits {
     bool timed = false;
     /// Whether concurrent calls use each other's results (`search_state::shared`), so that several calls make sense
     /// although the result depends little on the seed. The deterministic portfolio makes one call of a cooperative
-    /// strategy, because its concurrent calls share nothing.
+    /// strategy, because concurrent calls share nothing there.
     bool cooperative = false;
-    /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing. Other
-    /// strategies start anew.
+    /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing.
+    /// Strategies that don't resume start anew in every call.
     bool resumes = false;
     /// An effort that takes some tens of milliseconds; later calls have more. 0 if every call takes longer; the
     /// strategy then runs only if there is time.

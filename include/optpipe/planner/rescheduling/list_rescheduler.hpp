@@ -21,8 +21,8 @@ namespace optpipe::detail {
 struct rescheduling {
     /// The length of the part of the schedule that stays unchanged.
     duration kept{};
-    /// A ready operation gives way to an operation with a longer tail, if that one can start within this share of the
-    /// ready operation's duration.
+    /// A ready operation gives way to an operation with a longer tail, if the operation with the longer tail can start
+    /// within this share of the ready operation's duration.
     double wait = 0.0;
     /// Tails are lengthened by a random time of up to this much.
     duration noise{};
@@ -85,7 +85,7 @@ private:
         occupied_lanes lanes{};
         duration length{};
         memory_effect effect{};
-        /// Start in the given schedule.
+        /// The operation's start in the given schedule.
         duration before{};
         /// Time from the operation's start to the end of the step.
         duration tail{};
@@ -156,8 +156,8 @@ private:
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
-    /// On the path of `j`'s microbatch, the last operation after which there is still time for `j` before the stash is
-    /// needed; null if there is none. `ahead` becomes the least time from the end of the found operation until the
+    /// The last operation on the path of `j`'s microbatch after whose end there is still time for `j` before the stash
+    /// is needed; null if there is none. `ahead` becomes the least time from the end of the found operation until the
     /// stash is needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {

@@ -36,8 +36,8 @@ struct rescheduling_parameters {
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
     /// Usual average number of operations that are considered to choose the next one. A schedule with n times this
-    /// number counts as n schedules. Measured: 1 to 18 on problem files; 30 to 55 with 16 ranks of four stages, 64
-    /// microbatches and transfers, where a plan of fixed effort would otherwise take twice as long.
+    /// number counts as n schedules. Measured averages: 1 to 18 on problem files, and 30 to 55 with 16 ranks of four
+    /// stages, 64 microbatches and transfers; there, a plan of fixed effort would otherwise take twice as long.
     std::size_t usual_visits = 20;
 };
 

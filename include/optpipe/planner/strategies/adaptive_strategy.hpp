@@ -15,8 +15,9 @@
 
 namespace optpipe {
 
-/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: beyond it,
-/// other strategies find more. With the default effort and the builder's seed, a call finds the builder's schedule.
+/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: other
+/// strategies use further effort better. With the default effort and the builder's seed, a call finds the builder's
+/// schedule.
 struct adaptive_strategy {
     static constexpr std::string_view name = adaptive_builder<>::name;
     /// Time to time an order once more and to validate it, in passes through the problem. The search stops this long
@@ -27,13 +28,14 @@ struct adaptive_strategy {
     static constexpr std::size_t first_effort = most_effort / 4;
     /// The strategy starts anew in every call, so later calls seldom find more than the first. Not tuned.
     static constexpr double share = 0.25;
-    /// Includes the time of a single run of the dispatcher; measured for 256 ranks and 4096 microbatches.
+    /// As `strategy_traits::least_passes`, with the time of a single run of the dispatcher; measured for 256 ranks and
+    /// 4096 microbatches.
     static constexpr double least_passes = 5.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.knows_graphs = true,
                 .knows_pairs = true,
-                .knows_storage_options = !is_plain(p), // a plain one is searched with uniform storage
+                .knows_storage_options = !is_plain(p), // plain problems are searched with uniform storage
                 .first_effort = first_effort,
                 .share = share,
                 .least_passes = least_passes};

@@ -30,7 +30,7 @@ struct over_memory_parameters {
     /// more offloading.
     double first_factor = 1.5;
     std::array<double, 2> further_factors{1.25, 2.0};
-    /// Tried if no plan with the factors above can be made to fit.
+    /// The factor that is tried if no plan with the larger factors can be made to fit.
     double last_factor = 1.1;
     /// At the end, factors around the best one are tried. The distance from the best factor is halved from `first_step`
     /// down to `finest`.

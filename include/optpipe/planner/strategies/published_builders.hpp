@@ -39,7 +39,7 @@ struct built_schedules {
 
 /// Callbacks between the builders.
 struct between_builders {
-    /// Finds any schedule; called if no builder that can't be stopped has a schedule that fits.
+    /// Finds any schedule; called if the builders that can't be stopped have found none that fits.
     std::function<void()> if_none_fits{};
     /// Runs the constructive planner.
     std::function<void()> run_constructive{};
@@ -78,9 +78,9 @@ struct builder_parameters {
     /// In seconds. Builders that can't be stopped may exceed the deadline by this time; on all but the largest
     /// problems, they take less.
     std::chrono::duration<double> moment{0.1};
-    /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). So
-    /// without time, a problem with a million cells gets only the one schedule that is needed. The estimate is half of
-    /// that measured with 250 stages and 4000 microbatches.
+    /// Estimate of a builder's pass before one has been measured, in seconds per cell (stage and microbatch). So if
+    /// there is no time, a problem with a million cells gets only the one schedule that is needed. The estimate is half
+    /// of that measured with 250 stages and 4000 microbatches.
     double pass_seconds_per_cell = 5e-7;
     /// Without a deadline, and with other storage options than `keep` and `offload`, stoppable builders run with this
     /// number of options: the options with which the other builders had the best results. Each run takes up to 0.8 s
@@ -218,8 +218,9 @@ private:
         }
     };
 
-    /// Runs searching builders last, at the same time as the constructive planner. Without a deadline, the caller runs
-    /// the constructive planner instead, because its result depends on whether the search has ended by then.
+    /// Runs the stoppable builders; those that search come last, at the same time as the constructive planner. Without
+    /// a deadline, the caller runs the constructive planner instead, because its result depends on whether the search
+    /// has ended by then.
     void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
                   builder_deadline(state_.limits(), with_.slice), threads);
@@ -293,7 +294,7 @@ private:
         std::vector<std::string> kept;
         std::erase_if(which, [&](std::size_t k) {
             const auto& option = jobs_[k].option;
-            if (option.empty()) return false; // it chooses options itself
+            if (option.empty()) return false; // a builder that chooses options itself
             if (std::find(kept.begin(), kept.end(), option) != kept.end()) return false;
             if (kept.size() == most) {
                 skip(k, "other storage options did better");

@@ -34,7 +34,7 @@ struct value_copy {
     bool is_planned = false;
     duration last_end{};
     std::size_t until = 0;
-    /// Number of operations and messages that use it.
+    /// Number of operations and messages that use the copy.
     std::size_t uses = 0;
 
     [[nodiscard]] memory_arena arena() const { return is_planned ? memory_arena::device : memory_arena::message; }
@@ -73,7 +73,8 @@ struct planned_message {
 
 /// All values that the operations of a schedule hand on to each other. An activation is one copy for all consumers on
 /// its rank, and one for all messages; each other rank that needs it gets one message. An edge that holds memory has a
-/// copy of its own on the producer's rank, which is sent when the consumer needs it. A gradient goes to one stage.
+/// copy of its own on the producer's rank; that copy is sent when the consumer needs the value. A gradient goes to one
+/// stage.
 class handed_values {
 public:
     /// Finds an operation in the schedule: for a backward_input, the full backward that takes its place. Null if the

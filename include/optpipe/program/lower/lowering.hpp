@@ -255,8 +255,8 @@ private:
     [[nodiscard]] std::size_t memory_of_pair(const plan_node& node) const {
         return options_.rounded_bytes(node.memory);
     }
-    /// Called if all ready nodes wait for memory, because times differ only by rounding or transfers have no duration.
-    /// Gives the first node memory that is promised for later, or memory beyond the plan's peak.
+    /// Called if all ready nodes wait for memory. This happens if times differ only by rounding, or if transfers have
+    /// no duration. Gives the first node memory that is promised for later, or memory beyond the plan's peak.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());
@@ -505,8 +505,8 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// For each copy, its size in bytes. Likewise, `held_` has the buffer of each copy, and `uses_left_` the number of
-    /// the copy's uses that aren't written yet.
+    /// For each copy, its size in bytes. `held_` has the buffer of each copy, and `uses_left_` has the number of uses
+    /// of each copy that aren't written yet.
     std::vector<std::size_t> copy_bytes_;
     /// For each operation, the position of its instruction.
     std::vector<std::uint32_t> written_;

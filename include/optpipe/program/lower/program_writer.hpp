@@ -14,8 +14,8 @@
 
 namespace optpipe::detail {
 
-/// Writes the program of one rank, instruction by instruction. It chooses the lanes and allocates memory. It leaves out
-/// dependencies that other dependencies imply (a transitive reduction within the rank).
+/// Writes the program of one rank, instruction by instruction. The writer chooses the lanes and allocates memory. The
+/// writer leaves out dependencies that other dependencies imply (a transitive reduction within the rank).
 class program_writer {
 public:
     using position = std::uint32_t;

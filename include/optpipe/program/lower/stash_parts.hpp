@@ -31,8 +31,8 @@ struct stash_bytes {
     [[nodiscard]] std::size_t all_kept() const { return kept + resident_kept + restored_kept; }
 };
 
-/// The parts of a stage's stash with a storage option, each rounded by `bytes_of`. The part that is held and needed by
-/// W is at most `most_kept`, unless RECOMPUTE can't restore the rest.
+/// The parts of a stage's stash under the storage option `stored`, each rounded by `bytes_of`. The part that is held
+/// and needed by W is at most `most_kept`, unless RECOMPUTE can't restore the rest.
 template <class BytesOf>
 [[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
                                        const BytesOf& bytes_of) {
@@ -53,8 +53,8 @@ template <class BytesOf>
             bytes_of(c.weight_stash - kept)};
 }
 
-/// The bytes that each operation allocates in the arenas, and frees, with the storage option of its stash. All bytes
-/// are 0 for a program of forwards alone.
+/// The bytes that each operation allocates and frees in the arenas, depending on the storage option of its stash. All
+/// bytes are 0 for a program of forwards alone.
 class stash_parts {
 public:
     stash_parts(const problem& p, const lowering_options& options)

@@ -7,24 +7,24 @@
 
 namespace optpipe::detail {
 
-/// A table of what each row and column gain together.
+/// A table of the gain of each pair of a row and a column.
 struct gain_table {
     std::size_t rows = 0;
     std::size_t columns = 0;
-    /// Row by row; none is negative.
+    /// The gains, row by row; no gain is negative.
     std::vector<double> gain{};
 
     [[nodiscard]] double operator()(std::size_t row, std::size_t column) const { return gain[row * columns + column]; }
 };
 
-/// Prices of rows and columns: none is negative, and a row and a column cost at least what they gain together. So no
-/// assignment gains more than the sum of all prices.
+/// Prices of rows and columns. No price is negative, and the prices of a row and a column add up to at least the gain
+/// of their pair. So the sum of all prices is at least the gain of every assignment.
 struct assignment_prices {
     std::vector<double> of_row{};
     std::vector<double> of_column{};
 };
 
-/// Raises the prices of columns to the least ones that those of the rows allow.
+/// Sets the price of each column to the least one that the prices of the rows allow.
 inline void fit_columns(const gain_table& of, assignment_prices& prices) {
     for (std::size_t j = 0; j < of.columns; ++j) {
         double most = 0.0;
@@ -33,7 +33,7 @@ inline void fit_columns(const gain_table& of, assignment_prices& prices) {
         prices.of_column[j] = most;
     }
 }
-/// The same for rows.
+/// Sets the price of each row to the least one that the prices of the columns allow.
 inline void fit_rows(const gain_table& of, assignment_prices& prices) {
     for (std::size_t i = 0; i < of.rows; ++i) {
         double most = 0.0;
@@ -43,13 +43,13 @@ inline void fit_rows(const gain_table& of, assignment_prices& prices) {
     }
 }
 
-/// Prices with the least sum if there are as many rows as columns, which is what the best assignment gains: the
-/// Hungarian method (Kuhn 1955) by shortest augmenting paths. O(n³) for n rows or columns.
+/// Finds prices by the Hungarian method (Kuhn 1955) with shortest augmenting paths. If there are as many rows as
+/// columns, their sum is the least possible one: the gain of the best assignment. O(n³) for n rows or columns.
 [[nodiscard]] inline assignment_prices least_prices(const gain_table& of) {
     const std::size_t n = std::max(of.rows, of.columns);
     const auto cost = [&](std::size_t i, std::size_t j) { return i < of.rows && j < of.columns ? -of(i, j) : 0.0; };
     constexpr double infinite = std::numeric_limits<double>::infinity();
-    // Index n is that of no row or column.
+    // Index n means "no row" or "no column".
     std::vector<double> row(n + 1, 0.0);
     std::vector<double> column(n + 1, 0.0);
     std::vector<std::size_t> row_of(n + 1, n);

@@ -20,7 +20,7 @@ namespace optpipe::detail {
 /// Every valid schedule satisfies the constraints of these chains. Each operation of a chain waits for one operation of
 /// each predecessor chain, and no two of them wait for the same one. So operation k of a chain, counted from 0, can't
 /// start before k + 1 operations of each predecessor chain have ended, whichever they are. Likewise, if k + 1
-/// operations have taken memory and j others have released it, the memory of at least k + 1 − j of them is held. A
+/// operations have taken memory, and j operations have released it, at least k + 1 − j times this memory is held. A
 /// stash counts as the least memory that any storage option leaves on the device. RECOMPUTE doesn't count.
 template <pipeline_graph Graph> class chain_maker {
 public:
@@ -70,7 +70,8 @@ private:
         gradient_[i] = made_.add(r, back + p_->microbatches.factors(s, m).forward * extra, count);
         if (has_weight(s)) weight_[i] = made_.add(r, c.backward_weight, count);
     }
-    /// A gradient that waits for other gradients needn't wait for its forward: those wait for operations after it.
+    /// A gradient that waits for other gradients gets no link from its own forward: the other gradients start after
+    /// this forward anyway.
     void connect(stage s, microbatch m) {
         const auto after_inputs = [&](const operation& op) {
             bool waits_for_gradient = false;
@@ -106,7 +107,7 @@ private:
     void hold(rank r, std::size_t from, std::size_t to, memory_size size) {
         if (size > memory_size{}) made_.devices[r.position()].holdings.push_back({from, to, size.value()});
     }
-    /// A full backward is an I followed at once by a W that holds no more.
+    /// A full backward counts as an I followed at once by a W, so a W never holds more than the stash.
     void hold_stash(stage s, microbatch m) {
         auto rest = memory_size::unlimited();
         for (const auto& option : p_->storage[s])
@@ -136,8 +137,9 @@ private:
         });
     }
 
-    /// Orders chains of equal sequences, those from index `first` on. If dependencies lead from one chain to another
-    /// chain on the same device, the n-th operation of the first chain comes before the n-th of the second.
+    /// Orders the chains of one group of equal sequences: the chains from index `first` on. If dependencies lead from
+    /// one chain to another chain on the same device, the n-th operation of the first chain comes before the n-th of
+    /// the second.
     void order_from(std::size_t first) {
         std::vector<char> reached;
         std::vector<std::size_t> open;
@@ -160,7 +162,8 @@ private:
     const basic_problem<Graph>* p_;
     chain_system made_;
     cell_numbering cell_;
-    /// The chain of each cell. Among equal sequences, only the cells of the first one have chains.
+    /// The chains of each cell's forward, gradient and weight gradient. Among equal sequences, only the cells of the
+    /// first one have chains.
     std::vector<std::size_t> forward_;
     std::vector<std::size_t> gradient_;
     std::vector<std::size_t> weight_;

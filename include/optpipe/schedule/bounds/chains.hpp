@@ -39,7 +39,8 @@ struct chain_system {
         double reload = 0.0;
     };
     /// Memory that is held from the start of an operation of chain `from` to the end of the operation with the same
-    /// number in chain `to`, which may belong to another device. Which operation releases which memory doesn't matter.
+    /// number in chain `to`, which may belong to another device. Memory counts as an amount: it doesn't matter which
+    /// operation releases whose memory.
     struct holding {
         std::size_t from = 0;
         std::size_t to = 0;
@@ -76,7 +77,7 @@ struct chain_system {
     std::array<std::vector<std::vector<link>>, 2> links{};
     std::vector<device> devices{};
 
-    /// A problem without chains: its objective, tolerances and limits.
+    /// A system with the objective, tolerances and limits of `p`, and without chains yet.
     template <pipeline_graph Graph> static chain_system without_chains(const basic_problem<Graph>& p);
     void connect(std::size_t from, std::size_t to, double lag) {
         links[0][to].push_back({from, lag});

@@ -6,15 +6,16 @@
 
 namespace optpipe {
 
-/// A lower bound on the objective of every schedule of forwards alone: `graph_bound`, which counts the least time
-/// before a rank's forwards, all of them, and the least time after them. It is the optimum if each rank has one stage
-/// of a chain: equal microbatches that flow through machines in a row take the sum of one microbatch's times, plus the
-/// time of the slowest stage for each further microbatch.
+/// A lower bound on the objective of every schedule of forwards alone: `graph_bound`, the work of one rank plus the
+/// least times before and after it. In a chain with one stage per rank and equal microbatches, this bound is the
+/// optimum: the time of one microbatch through all stages, plus the time of the slowest stage for each further
+/// microbatch.
 ///
-/// In a chain two other bounds hold as well. For the makespan: the time of one microbatch m through all stages, plus the
-/// shortest stage of each other microbatch. Each other microbatch runs before m on the first stage, runs after m on the
-/// last stage, or overtakes m in between; in each case, one of its stages adds to the time of m. For the span: the time
-/// of one microbatch from the first of a rank's stages to the last. Takes O(S M log(S M)).
+/// In any chain, two other bounds hold as well. For the makespan: the time of one microbatch m through all stages,
+/// plus, for each other microbatch, its shortest time on a stage. Each other microbatch runs before m on the first
+/// stage, runs after m on the last stage, or overtakes m in between; in each case, its time on one stage adds to the
+/// time of m. For the span: the time of one microbatch from the first of a rank's stages to the last. O(n log n) for n
+/// forwards.
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe
@@ -29,8 +30,8 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// For the makespan, the longest path of one microbatch, plus the shortest stage of each other microbatch; for the
-/// span, the longest path of one microbatch between stages of the same rank. Contract: a chain.
+/// For the makespan, the longest path of one microbatch, plus, for each other microbatch, its shortest time on a stage;
+/// for the span, the longest path of one microbatch between stages of the same rank. Contract: a chain.
 inline duration chain_bound(const problem& p) {
     duration others{}, most{}, within_rank{};
     for (const microbatch m : p.graph.all_microbatches()) {

@@ -13,7 +13,8 @@
 namespace optpipe::detail {
 
 /// The longest paths of a graph with any microbatches, by stage and microbatch: from the beginning of the step to the
-/// start of a forward or gradient (head), and from its end to the end of the step (tail). Lanes and memory don't count.
+/// start of a forward or gradient (head), and from its end to the end of the step (tail). The paths ignore lanes and
+/// memory.
 template <pipeline_graph Graph> class graph_paths {
 public:
     explicit graph_paths(const basic_problem<Graph>& p)
@@ -50,7 +51,8 @@ private:
     const std::vector<duration>& tails(const operation& op) const {
         return op.kind == operation_kind::forward ? forward_tail_ : gradient_tail_;
     }
-    /// The operation of the same cell that the paths know: dependencies name I where B may take its place.
+    /// A forward itself, or for any backward, the kind of gradient that the cell has in the paths (`gradient`):
+    /// dependencies name I even if the stage runs B.
     operation known(const operation& op) const {
         return op.kind == operation_kind::forward ? op : gradient(op.stage, op.microbatch);
     }

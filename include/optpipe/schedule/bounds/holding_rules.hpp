@@ -12,8 +12,8 @@ namespace optpipe::detail {
 
 /// Propagates the memory limit of one device whose memory is given by holdings: at every start, what must have been
 /// taken, minus what can have been released, fits under the limit. An assumed order of two operations implies orders
-/// with other operations (`order_counts`). If the memory in use under all these orders exceeds the limit, the opposite
-/// of the assumed order is deduced.
+/// with other operations (`order_counts`). If the memory in use under all implied orders exceeds the limit, the
+/// opposite of the assumed order is deduced.
 class holding_rules {
 public:
     holding_rules(deductions& known, std::size_t device)
@@ -33,7 +33,7 @@ public:
                 if (!restrict_order(x, k)) return false;
         return true;
     }
-    /// Times follow from the order.
+    /// There is nothing to deduce: times follow from the order.
     static bool deduce_times() { return true; }
 
 private:
@@ -42,7 +42,8 @@ private:
         std::size_t to;   // place, none if on another device
         std::size_t to_chain;
         double size;
-        /// If chain `to` is on another device: the largest number of its releases that can be over.
+        /// If chain `to` is on another device: the largest number of its operations that can have ended when the
+        /// examined operation starts.
         std::size_t far_ended;
     };
 
@@ -104,7 +105,7 @@ private:
             h.far_ended = static_cast<std::size_t>(std::upper_bound(first, d_->end(0, h.to_chain), latest) - first);
         }
     }
-    /// Puts operation k of chain x behind as many operations of chain y as must have ended for it to fit the memory.
+    /// Orders operation k of chain x after those operations of chain y without whose end it wouldn't fit the memory.
     void precede(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = order_->first(0, x, y, k);
         std::size_t high = ended_[y];
@@ -118,7 +119,7 @@ private:
         }
         if (order_->raise(x, y, k, low)) d_->changed[device_] = true;
     }
-    /// Puts operation k of chain x before the first operation of chain y behind which it wouldn't fit the memory.
+    /// Orders operation k of chain x before those operations of chain y after which it wouldn't fit the memory.
     void follow(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = started_[y];
         std::size_t high = ended_[y];

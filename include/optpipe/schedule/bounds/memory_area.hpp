@@ -34,12 +34,12 @@ OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::s
 } // namespace detail
 
 /// The largest sum of the given sizes, each used any number of times, that is at most `limit`. Memory in use is a sum
-/// of these sizes, so memory above the result is never used. Returns `limit` itself if there would be too many sums to
-/// examine.
+/// of the given sizes, so memory above the result is never used. Returns `limit` itself if there would be too many sums
+/// to examine.
 [[nodiscard]] OPTPIPE_CONSTEXPR memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
                                                             memory_size slack) {
     std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });
-    // Sizes below the tolerance may still add up.
+    // Many sizes below the tolerance may add up to more than the tolerance.
     if (std::any_of(sizes.begin(), sizes.end(), [&](memory_size a) { return a <= slack; })) return limit;
     std::sort(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a > b; });
     sizes.erase(std::unique(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a == b; }),
@@ -63,9 +63,9 @@ struct stash_capacity {
 };
 
 /// All constraints of the form `stash_capacity` for a rank whose stages have equal stashes: the edges of the convex
-/// hull of the possible numbers of stashes and waiting weight gradients. Before n weight gradients can wait, the I of
-/// the last of them must run, with a whole stash and n − 1 weight stashes in memory; this limits n. Empty if there
-/// would be very many constraints.
+/// hull of the possible numbers of stashes and waiting weight gradients. Memory limits the number n of weight gradients
+/// that wait: while the I runs that makes the n-th of them wait, a whole stash and n − 1 weight stashes are in memory.
+/// Empty if there would be very many constraints.
 OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                          memory_size slack) {
     struct corner {
@@ -87,14 +87,14 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
             hull.pop_back();
         hull.push_back(next);
     }
-    // Beyond the last corner of the hull no further stash fits, even if no weight gradient waits.
+    // The last corner has the largest number of stashes that fits, so no edge follows it.
     std::vector<stash_capacity> result;
     for (std::size_t i = 0; i + 1 < hull.size(); ++i) {
         const double fewer = hull[i].waiting - hull[i + 1].waiting;
         if (fewer <= 0.0) continue;
         const double each = (hull[i + 1].stashes - hull[i].stashes) / fewer;
-        // A full backward holds its stash until its end, where an I would leave a waiting weight gradient. So that the
-        // constraint covers full backwards as well, a waiting weight gradient counts no more than a stash.
+        // A full backward counts as an I followed at once by a W, but holds its whole stash to the end. So a waiting
+        // weight gradient counts no more than a stash: the constraint then holds for full backwards, too.
         const double per_waiting = std::min(1.0, each);
         const double level = hull[i].stashes + each * hull[i].waiting;
         result.push_back({level * activation.value(), per_waiting * activation.value()});
@@ -103,8 +103,9 @@ OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation,
 }
 
 /// Memory × time: every stash occupies its rank for at least its lifespan, or, if offloaded, for the time before the
-/// end of its offload and after the start of its reload. All these areas must fit under the limit within the window of
-/// the rank, and the transfers required for that must fit on the rank's copy engines and on its link.
+/// end of its offload and after the start of its reload. The areas (memory × time) of all stashes must fit under the
+/// limit within the window of the rank, and the transfers required for that must fit on the rank's copy engines and on
+/// its link.
 ///
 /// `fits(T)` is false only if no schedule has an objective of at most T.
 template <pipeline_graph Graph> class memory_area_test {
@@ -164,7 +165,8 @@ private:
         double out;
         double in;
     };
-    /// A memory × time that must fit under `level` between the first start on the rank and `tail` before the end.
+    /// An area (memory × time) that must fit under `level` between the first start on the rank and `tail` before the
+    /// end.
     struct demand {
         double area = 0.0;
         double level = 0.0;
@@ -173,7 +175,7 @@ private:
     struct rank_area {
         bool limited = false;
         std::vector<demand> demands{};
-        /// The largest area of a demand.
+        /// The largest area of a demand; rounding errors of areas are relative to it.
         double scale = 0.0;
         double head = 0.0;
         double count = 0.0;
@@ -191,8 +193,8 @@ private:
         }
     };
 
-    /// The least time that transfers take on a resource to save `needed`; unlimited if transfers can't save so much.
-    /// The result is that of a fractional knapsack, and so a lower bound.
+    /// The least time that transfers take on a resource to save the area `needed`; unlimited if transfers can't save so
+    /// much. The result is that of a fractional knapsack, and so a lower bound.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {

@@ -58,8 +58,8 @@ private:
         amounts most{};
     };
     /// Two lower bounds on the memory in use. The first bound counts stashes, minus the memory that can be offloaded.
-    /// The second bound counts the stashes of stages that are never offloaded, and the operation's own stash. Both
-    /// bounds include the memory that waits for weight gradients, and are sums over stages.
+    /// The second bound counts the stashes of stages that never offload, and the stash of the operation that starts.
+    /// Both bounds are sums over stages, and include the weight stashes of waiting weight gradients.
     enum class view { some_offloaded, all_offloaded };
 
     [[nodiscard]] std::size_t chain(std::size_t place) const { return on_->chains[place]; }
@@ -97,7 +97,8 @@ private:
         return all;
     }
 
-    /// For each stage, the ranges of the numbers of operations before the start `at` that the known order allows.
+    /// For each stage, the least and the largest numbers of operations before the start `at` for which the known order
+    /// leaves room.
     void find_ranges(const start& at) {
         for (std::size_t i = 0; i < on_->stages.size(); ++i) {
             const auto& h = on_->stages[i];
@@ -125,9 +126,9 @@ private:
         }
         return true;
     }
-    /// Deduces the orders that follow if a stage has no more than `room`. Memory in use grows with forwards. Memory in
-    /// use also grows with gradients if the stashes of the gradients are offloaded, and falls with gradients otherwise;
-    /// it always falls with weight gradients.
+    /// Deduces the orders that follow if the memory in use of stage `h` is at most `room`. The memory in use grows with
+    /// each forward that has run, and falls with each weight gradient that has run. Each gradient that has run adds to
+    /// the memory if the stage's stashes count as offloaded, and reduces it otherwise.
     void restrict_order(const held_stage& h, const amount_ranges& n, const start& at, view v, double room) {
         auto tried = n;
         const auto fits = [&] { return least_in_use(h, tried, v) <= room; };
@@ -166,7 +167,7 @@ private:
     // Transfers and times.
 
     /// Earliest end of the n-th offload (side 0) and, in reversed time, of the n-th reload (side 1). Transfers run one
-    /// at a time, each after its forward (gradient).
+    /// at a time: an offload after its forward, and, in reversed time, a reload after its gradient.
     void find_transfers() {
         for (std::size_t side = 0; side < 2; ++side) {
             auto& done = transfers_[side];

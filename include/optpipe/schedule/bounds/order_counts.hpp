@@ -11,9 +11,10 @@
 namespace optpipe::detail {
 
 /// The known order on one device: for every operation x_k and every other chain y, the number of operations of y that
-/// must precede x_k. Because chains are ordered, the operations of y that precede x_k are always the first ones of y.
-/// Side 1 counts in reverse: its operation k is operation count − 1 − k of side 0. The counts of side 1, the numbers of
-/// operations of y that must follow x_k, are derived from side 0 (`mirror`).
+/// must precede x_k. Because chains are ordered, the operations of a chain that must precede an operation of another
+/// chain are always the chain's first ones. Side 1 counts in reverse: its operation k is operation count − 1 − k of
+/// side 0. The counts of side 1 say how many operations of a chain must follow an operation of another chain; `mirror`
+/// derives them from side 0.
 class order_counts {
 public:
     order_counts() = default;
@@ -32,17 +33,17 @@ public:
         close();
     }
 
-    /// The number of operations of y that must come before x_k, in the order of operations of side 0 or in that of side
-    /// 1; the counts of side 1 are those of the last `mirror`.
+    /// The number of operations of chain y that must come before operation k of chain x: on side 0 in forward order, on
+    /// side 1 in reverse. Side 1 is as of the last `mirror`.
     [[nodiscard]] std::size_t first(std::size_t side, std::size_t x, std::size_t y, std::size_t k) const {
         return counts_[side][(x * chains_ + y) * most_ + k];
     }
-    /// The number of operations of y that may come before x_k, as of the last `mirror`.
+    /// The number of operations of chain y that may come before operation k of chain x, as of the last `mirror`.
     [[nodiscard]] std::size_t most(std::size_t x, std::size_t y, std::size_t k) const {
         return count_[y] - first(1, x, y, count_[x] - 1 - k);
     }
-    /// Puts x_k, and all later operations of its chain, after the first `least` operations of y. Returns whether this
-    /// order is new.
+    /// Puts operation k of chain x, and all later operations of chain x, after the first `least` operations of chain y.
+    /// Returns whether any of these orders is new.
     bool raise(std::size_t x, std::size_t y, std::size_t k, std::size_t least) {
         if (least <= at(0, x, y, k)) return false;
         for (; k < count_[x] && at(0, x, y, k) < least; ++k)
@@ -87,7 +88,7 @@ private:
 
     std::size_t chains_ = 0;
     std::vector<std::size_t> count_{};
-    /// The largest of the counts.
+    /// The largest number of operations in a chain.
     std::size_t most_ = 0;
     std::array<std::vector<std::uint32_t>, 2> counts_{};
 };

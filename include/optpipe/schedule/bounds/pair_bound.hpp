@@ -15,13 +15,14 @@
 
 namespace optpipe::detail {
 
-/// Things of which a total amount is taken, as many of each as one likes, at a price per amount.
+/// Items with an amount and a price each; any fraction of an item can be taken, at the same fraction of its price.
 class fractional_knapsack {
 public:
     void add(double amount, double price) {
         if (amount > 0.0) things_.emplace_back(price / amount, amount);
     }
-    /// The least price of this amount, or of all things if they are less.
+    /// The least price for which items of this total amount can be taken; if all items together are less, the price of
+    /// all items.
     [[nodiscard]] double least_price(double amount) {
         std::sort(things_.begin(), things_.end());
         double sum = 0.0;
@@ -33,7 +34,7 @@ public:
         }
         return sum;
     }
-    /// The largest amount for this price.
+    /// The largest total amount that can be taken for this price.
     [[nodiscard]] double most_amount(double price) {
         std::sort(things_.begin(), things_.end());
         double sum = 0.0;
@@ -50,13 +51,13 @@ private:
     std::vector<std::pair<double, double>> things_{};
 };
 
-/// Lower bounds of a rank that runs pairs.
+/// Lower bounds on the objective, derived from one rank that runs pairs.
 ///
-/// Before the first backward can start, the rank only runs single forwards, as many as memory holds; and after its last
-/// forward, only single backwards. These are in no pair. So with prices u of forwards and v of backwards
-/// (`prices_of_pairs`), all its work lasts at least the sum of all f − u and b − v, and in addition u for the forwards
-/// at the beginning, which fill the time from the first forward to the first backward, and v for the backwards at the
-/// end, which fill the time that follows the last forward. What fills these times is chosen as cheaply as possible.
+/// Each forward and each backward has a price (`prices_of_pairs`), and a pair saves at most the prices of its parts. So
+/// the rank works for at least the duration of all its operations minus all prices. Some operations are in no pair and
+/// save nothing, so their prices are added again: the forwards that run before the first backward can start, as many as
+/// memory holds, and the backwards that run after the rank's last forward. The operations counted as unpaired are those
+/// with the lowest prices that fill the times before the first backward and after the last forward.
 template <pipeline_graph Graph> class pair_bound {
 public:
     pair_bound(const basic_problem<Graph>& p, const graph_paths<Graph>& paths, rank r)
@@ -65,15 +66,15 @@ public:
             if (p.rank_of(s) == r) add_paths(s);
     }
 
-    /// The work that is left if pairs save as much as they can: one forward, the rank's first, is in no pair; nor is
-    /// its last backward, if all its stages have one.
+    /// A lower bound on the time that the rank works: its work minus the most that pairs can save. The rank's first
+    /// forward is in no pair. The rank's last backward is in no pair, either, if all stages of the rank have backwards.
     [[nodiscard]] duration work() const {
         duration best{};
         for (const auto& each : prices_)
             best = std::max(best, duration{left(each) + least_row(each) + least_column(each)});
         return best;
     }
-    /// The bound on the makespan.
+    /// A lower bound on the makespan.
     [[nodiscard]] duration makespan() const {
         duration best{};
         for (const auto& each : prices_) {
@@ -99,7 +100,7 @@ private:
             after_backward_ = has_weight ? duration{} : std::min(after_backward_, paths_->tail(b));
         }
     }
-    /// The work less all prices.
+    /// The work of the rank minus all prices.
     [[nodiscard]] double left(const assignment_prices& of) const {
         double sum = 0.0;
         for (const double price : of.of_row)
@@ -117,7 +118,7 @@ private:
         return cells_.backwards.size() == cells_.forwards.size() ? least(of.of_column) : 0.0;
     }
 
-    /// If some forward ends after some backward starts.
+    /// The bound on the makespan if some forward ends after some backward starts.
     [[nodiscard]] double with_mixture(const assignment_prices& of) const {
         const double at_begin = (first_backward_ - first_forward_).value();
         const double filled = std::min({at_begin, forwards_, most_forwards_in_memory()});
@@ -134,7 +135,8 @@ private:
         }
         return all.least_price(amount);
     }
-    /// A weight gradient whose I may be in a pair fills the end for nothing.
+    /// The least price of the backwards that fill `amount` of time after the last forward. If the I of a stage may be
+    /// in a pair, the stage's weight gradients fill the time at no price.
     [[nodiscard]] double backwards_at_end(const assignment_prices& of, double amount) const {
         fractional_knapsack all;
         for (std::size_t j = 0; j < cells_.backwards.size(); ++j) {
@@ -152,7 +154,8 @@ private:
             return each.backward == s && each.kind == overlap_kind::backward_input;
         });
     }
-    /// The longest that forwards take whose stashes fit together, as each microbatch is stored most frugally.
+    /// The longest total duration of forwards whose stashes fit the memory together, if every stash leaves as little as
+    /// possible on the device.
     [[nodiscard]] double most_forwards_in_memory() const {
         const auto limit = p_->memory_limit[rank_] + tolerance{}.at(p_->memory_scale());
         if (limit.is_unlimited()) return forwards_;
@@ -168,14 +171,14 @@ private:
         }
         return all.most_amount(limit.value());
     }
-    /// If all forwards end before any backward starts, nothing is in a pair.
+    /// The bound on the makespan if all forwards end before any backward starts: then nothing is in a pair.
     [[nodiscard]] double one_after_the_other() const {
         const double load = p_->load(rank_).value();
         return std::max(first_backward_.value(), first_forward_.value() + forwards_) + load - forwards_ +
                after_backward_.value();
     }
 
-    /// The jobs of the rank, as one machine has them: less of each than it takes alone, I before W.
+    /// The operations of the rank as jobs for one machine. Each is shortened by its price; a W starts after its I.
     [[nodiscard]] std::vector<machine_job> jobs(const assignment_prices& of) const {
         std::vector<machine_job> all;
         for_each_alike(cells_.forwards, [&](std::size_t i, stage s, microbatch m) {
@@ -210,12 +213,13 @@ private:
     rank rank_;
     pairable_cells cells_;
     std::vector<assignment_prices> prices_;
-    // The earliest starts of a forward and a backward, and the least time after the end of one.
+    // The earliest starts of any forward and of any backward, and the least times after the end of any forward and of
+    // any backward.
     duration first_forward_ = duration::unlimited();
     duration first_backward_ = duration::unlimited();
     duration after_forward_ = duration::unlimited();
     duration after_backward_ = duration::unlimited();
-    /// All forwards, one after the other.
+    /// The duration of all forwards, one after the other.
     double forwards_ = 0.0;
 };
 

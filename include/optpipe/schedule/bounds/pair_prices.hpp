@@ -11,8 +11,8 @@
 
 namespace optpipe::detail {
 
-/// The forwards and the backwards of a rank, as pairs need them. If all microbatches are equal, there is one of each
-/// per stage, which stands for all microbatches.
+/// The cells whose forwards and backwards a rank runs. If all microbatches are equal, one cell of each stage stands for
+/// all microbatches.
 struct pairable_cells {
     struct cell {
         optpipe::stage stage{};
@@ -20,7 +20,7 @@ struct pairable_cells {
     };
     std::vector<cell> forwards{};
     std::vector<cell> backwards{};
-    /// The number of microbatches for which each stands.
+    /// The number of microbatches for which each cell stands.
     double count = 1.0;
 };
 
@@ -57,9 +57,9 @@ template <pipeline_graph Graph>
     return most;
 }
 
-/// Prices of the forwards (rows) and backwards (columns) of a rank: pairs save at most the prices of their parts. The
-/// results hold one after the other, and none is the best for all bounds, because a forward in front of all backwards
-/// saves nothing, nor does a backward behind all forwards.
+/// Prices of the forwards (rows) and backwards (columns) of a rank: a pair saves at most the sum of the prices of its
+/// parts. Each element of the result is a full set of prices. Which set is best depends on the bound, because
+/// `pair_bound` adds the price of an operation that is in no pair again.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<assignment_prices> prices_of_pairs(const basic_problem<Graph>& p,
                                                              const pairable_cells& cells) {
@@ -80,11 +80,13 @@ template <pipeline_graph Graph>
     for (auto& price : half.of_column)
         price *= 0.5;
     found.push_back(half);
-    // The exact prices take a tenth of a second for this many. Not tuned.
+    // The largest number of rows or columns for which the exact prices are found, which takes a tenth of a second. Not
+    // tuned.
     constexpr std::size_t most_exact = 256;
     if (std::max(gains.rows, gains.columns) > most_exact || gains.gain.empty()) return found;
     found.push_back(least_prices(gains));
-    // The same sum, with the price that all parts have in common moved to the rows, or to the columns.
+    // Two more sets of prices: the least price of all columns is subtracted from each column and moved to the rows, or
+    // the other way round.
     for (const bool to_rows : {true, false}) {
         auto moved = found[3];
         auto& from = to_rows ? moved.of_column : moved.of_row;

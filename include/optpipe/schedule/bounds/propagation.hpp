@@ -13,9 +13,9 @@
 namespace optpipe {
 
 /// The largest objective that propagation at the root refutes, to within `precision`, and at least `known`. Unlimited
-/// if propagation refutes every schedule. For problems that `validate` accepts. The rules are those of a search
-/// (precedence, one machine, memory) that needs no decisions. The rules count the forwards, gradients and weight
-/// gradients of a stage that have run, and don't distinguish microbatches that cost the same.
+/// if propagation refutes every schedule. For problems that `validate` accepts. The rules (precedence, one machine,
+/// memory) are those that a tree search applies before its first decision. The rules count the forwards, gradients and
+/// weight gradients of a stage that have run, and don't distinguish microbatches that cost the same.
 ///
 /// `stop` is polled; the result is then the largest objective refuted until then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
@@ -75,8 +75,8 @@ namespace detail {
 /// orders on every device) until there is a contradiction or a fixed point.
 class root_propagation {
 public:
-    /// `passes` limits the passes over all operations. After these passes, or once `stop` returns true, nothing more is
-    /// refuted.
+    /// `passes` limits the passes over all operations. After `passes` passes, or once `stop` returns true, nothing more
+    /// is refuted.
     root_propagation(const chain_system& c, std::size_t passes, stop_check stop = {})
         : c_{&c}, passes_{passes}, stop_{stop} {
         by_time_[0].resize(c.chain_of.size());
@@ -85,7 +85,7 @@ public:
     }
 
     /// Returns false if no schedule has an objective of at most `horizon`, which must not be above `known.horizon`.
-    /// If there may be one, returns true and adds the deductions to `known`.
+    /// If there may be such a schedule, returns true and adds the deductions to `known`.
     bool refine(deductions& known, double horizon) {
         d_ = &known;
         d_->horizon = horizon;
@@ -136,7 +136,7 @@ private:
         return d_->orders[r].mirror() && rules.deduce_times();
     }
 
-    /// Orders y_j before x_k if there is no time for x_k followed by y_j.
+    /// Orders one operation before another one of its device if there isn't time to run them the other way round.
     bool order_by_windows(std::size_t r) {
         const auto& on = c_->devices[r];
         bool found = false;
@@ -227,7 +227,8 @@ private:
                 d_->raise_base(side, r, d_->end(side, chain)[-1] + c_->length[chain] - d_->horizon);
     }
 
-    /// The preemptive one-machine test: the operations that must be done by some time can be done by then.
+    /// The preemptive one-machine test: for every time t, the operations of a device that must end by t have room
+    /// before t.
     bool windows_hold() {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r] && !d_->changed[r]) continue;
@@ -272,10 +273,10 @@ inline std::vector<std::size_t> references(const chain_system& c) {
     return all;
 }
 
-/// The number of visits of operations in one pass. Deductions from holdings look at all holdings of a device for each
+/// How often operations are visited in one pass. Deductions from holdings look at all holdings of a device for each
 /// pair of an operation and a chain.
 inline double visits_in_pass(const chain_system& c) {
-    constexpr double holdings_per_visit = 100.0; // they take as long as one visit
+    constexpr double holdings_per_visit = 100.0; // looking at this many holdings takes as long as one visit
     double visits = 0.0;
     for (const auto& on : c.devices) {
         std::size_t operations = 0;
@@ -298,7 +299,7 @@ inline std::size_t affordable_passes(const chain_system& c) {
 } // namespace detail
 
 OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, double precision, stop_check stop) {
-    if (known.is_unlimited() || !p.overlaps.empty()) return known; // the rules have no pairs
+    if (known.is_unlimited() || !p.overlaps.empty()) return known; // the rules don't cover pairs
     if (is_plain(p) && !is_described_by_costs(p))
         return propagation_bound(without_storage(p, storage_relaxation::fastest_transfer), known, precision, stop);
     const auto c = detail::chains_of(p);
@@ -312,12 +313,12 @@ OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, doub
             open = std::move(tried);
             return true;
         };
-        constexpr double first_step = 0.01; // used once the known bound is refuted
+        constexpr double first_step = 0.01; // the least relative step, except for the first one
         double step = precision;
         double top = refuted * (1.0 + step);
         for (; !holds(top); top *= 1.0 + step) {
             refuted = top;
-            // If any schedule is valid, the serial one is, up to rounding.
+            // If any schedule is valid, the serial schedule is valid, too, up to rounding.
             if (refuted > 2.0 * p.serial_time().value()) return duration::unlimited();
             step = std::max(first_step, 2.0 * step);
         }

@@ -52,12 +52,12 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 /// most that of `p`. A stage whose stashes are already only kept or offloaded as a whole stays as it is. Every valid
 /// schedule of `p` becomes a valid schedule of the new problem: recomputation is removed, and each gradient, offload
 /// and reload is shortened to the least that an option takes. Shortened gradients and reloads keep their start,
-/// shortened offloads their end. The new schedule fits, as the given one holds at least the memory that the new problem
-/// counts:
+/// shortened offloads their end. The new schedule fits, because the schedule of `p` holds at least the memory that the
+/// new problem counts:
 ///
 /// - `smallest_rest`: held − transfer_size on the device, from the start of F to the end of I.
 /// - `fastest_transfer`: `held` on the device, except from the end of the offload to the start of the reload.
-/// - Both: weight_stash while I runs, and from then to the end of W. B holds no more than before.
+/// - Both: weight_stash while I runs, and from then to the end of W. B holds no more than in `p`.
 /// - On the host the new schedule may hold more; the new problem then has no limit there.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {
@@ -73,7 +73,7 @@ template <pipeline_graph Graph>
             q.host_memory_limit[p.rank_of(s)] = memory_size::unlimited();
         q.set_stage(s, c);
     }
-    // Raises the limits, so that schedules of `p` keep their tolerance.
+    // If the new problem has a smaller tolerance, its limits are raised, so that schedules of `p` still fit.
     if (q.memory_scale() < p.memory_scale())
         for (const rank r : p.graph.all_ranks()) {
             q.memory_limit[r] += tolerance{}.at(p.memory_scale());

@@ -23,7 +23,8 @@ namespace optpipe {
 /// Lower bounds on the objective of every valid schedule, each derived from the structure of the problem alone; 0 if
 /// trivial.
 struct structural_bounds {
-    /// All work of one rank, and the least time before and after it; at least one microbatch through all stages.
+    /// All work of one rank, plus the least time before and after it; or the time of one microbatch through all stages,
+    /// if that is longer.
     duration device_load{};
     /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit its memory (Zero
     /// Bubble, appendix B, for unequal stages, any placement, and with offloading meanwhile).
@@ -31,17 +32,17 @@ struct structural_bounds {
     /// Memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus both
     /// transfers, as far as the rank's link has time for the transfers.
     duration memory_area{};
-    /// Without offloading, a stage has at most the number of microbatches in flight that its rank can hold, so
-    /// microbatches go in rounds.
+    /// Without offloading, a stage has at most k microbatches in flight if its rank holds k stashes, so microbatches
+    /// pass in rounds of k.
     duration stash_rounds{};
-    /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for v placements with unit passes, k < 2m stashes per rank and
-    /// no offloading.
+    /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for m microbatches on p ranks in v placement, with unit passes,
+    /// k < 2m stashes per rank and no offloading.
     duration v_placement{};
     /// The largest objective that propagation at the root refutes (`propagation_bound`), by precedence, one machine per
     /// rank, memory and copy engines. Only in `strong_bounds_of`.
     duration propagation{};
 
-    /// The largest of these bounds.
+    /// The largest of all the bounds.
     [[nodiscard]] constexpr duration best() const;
 };
 
@@ -51,7 +52,7 @@ struct named_bound {
     const char* name;
     member value;
 };
-/// Every member of `structural_bounds`, in their order.
+/// Every member of `structural_bounds`, in the order of their declarations.
 inline constexpr std::array structural_bound_names{named_bound{"device load", &structural_bounds::device_load},
                                                    named_bound{"warm-up", &structural_bounds::warm_up},
                                                    named_bound{"memory area", &structural_bounds::memory_area},
@@ -142,7 +143,7 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
 }
 
-/// The larger one of each bound.
+/// For each bound, the larger of its two values.
 constexpr structural_bounds strongest(const structural_bounds& a, const structural_bounds& b) {
     structural_bounds best;
     for (const auto& [name, member] : structural_bound_names)
@@ -184,24 +185,24 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 } // namespace detail
 
 /// The cheap bounds, usable in constant expressions: those of the relaxations in which stashes are only kept or
-/// offloaded as a whole. O(ranks × stages × microbatches) for `span`, O(stages × microbatches) times a logarithm for
-/// `makespan`.
+/// offloaded as a whole; for a problem that isn't plain, `graph_bound` alone. For a plain problem, O(ranks × stages ×
+/// microbatches) for `span`, O(stages × microbatches) times a logarithm for `makespan`.
 ///
 /// `stop` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
     if (!is_plain(p)) return {.device_load = graph_bound(p)};
     auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
-    // If costs describe the options or nothing is offloaded, the second relaxation is the same as the first, or the
-    // first is `p` itself.
+    // If costs describe the options, both relaxations are `p` itself; if nothing is offloaded, both are the same.
     if (!is_described_by_costs(p) && offloads_anything(p) && !stop())
         bounds = detail::strongest(
             bounds, detail::relaxed_bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop));
     return bounds;
 }
 
-/// The cheap bounds and propagation: milliseconds up to 8×16, a second or two for 32 ranks and 128 microbatches.
-/// Deterministic. For problems with storage options, `lower_bound` (in `optpipe/planner/bounds`) is higher.
+/// The cheap bounds and propagation: milliseconds up to 8 ranks and 16 microbatches, a second or two for 32 ranks and
+/// 128 microbatches. Deterministic. For problems with storage options, `lower_bound` (in `optpipe/planner/bounds`) is
+/// higher.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
     auto bounds = bounds_of(p);
     if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;

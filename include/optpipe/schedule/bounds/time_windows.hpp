@@ -25,7 +25,7 @@ struct time_window {
 /// backward is treated as I followed at once by W, which only loosens the bounds.
 ///
 /// `step`: heads from the start of the step, tails to the last end of all. `of_rank(r)`: heads from the first start on
-/// r, tails to the last end on r; only stages from r's first on are filled.
+/// r, tails to the last end on r; the stages before r's first stage have no heads and tails.
 template <pipeline_graph Graph> class time_windows {
 public:
     [[nodiscard]] static constexpr time_windows step(const basic_problem<Graph>& p) { return {p, stage{0}, nullptr}; }
@@ -37,7 +37,7 @@ public:
 
     [[nodiscard]] constexpr const time_window& forward(stage s) const { return forward_[s]; }
     [[nodiscard]] constexpr const time_window& gradient(stage s) const { return gradient_[s]; }
-    /// Of use only if backwards may be split.
+    /// Meaningful only if backwards may be split.
     [[nodiscard]] constexpr const time_window& weight(stage s) const { return weight_[s]; }
 
 private:

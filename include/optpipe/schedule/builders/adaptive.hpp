@@ -27,16 +27,17 @@
 namespace optpipe {
 
 /// A constructive planner for any valid problem: unequal costs, a limit per rank, any placement, offloading over shared
-/// links. It starts from the number of microbatches in flight that the memory holds (`order_within_memory`). Then it
-/// simulates the step with a `dispatcher`, and searches for the dispatcher's best parameters and for exceptions to its
-/// rules (`dispatch_search`), until a structural bound is reached or the effort is spent. The number of trials follows
-/// from the size of the problem, not from a clock.
+/// links. The planner starts from an order with as many microbatches in flight as the memory holds
+/// (`order_within_memory`). Then the planner simulates the step with a `dispatcher`, and searches for the dispatcher's
+/// best parameters and for exceptions to the dispatcher's rules (`dispatch_search`), until a structural bound is
+/// reached or the effort is spent. The number of trials follows from the size of the problem, not from a clock.
 ///
-/// It finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless it is stopped, the
-/// schedule is never worse than 1F1B or GPipe, if these fit and no offload is required. `Policy` says which stages may
-/// or must be offloaded as a whole (`decisions_of`). If stashes aren't only kept or offloaded as a whole, the search
-/// tries AdaPipe's schedule and, for all microbatches alike (`uniform_problem`), each option that all stages have.
-/// `Policy` applies only to keeping and offloading whole stashes; `restrict_storage` restricts other options.
+/// The planner finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless the planner is
+/// stopped, the schedule is never worse than 1F1B or GPipe, if their schedules fit and no offload is required. `Policy`
+/// says which stages may or must be offloaded as a whole (`decisions_of`). If stashes aren't only kept or offloaded as
+/// a whole, the search tries AdaPipe's schedule and, for all microbatches alike (`uniform_problem`), each option that
+/// all stages have. `Policy` applies only to keeping and offloading whole stashes; `restrict_storage` restricts other
+/// options.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
     static constexpr bool any_graph = true;

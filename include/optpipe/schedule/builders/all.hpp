@@ -77,8 +77,8 @@ inline constexpr builder_list storage_builders{adapipe, mario, infinipipe};
 
 template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) { storage_builders.for_each(visit); }
 
-/// The builders for problems that aren't plain. These builders refuse plain problems, where the schedule would be 1F1B
-/// or have no pairs.
+/// The builders for problems that aren't plain. All of them refuse plain problems, for which their schedule would be
+/// 1F1B or have no pairs.
 inline constexpr builder_list graph_builders{sequence_1f1b, graph_1f1b, dynapipe, combined_1f1b};
 
 template <class Visitor> constexpr void for_each_graph_builder(Visitor visit) { graph_builders.for_each(visit); }
@@ -95,7 +95,7 @@ concept own_builder = decltype(all_builders)::contains<Builder> || decltype(stor
 
 } // namespace detail
 
-// For problems with dynamic extents, defined in the library for each of its builders.
+// For problems with dynamic extents, the library defines this function for each of its own builders.
 template <detail::own_builder Builder>
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const Builder& build, stop_check stop = {});
 #endif
@@ -106,7 +106,8 @@ template <detail::own_builder Builder>
 namespace optpipe {
 namespace detail {
 
-// Checked here, because every program that links the library would pay for checks in the builders' headers.
+// The builders are checked here, because checks in their headers would cost every program that links the library
+// compile time.
 template <class Graph, class... Builders> consteval bool are_builders(const builder_list<Builders...>&) {
     return (schedule_builder<Builders, Graph> && ...);
 }

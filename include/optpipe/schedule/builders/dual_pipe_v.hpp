@@ -25,11 +25,11 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 
 /// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that parameters are held once): v placement. In the steady
 /// state, forwards and full backwards of a rank's two stages alternate; only warm-up and cool-down split backwards. A
-/// forward and the backward after it are a pair if the problem has such a pair; otherwise the rank runs one after the
+/// forward and the backward after it become a pair if `overlaps` lists this pair; otherwise the rank runs one after the
 /// other. The original uses pairs to hide the communication of experts.
 ///
-/// Any number of microbatches: with fewer than 2R, the order is that of 2R microbatches without those that don't exist.
-/// No rank holds more than 2R + 1 stashes of a stage.
+/// Any number of microbatches: with fewer than 2R, the order is that of 2R microbatches without the missing ones. No
+/// rank holds more than 2R + 1 stashes of a stage.
 struct dual_pipe_v_builder {
     static constexpr std::string_view name = "dualpipe-v";
 
@@ -40,7 +40,7 @@ struct dual_pipe_v_builder {
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
-        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // without B, no pair
+        return build(p.graph, p.full_backward ? p.overlaps : overlap_list<Graph::is_static>{}); // pairs need B
     }
 
 private:
@@ -74,7 +74,8 @@ private:
                 put_pair(1);
             }
             detail::repeat(after_, [&] { put_backward(1), put_pair(1); });
-            // The later half of the following backwards is split, and the weight gradients fill the end of the lane.
+            // The later half of the next 2 · `before_` backwards is split; the weight gradients of split backwards fill
+            // the end of the lane.
             for (std::size_t i = 0; i < 2 * before_; ++i)
                 i < before_ ? put_backward(1 - i % 2) : put_input(1 - i % 2);
             detail::repeat(after_, [&] { put_weight(), put_input(0); });

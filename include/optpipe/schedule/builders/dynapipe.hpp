@@ -26,8 +26,8 @@ namespace optpipe {
 
 namespace detail {
 
-/// Searches for the order of sequences that makes a step shortest. The n-th sequence takes the n-th place of a fixed
-/// order of operations.
+/// Searches for the order of sequences that makes a step shortest. All orders have the same pattern of operations
+/// (`positions`), in which the n-th sequence takes the n-th place.
 template <pipeline_graph Graph> class injection_search {
 public:
     injection_search(const basic_problem<Graph>& p, const basic_order<Graph>& positions, stop_check stop,
@@ -35,7 +35,7 @@ public:
         : p_{&p}, positions_{&positions}, stop_{stop}, left_{trials}, random_{seed} {}
 
     /// The best order found; it is the best of all if there are at most as many orders as trials. If no order fits the
-    /// memory, the sequences are in the order `given`. Contract: `given` is ascending.
+    /// memory, the sequences are in the order `given`. Contract: `given` is sorted in ascending order.
     [[nodiscard]] basic_order<Graph> run(const std::vector<std::vector<microbatch>>& given) {
         const bool are_few = can_try_all(given.size());
         best_ = given;
@@ -119,8 +119,8 @@ private:
 } // namespace detail
 
 /// In the manner of DynaPipe (Jiang et al., 2024): 1F1B with unequal microbatches in the best order that a local search
-/// finds. With one stage per rank it is 1F1B, or Seq1F1B for slices (a sequence's slices stay together); otherwise it
-/// is 1F1B of a graph. The search is deterministic.
+/// finds. With one stage per rank, the schedule is 1F1B, or Seq1F1B for slices (a sequence's slices stay together);
+/// otherwise the schedule is 1F1B of a graph. The search is deterministic.
 struct dynapipe_builder {
     static constexpr std::string_view name = "dynapipe";
     static constexpr bool any_graph = true;

@@ -43,7 +43,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
 /// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
 /// cells. A microbatch reaches each rank's next chunk k groups later, so that k · group microbatches, at least `pace`,
 /// pass in between. If k and the number of chunks share factors, operations that would fall on taken cells move to the
-/// next group's place. Contract: loop placement, 1 ≤ group ≤ R.
+/// cells of the next group. Contract: loop placement, 1 ≤ group ≤ R.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
     constexpr std::size_t cells_each = 3;
@@ -135,15 +135,16 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2). It resembles interleaved 1F1B,
-/// but rank r does only R(v − 1) + R − r forwards before its first gradient, where v is the number of stages per rank.
-/// Each input gradient is followed by its weight gradient. Microbatches go in groups of g. With g = R, a rank holds Rv
-/// stashes of a stage; with ⌈R/2⌉ ≤ g < R, only g(v − 1) + R, at the price of (R − g)(v − 1) unit passes of idle time.
-/// With smaller groups, the chunks of a rank are several groups apart.
+/// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2). The schedule resembles
+/// interleaved 1F1B, but rank r does only R(v − 1) + R − r forwards before its first gradient, where v is the number of
+/// stages per rank. Each input gradient is followed by its weight gradient. Microbatches go in groups of g. With g = R,
+/// a rank holds Rv stashes of a stage; with ⌈R/2⌉ ≤ g < R, only g(v − 1) + R, at the price of (R − g)(v − 1) unit
+/// passes of idle time. With smaller groups, the chunks of a rank are several groups apart.
 ///
-/// For loop placement and any number of stages per rank. With one stage per rank (linear placement) it is 1F1B with
-/// split backwards, whatever the group. Any number of ranks and microbatches, any costs and hops. If backwards can't be
-/// split, full backwards replace I and W: the memory stays the same, but groups below R take much more time.
+/// For loop placement and any number of stages per rank. With one stage per rank (linear placement), the schedule is
+/// 1F1B with split backwards, whatever the group. Any number of ranks and microbatches, any costs and hops. If
+/// backwards can't be split, full backwards replace I and W: the memory stays the same, but groups below R take much
+/// more time.
 struct gis_builder {
     static constexpr std::string_view name = "gis";
 

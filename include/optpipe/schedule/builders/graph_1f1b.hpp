@@ -104,8 +104,8 @@ private:
 
     problem mean_;
     duration period_;
-    /// Start times of the first microbatch's operations. At first, the start times are those within the period, without
-    /// regard to inputs.
+    /// Start times of the first microbatch's operations. At first, each start time is the one within the period,
+    /// without regard to inputs.
     per_stage<duration> forward_;
     per_stage<duration> backward_;
 };
@@ -117,9 +117,9 @@ private:
 /// warm-up is the number of levels of the graph behind the stage. So a chain with one stage per rank gets 1F1B, and its
 /// slices get Seq1F1B.
 ///
-/// With an output layer whose vocabulary is split over the ranks (a group), it is the 1F1B of Vocabulary Parallelism
-/// (Yeung et al., 2024): F of a shard is the pass S, and its backward is the pass T. A microbatch waits for all ranks
-/// twice. Each wait for all ranks takes a period, so ranks hold two more microbatches.
+/// With an output layer whose vocabulary is split over the ranks (a group), the schedule is the 1F1B of Vocabulary
+/// Parallelism (Yeung et al., 2024): F of a shard is the pass S, and its backward is the pass T. A microbatch waits for
+/// all ranks twice. Each wait for all ranks takes a period, so ranks hold two more microbatches.
 struct graph_1f1b_builder {
     static constexpr std::string_view name = "graph-1f1b";
     static constexpr bool any_graph = true;

@@ -43,9 +43,9 @@ public:
     /// Whether there are at least two options to choose from.
     [[nodiscard]] bool has_choice() const { return choices_.size() > 1; }
 
-    /// All diagonals first use the option that holds least. Then one diagonal after the other recomputes less if memory
-    /// permits and the step gets no longer, until no diagonal changes. A stop request ends the search; the options
-    /// found until then are used.
+    /// All diagonals first use the option that holds least. After that, one diagonal after the other recomputes less if
+    /// memory permits and the step gets no longer, until no diagonal changes. A stop request ends the search; the
+    /// options found until then are used.
     [[nodiscard]] outcome<basic_order<Graph>> run() {
         const auto least = std::min_element(choices_.begin(), choices_.end(),
                                             [&](const auto& a, const auto& b) { return held(a) < held(b); });

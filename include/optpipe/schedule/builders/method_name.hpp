@@ -17,7 +17,7 @@ struct method_settings {
     std::optional<std::string> storage{};
 };
 
-/// The name of a builder with one storage option for all microbatches, such as "1f1b:storage=full".
+/// The name of a builder that uses one storage option for all microbatches, such as "1f1b:storage=full".
 /// `parse_method_settings` reads the option from the name.
 [[nodiscard]] inline std::string method_with_storage(std::string_view method, std::string_view option) {
     auto text = std::string{method} + ":storage=";

@@ -112,14 +112,14 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 /// stashes of the `chunks` stages with the longest lifespans are offloaded. The published order repeats groups of one
 /// microbatch; in this order, offloading a share of the stashes lowers the peak by more than this share.
 ///
-/// The warm-up is postponed. Then transfers are placed into alternating slots of the copy engines and links around the
-/// computations. Transfers are placed without slots if their times are unequal, or if this saves more memory. Stashes
-/// that couldn't be reloaded in time stay on the device. If the limits of device or host require it, offloads come
-/// earlier, reloads later, more stashes of the same stages are offloaded, and computations wait. Without limits,
-/// transfers never delay anything.
+/// The warm-up is postponed. After the computations have their times, transfers are placed around them, into
+/// alternating slots of the copy engines and links. If transfers take different times, or if placement without slots
+/// saves more memory, transfers are placed without slots. Stashes that couldn't be reloaded in time stay on the device.
+/// If the limits of device or host require it, offloads come earlier, reloads later, more stashes of the same stages
+/// are offloaded, and computations wait. Without limits, transfers never delay anything.
 ///
-/// For loop placement. With one stage per rank (linear placement) it is 1F1B with split backwards and offloading. Any
-/// number of ranks per link, ranks and microbatches, any costs; some stages may not be offloadable.
+/// For loop placement. With one stage per rank (linear placement), the schedule is 1F1B with split backwards and
+/// offloading. Any number of ranks per link, ranks and microbatches, any costs; some stages may not be offloadable.
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 

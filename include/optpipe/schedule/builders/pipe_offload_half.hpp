@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// PipeOffload with half of the stages of each rank offloaded: the ⌈v/2⌉ of v stages with the longest lifespans. It
+/// PipeOffload with half of the stages of each rank offloaded: the ⌈v/2⌉ of v stages with the longest lifespans. PO-H
 /// holds about (v + 2)/(8v) of the stashes of 1F1B. With one stage per rank, every second microbatch is offloaded.
 struct pipe_offload_half_builder {
     static constexpr std::string_view name = "po-h";

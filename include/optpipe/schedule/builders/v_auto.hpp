@@ -38,8 +38,8 @@ struct v_search_parameters {
     /// forwards in the warm-up.
     std::size_t tried_further = 8;
     std::size_t more_forwards = 4;
-    /// Part of the effort for pulling operations into gaps, and as much again for the search from the results. One pull
-    /// takes as long as `fillings_per_squeeze` fillings with weight gradients.
+    /// Part of the effort for pulling operations into gaps; the search from the results gets a part of the same size.
+    /// One pull takes as long as `fillings_per_squeeze` fillings with weight gradients.
     std::size_t squeezing_part = 4;
     std::size_t fillings_per_squeeze = 10;
     /// Part of the remaining effort for the search from each of the best orders; so some effort is left for the last
@@ -114,14 +114,14 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Memory of the stashes of all microbatches at once. A rank never needs more than this, which matters if there are
-    /// few microbatches.
+    /// Memory of the stashes of all microbatches at once: a rank never needs more, which matters if there are few
+    /// microbatches.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }
 
-    /// Collects the patterns of the shortest period for which a pattern fits. A period has one microbatch, or two that
-    /// are unevenly spaced.
+    /// Collects patterns of ever longer periods, up to the first period for which a pattern fits. A period has one
+    /// microbatch, or two that are unevenly spaced.
     constexpr void collect() {
         for (auto cells = 2 * v_period; cells <= 2 * with_.longest_period && !stop_(); ++cells) {
             if (cells % 2 == 0) collect({.period = cells / 2});
@@ -137,8 +137,9 @@ private:
         });
     }
     /// Collects all patterns whose passes don't collide, and that exceed each limit by at most one stash. An excess of
-    /// up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. For
-    /// longer periods, which are for little memory, the way down has the least possible slope.
+    /// up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. If
+    /// the period is longer than the shortest possible one, only the least slope is tried on the way down: such periods
+    /// are for little memory.
     constexpr void collect(v_pattern pattern) {
         const auto ranks = p_.graph.ranks();
         const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;
@@ -187,7 +188,8 @@ private:
         }
         return false;
     }
-    /// Remembers for the refusal the block that exceeds the limits least, and the rank where it exceeds its limit most.
+    /// Remembers for the refusal the block that exceeds the limits least, and the rank whose limit that block exceeds
+    /// most.
     constexpr void remember_least(const budget_type& needed) {
         refusal why;
         why.reason = refusal_reason::over_memory;
@@ -206,8 +208,8 @@ private:
         OPTPIPE_EXPECT(place_weight_gradients(p_.graph, block), "v_search: a candidate's weight gradients have cells");
         return block;
     }
-    /// Screens the candidates with one setting, within a part of the effort. Then tries every setting for the best
-    /// candidates.
+    /// Screens the candidates with one setting, within a part of the effort. Afterwards, tries every setting for the
+    /// best candidates.
     constexpr void try_all() {
         struct screened {
             duration value{};

@@ -31,7 +31,7 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// The work of a rank on a microbatch in v placement: F, I and W of two stages. It is the shortest period of a block.
+/// The shortest period of a block, in cells: F, I and W of a rank's two stages on one microbatch.
 inline constexpr std::size_t v_period = 6;
 
 /// A building block for v placement (Controllable Memory, Qi et al., 2024, section 3 and appendix A): how the forward
@@ -42,8 +42,8 @@ struct v_pattern {
     std::size_t slope = 1;
     std::size_t slope_after_bend = 1;
     std::size_t bend = 1;
-    /// Number of cells that a microbatch waits where its forward turns, before its gradient starts, and where its
-    /// gradient turns.
+    /// Number of cells that a microbatch waits at each of three points: where its forward turns, before its gradient
+    /// starts, and where its gradient turns.
     std::size_t forward_wait = 0;
     std::size_t gradient_wait = 0;
     std::size_t turn_wait = 0;

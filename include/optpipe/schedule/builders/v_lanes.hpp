@@ -131,8 +131,8 @@ private:
         while (put_up_to(v_pass::first_gradient, all_gradients)) {
         }
     }
-    /// Puts the passes of the block from `from` to the last forward, without the gradients that belong to the
-    /// cool-down.
+    /// Puts the block's passes, beginning at `from` and ending with the last forward, without the gradients that belong
+    /// to the cool-down.
     constexpr void steady_state(place from) {
         const auto half = (ends_.stashes + 1) / 2;
         const auto late_second = ends_.rebuild_cool_down ? half : 0;

@@ -26,8 +26,8 @@ struct zero_bubble_switches {
     bool fill_greedily = false;
 };
 
-/// One run of the heuristic. It simulates the schedule while building it: every operation is appended after all its
-/// inputs.
+/// One run of the heuristic. The run simulates the schedule while it builds it: every operation is appended after all
+/// its inputs.
 template <pipeline_graph Graph> class zero_bubble_run {
 public:
     constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches, stop_check stop)
@@ -224,10 +224,10 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(
 } // namespace detail
 
 /// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3; with limits of p and 2p stashes it is ZB-1p and
-/// ZB-2p). Before the first gradient it runs as many forwards as memory and time allow, then alternates one forward and
-/// one input gradient. A weight gradient is placed if a gap is at least as long, if the gap would make this rank the
-/// one that idles most, or if memory must be freed. The result is the best of eight runs, by the problem's objective,
-/// then by its peak memory.
+/// ZB-2p). Before its first gradient, a stage runs as many forwards as memory and time allow; then it alternates one
+/// forward and one input gradient. A weight gradient is placed if a gap is at least as long, if the gap would make this
+/// rank the one that idles most, or if memory must be freed. The result is the best of eight runs, by the problem's
+/// objective, then by its peak memory.
 ///
 /// One stage per rank, in any order of the ranks; costs, limits and communication may all differ; nothing is offloaded.
 /// Keeps every memory limit; refuses with `over_memory` if a limit is below one stash. O(S²M).

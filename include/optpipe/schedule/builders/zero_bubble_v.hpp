@@ -27,7 +27,7 @@ struct zero_bubble_v_switches {
     bool fill_before_gradient = false;
 };
 
-/// One run of the heuristic. It simulates the schedule while building it.
+/// One run of the heuristic. The run simulates the schedule while it builds it.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
     /// `allowed` is empty, or has for each rank the time that it may idle even if all other ranks have idled less.
@@ -113,7 +113,8 @@ private:
     }
 
     /// Puts the forwards of the first microbatch, down and back. While the first stages wait for the microbatch to
-    /// return, they run further forwards, as long as there is room for those that must come before the first gradient.
+    /// return, they run further forwards, as long as there is room for the forwards that must come before the first
+    /// gradient.
     constexpr void first_microbatch() {
         for (std::size_t r = 0; r < ranks_; ++r)
             put_forward(r, 0);
@@ -127,7 +128,8 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// Each rank begins as many forwards as the previous rank has, if there is room.
+    /// Each rank runs forwards until it has begun as many as the previous rank, and has run more of its second stage
+    /// than the previous rank, if there is room.
     constexpr void warm_up() {
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {
@@ -218,8 +220,8 @@ private:
 /// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, and no bubble with the memory of
 /// 1F1B if T_F = T_I = T_W. The heuristic for any costs puts as many forwards as fit before the first gradient, then
 /// one gradient and one forward alternately, and weight gradients in the gaps or when the memory needs them. The result
-/// is the best of its runs. A rank without a memory limit, or with a limit above all its stashes together, uses at most
-/// the published 2R stashes of the largest stage.
+/// is the best of several runs of the heuristic. A rank without a memory limit, or with a limit above all its stashes
+/// together, uses at most the published 2R stashes of the largest stage.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
@@ -231,9 +233,9 @@ struct zero_bubble_v_builder {
         auto best = best_run(without_excess(p, published), stop);
         if (best.found() && !stop.is_requested()) return std::move(best).take();
         if (stop()) return was_stopped();
-        // The memory is too small for the heuristic. Returns the heuristic's result with more memory, so that
-        // `simulate` reports the need.
         const auto all = 2.0 * static_cast<double>(p.graph.microbatches());
+        // The memory is too small for the heuristic. Returns an order made for more memory, so that `simulate` reports
+        // how much memory the order needs.
         for (auto stashes = published;; stashes *= 2.0) {
             best = best_run(with_room_for(p, stashes), stop);
             if (stop()) return was_stopped();
@@ -274,7 +276,8 @@ private:
         return best;
     }
     /// Repeats runs as long as the longest idle time falls. In each run, the allowed idle time of a rank is the
-    /// difference between the longest idle time of the previous run and the rank's own.
+    /// difference between the longest idle time of any rank in the previous run and the rank's own idle time in that
+    /// run.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best, stop_check stop) {

@@ -17,9 +17,10 @@ using accumulation_order = per_stage<std::vector<microbatch>>;
 
 [[nodiscard]] accumulation_order accumulation_order_of(const schedule& s);
 
-/// A valid schedule with this accumulation order. Weight gradients of a stage exchange their microbatches; an exchange
-/// changes no times if all stashes of the stage use the same storage option. Empty if exchanges don't lead to such a
-/// schedule: a full backward is at another place, an input gradient comes too late, or the memory doesn't suffice.
+/// A valid schedule with the accumulation order `wanted`. Weight gradients of a stage exchange their microbatches; an
+/// exchange changes no times if all stashes of the stage use the same storage option. Empty if exchanges don't lead to
+/// the wanted order: a full backward is at another place, an input gradient comes too late, or the memory doesn't
+/// suffice.
 [[nodiscard]] std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
                                                               const accumulation_order& wanted);
 

@@ -83,7 +83,7 @@ public:
     storage_in_place(const problem& p, rank r, std::vector<timed_operation> own)
         : p_{p}, limit_{p.memory_limit[r] + tolerance{}.at(p.memory_scale())}, levels_{place(std::move(own))} {}
 
-    /// Changes `used`, the option of each cell (as in `choice`), for the cells of this rank.
+    /// Changes the options in `used` (one for each cell, at first those of `choice`) for the cells of this rank.
     void run(const storage_choice& choice, std::vector<std::size_t>& used) {
         const cell_numbering cell{p_.graph};
         for (std::size_t first = 0; first < own_.size();) {
@@ -113,7 +113,7 @@ private:
         memory_size amount{};
         std::size_t* number = nullptr;
     };
-    /// The additional memory from one memory change on.
+    /// The memory that is added from the memory change `from` on.
     struct step {
         std::size_t from = 0;
         memory_size more{};

@@ -9,12 +9,13 @@
 
 namespace optpipe {
 
-/// The largest number of distinct pairs on a rank. Pairs are the same if their stages and the kind of their backward
-/// are: each of these is a graph of its own for a compiler.
+/// The largest number of distinct pairs on a rank. Two pairs are the same if they have the same stage of the forward,
+/// the same stage of the backward and the same kind of backward. A compiler makes one graph for all pairs that are the
+/// same.
 [[nodiscard]] std::size_t most_distinct_pairs(const schedule& s);
 
-/// The schedule with at most `limit` distinct pairs on each rank: those that save most in it. The parts of the others
-/// are single, the forward first. Contract: `s` is valid.
+/// The schedule with the pairs that save most time in `s`, at most `limit` distinct ones on each rank. The parts of all
+/// other pairs run one after the other, the forward first. Contract: `s` is valid.
 [[nodiscard]] outcome<schedule> with_most_distinct_pairs(const problem& p, const schedule& s, std::size_t limit);
 
 } // namespace optpipe
@@ -33,12 +34,13 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// What pairs that are the same have in common.
+/// The stage of a pair's forward, the stage of its backward, and the kind of the backward. Pairs with the same key
+/// aren't distinct.
 using pair_key = std::tuple<stage, stage, operation_kind>;
 
 [[nodiscard]] inline pair_key key_of(const operation& f, const operation& b) { return {f.stage, b.stage, b.kind}; }
 
-/// By rank and key, the time that the pairs of the schedule save.
+/// For each rank and each key, the time that the schedule saves with all pairs of this key.
 [[nodiscard]] inline per_rank<std::map<pair_key, duration>> savings_of_pairs(const problem& p, const schedule& s) {
     per_rank<std::map<pair_key, duration>> saved(p.graph.ranks());
     for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
@@ -48,7 +50,7 @@ using pair_key = std::tuple<stage, stage, operation_kind>;
     return saved;
 }
 
-/// The keys to keep: per rank those that save most.
+/// The keys of the pairs to keep: on each rank, the `limit` keys that save most time.
 [[nodiscard]] inline std::vector<pair_key> keys_to_keep(const problem& p, const schedule& s, std::size_t limit) {
     std::vector<pair_key> kept;
     for (const auto& of_rank : savings_of_pairs(p, s)) {

@@ -72,8 +72,8 @@ missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<oper
 
 /// Merges the lanes of all ranks into one order that respects every dependency. The parts of a pair, which are
 /// neighbours on their lane, wait for the inputs of both. Refused (`not_executable`) if the lanes wait for each other
-/// in a cycle. The refusal then names a rank that waits, and the number of its operations that were done. Also
-/// refused if there isn't one lane per rank, or an operation has no stage or microbatch of the graph.
+/// in a cycle. The refusal for a cycle names a rank that waits, and the number of its operations that were done. Lanes
+/// are refused, too, if there isn't one per rank, or if an operation has no stage or microbatch of the graph.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes& lanes) {
     const auto refuse = [](const bounded_text<200>& sentence, rank r, std::size_t position) {

@@ -29,7 +29,7 @@ public:
     void raise(std::size_t first, std::size_t last, memory_size amount) { raise(root(), first, last, amount); }
 
 private:
-    /// A node of the tree and the levels below it.
+    /// A node of the tree, and the range of the levels below it.
     struct node {
         std::size_t index;
         std::size_t begin;
@@ -71,7 +71,7 @@ private:
     std::size_t size_ = 1; ///< a power of 2
     /// The highest level below each node, including the raises at the node and below it, but not above.
     std::vector<memory_size> highest_{};
-    /// The amount by which all levels below each node were raised at the node itself.
+    /// For each node, the amount by which all levels below it were raised in one piece.
     std::vector<memory_size> raised_{};
 };
 

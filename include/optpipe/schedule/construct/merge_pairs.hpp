@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// Turns forwards and backwards that follow one another on a rank, in either order, into pairs if the problem has these
+/// Turns forwards and backwards that follow one another on a rank, in either order, into pairs if `overlaps` lists the
 /// pairs and the step gets shorter. The result is a schedule of the same operations with other times, or `s` itself.
 /// Contract: `s` is valid.
 ///
@@ -93,8 +93,8 @@ private:
         const auto* of = overlap_of(*p_, f, back);
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
-    /// Makes two operations a pair in the place of the second. If an operation between the two belongs to the stage and
-    /// microbatch of the first one, it comes after the pair.
+    /// Makes two operations a pair at the place of the second one. Operations between the two stay in front of the
+    /// pair, except those of the first one's stage and microbatch, which come after the pair.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;

@@ -19,7 +19,7 @@ namespace optpipe::detail {
 /// engines and the link. The second pass goes forwards: an offload starts as soon as possible if it ends before the
 /// next reload starts on its engine (and, with half duplex, its link); otherwise that reload goes first. Among the
 /// stashes that could be offloaded, the one needed last is offloaded next. Stashes that can't be reloaded in time stay
-/// on the device. O(n · (log n + members)).
+/// on the device. O(n · (log n + members)) for n stashes.
 template <pipeline_graph Graph> class transfers_on_demand {
 public:
     /// `members` are the ranks on the link.
@@ -146,7 +146,7 @@ private:
                 if (const auto* t = next_to_return(i)) first = std::min(first, t->reload_start);
         return first;
     }
-    /// Whether some waiting offload couldn't end before this reload should start.
+    /// Whether some waiting offload couldn't end before `reload` should start.
     constexpr bool holds_up_offload(const transfer_pair& reload) {
         for (std::size_t i = 0; i < members_.size(); ++i) {
             if (!interfere(reload.member, i)) continue;

@@ -16,8 +16,9 @@
 namespace optpipe::detail {
 
 /// Changes the order of a rank's computations and transfers so that the rank never exceeds its memory limit. Offloads
-/// come earlier, reloads later; if that isn't enough, more stashes are offloaded, first those that are needed last. The
-/// order of the computations stays the same; they wait for transfers that now come before them.
+/// come earlier, and reloads later. If memory still doesn't suffice, more stashes are offloaded, beginning with those
+/// that are needed last. The order of the computations stays the same; they wait for transfers that now come before
+/// them.
 template <pipeline_graph Graph> class memory_keeper {
 public:
     /// `may_offload` flags the stashes that may be offloaded even if the given order keeps them.
@@ -185,7 +186,7 @@ private:
         if (!last) return false;
         const auto op = *last;
         auto& c = at(op);
-        // A later offload may rely on the host memory that this reload frees.
+        // A later offload may rely on the host memory that the reload frees.
         if (!host_limit_.is_unlimited() && c.reload_at < last_offload_) return false;
         done_[c.reload_at].retracted = true;
         c.reload_done = false;

@@ -50,9 +50,9 @@ struct offload_search_parameters {
     std::array<std::size_t, 2> every{2, 3};
 };
 
-/// Searches for the best transfers for a given order of computations. It first tries transfers that delay nothing and,
-/// if these leave too little memory, transfers for which computations wait. Transfers are placed again around the
-/// resulting times, as long as that helps.
+/// Searches for the best transfers for a given order of computations. The search first tries transfers that delay
+/// nothing. If too little memory is free with such transfers, the search tries transfers for which computations wait.
+/// Transfers are placed again around the resulting times, as long as that helps.
 template <pipeline_graph Graph> class offload_search {
 public:
     constexpr offload_search(const basic_problem<Graph>& p, const cell_flags& may_offload)
@@ -104,10 +104,10 @@ private:
         return result;
     }
 
-    /// As published, stashes that are needed within three round trips stay on the device. If these stashes don't fit
-    /// the memory, all stashes that can be back in time are offloaded. If computations must wait in any case, only the
-    /// order of a plan matters, not its times: a plan slowed down until the engines can do all transfers is then better
-    /// than one that drops some.
+    /// As published, stashes that are needed within three round trips stay on the device. If the stashes kept in this
+    /// way don't fit the memory, all stashes that can be back in time are offloaded. If computations must wait in any
+    /// case, only the order of a plan matters, not its times: a plan slowed down until the engines can do all transfers
+    /// is then better than one that drops some.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);

@@ -95,7 +95,7 @@ template <pipeline_graph Graph>
 /// problem into a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits
 /// for memory. The classic problem is for builders that only support kept and offloaded stashes.
 ///
-/// - `backward_extra` lengthens the gradient, and `held` is the activation: exact.
+/// - `backward_extra` lengthens the gradient, and `held` becomes the activation; both are exact.
 /// - `recompute` also lengthens the gradient, because it runs right before. The limit of the rank is lowered by the
 ///   largest amount that recomputation restores. The lowered limit is negative if not even one microbatch fits.
 /// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer;

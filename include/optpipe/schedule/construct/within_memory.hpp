@@ -55,7 +55,7 @@ public:
           by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
 
     /// The period is the work of the busiest rank, if the memory allows it. Remaining memory is used to start
-    /// microbatches earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time fits.
+    /// microbatches earlier, until R microbatches are in flight, as in 1F1B. Contract: one microbatch at a time fits.
     constexpr basic_order<Graph> run() {
         constexpr int steps = 20; // halvings: to a millionth
         const auto path = nominal_end(1.0);
@@ -139,7 +139,8 @@ private:
         std::sort(by_phase_.begin(), by_phase_.end(), [&](std::size_t a, std::size_t b) {
             return slots_[a].phase != slots_[b].phase ? slots_[a].phase < slots_[b].phase : a < b;
         });
-        // Sorted by period; there may be far more periods than microbatches, most of them empty.
+        // Entries are sorted by period instead of being put into a table of periods: there may be far more periods than
+        // microbatches, most of them empty.
         struct entry {
             std::size_t period;
             std::size_t position;
@@ -169,7 +170,7 @@ private:
     }
 
     const basic_problem<Graph>& p_;
-    /// Forwards by stage, then gradients by stage, the last first.
+    /// The slots of the forwards by stage, then those of the gradients, from the last stage to the first.
     std::vector<slot> slots_;
     std::vector<std::size_t> by_phase_;
     memory_size slack_;
@@ -177,8 +178,8 @@ private:
 
 } // namespace detail
 
-/// The serial order, one sequence after the other, with these storage options. Stashes that must be offloaded are
-/// offloaded at once.
+/// The serial order, one sequence after the other, in which the stashes of each stage s use the option `option[s]`.
+/// Stashes that must be offloaded are offloaded at once.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
                                                          const storage_by_stage<Graph::stage_extent>& option) {
@@ -215,8 +216,8 @@ template <pipeline_graph Graph>
     }
     return one_at_a_time(p, option);
 }
-/// With these options or, if the problem isn't plain, with those that leave least on the device: it fits wherever one
-/// sequence does.
+/// The serial order with the options of `least_memory` or, if the problem isn't plain, with the options that leave
+/// least on the device after their offloads.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
     if (is_plain(p)) return one_at_a_time(p, least_memory(p));
@@ -233,8 +234,8 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// The problem in which all microbatches use these options, without transfers; empty if that needs transfers, or if not
-/// even one microbatch at a time fits.
+/// The problem in which all microbatches use these options, and nothing is offloaded; empty if an option always
+/// offloads, or if not even one microbatch at a time fits.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<basic_problem<Graph>>
 kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_extent>& options) {
@@ -249,8 +250,8 @@ kept_problem(const basic_problem<Graph>& p, const storage_by_stage<Graph::stage_
 
 } // namespace detail
 
-/// A decent order, found in the time of a sort. Nothing is offloaded; microbatches run at equal distances, with the
-/// number in flight that the memory holds. Microbatches use the storage option with the least recomputation among those
+/// A decent order, found in the time of a sort. Nothing is offloaded; microbatches start at equal intervals, with as
+/// many in flight as the memory holds. Microbatches use the storage option with the least recomputation among those
 /// that all stages have and that fit. If no common option fits, the order is `one_at_a_time`. Valid if
 /// `fits_one_at_a_time(p)`.
 template <pipeline_graph Graph>

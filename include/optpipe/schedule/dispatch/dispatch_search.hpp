@@ -49,7 +49,7 @@ struct dispatch_search_parameters {
     std::array<double, 3> first_depths{2.0, 1.0, dispatch_options::no_limit};
     std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};
     std::array<double, 3> first_stagings{1.0, 3.0, -1.0};
-    /// Then the values of each parameter are tried separately, as long as that helps.
+    /// After the joint trials, the values of each parameter are tried separately, as long as that helps.
     std::array<double, 9> depths{1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, dispatch_options::no_limit};
     std::array<double, 7> stagings{-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0};
     std::array<double, 5> offload_shares{0.0, 0.25, 0.5, 0.75, 1.0};
@@ -65,7 +65,7 @@ struct dispatch_search_parameters {
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
     /// Random depths are 1 plus multiples of a quarter, random shares are multiples of a quarter, stagings and leads
-    /// are integers. Each number is the count of values, from the least on, among which the walk draws.
+    /// are integers. The four members are the numbers of values, from the least value on, among which the walk draws.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;

@@ -20,10 +20,10 @@ namespace optpipe {
 /// Simulates a step, and lets every rank start the best operation that is ready: gradients, then forwards that the
 /// memory allows, then weight gradients in the remaining time. Microbatches are in FIFO order on every stage.
 ///
-/// Never deadlocks if one microbatch at a time fits. Before it takes a stash, it checks, in the order of microbatches,
-/// that each one in flight can still be finished with the memory that its predecessors release (the banker's
-/// algorithm). O(operations × microbatches in flight on a rank). Contract: stashes are only kept or offloaded as a
-/// whole (`is_described_by_costs`).
+/// Never deadlocks if one microbatch at a time fits. Before the dispatcher takes memory for a stash, it checks that the
+/// microbatches in flight can still be finished in order, each with the memory that its predecessors release (the
+/// banker's algorithm). O(operations × microbatches in flight on a rank). Contract: stashes are only kept or offloaded
+/// as a whole (`is_described_by_costs`).
 template <pipeline_graph Graph> class dispatcher {
 public:
     constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
@@ -310,7 +310,7 @@ private:
     constexpr duration queued_gradient(stage s, std::size_t m) const {
         return now() + static_cast<double>(m - std::min(m, stages_[s].next_gradient)) * facts_->cycle;
     }
-    /// A lower bound from the progress of the microbatch.
+    /// A lower bound on the start of the gradient, from the progress of the microbatch.
     constexpr duration reachable_gradient(stage s, std::size_t m) const {
         const auto& paths = facts_->paths;
         duration chain = now() + paths.lifespan[s] - p_->gradient_time(s);
@@ -438,7 +438,7 @@ private:
         const auto m = op.microbatch.position();
         const auto ahead = (1.0 + options_.lead) * stash_transfer(*p_, op.stage)->reload;
         if (expected_gradient(op.stage, m) - ahead > now() + step_.slack()) {
-            // Reloads that wait for other gradients are reconsidered when these end.
+            // A reload that waits for another gradient is reconsidered when that gradient ends.
             const auto gate = reachable_gradient(op.stage, m) - ahead;
             if (gate > now() && (ranks_[r].gate <= now() || gate < ranks_[r].gate))
                 step_.wake(r, ranks_[r].gate = gate);
@@ -450,7 +450,7 @@ private:
         return true;
     }
 
-    /// Relative to a time: rounding of sums of durations.
+    /// The rounding of sums of durations, relative to the time.
     static constexpr double time_share = 1e-9;
 
     const basic_problem<Graph>* p_;

@@ -72,8 +72,8 @@ private:
         return moved;
     }
     /// The first operation, from the i-th on, that can run in the gap before the i-th; for each kind of each stage,
-    /// only the next operation is considered. The search looks ahead by four times the depth of a pipeline, which is
-    /// about three passes per stage.
+    /// only the next operation is considered. The search looks at the next 12 operations per stage of the pipeline: F,
+    /// I and W of four microbatches.
     constexpr std::size_t candidate(rank r, std::size_t i, duration from, memory_size held) const {
         const auto& own = own_[r];
         const auto gap = own[i].start - from;

@@ -36,9 +36,10 @@ struct graph_dispatch_search_parameters {
     double factor_range = 0.48;
     std::size_t changes_per_draw = 4;
     std::array<std::size_t, 4> most_weights{std::numeric_limits<std::size_t>::max(), 3, 1, 0};
-    /// A random change of `most_weights` draws a number below this one.
+    /// A random change of `most_weights` draws a number below `weights_drawn`.
     std::size_t weights_drawn = 6;
-    /// If sequences differ, moving one of them is drawn with this weight; every other kind of change has the weight 1.
+    /// If sequences differ, a change that moves one of them is drawn with the weight `moves_of_sequences`; every other
+    /// kind of change has the weight 1.
     std::size_t moves_of_sequences = 4;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
     /// random problems, eight with slices and eight with unequal microbatches (2500 trials, four seeds), orders are 0.7
@@ -50,9 +51,9 @@ struct graph_dispatch_search_parameters {
     std::size_t trials_of_round = 20'000;
 };
 
-/// Searches for the run of a `graph_dispatcher` that gives the shortest step: first its parameters, in all
-/// combinations, then simulated annealing by random changes of one of them, of the order of sequences, of a stage's
-/// storage option and of its microbatches in flight.
+/// Searches for the run of a `graph_dispatcher` that gives the shortest step: first all combinations of its parameters,
+/// then simulated annealing. Each step of the annealing changes one thing at random: a parameter, the order of
+/// sequences, or a stage's storage option or number of microbatches in flight.
 template <pipeline_graph Graph> class graph_dispatch_search {
 public:
     /// `trials` counts runs of the dispatcher.
@@ -103,15 +104,15 @@ private:
             best = now;
         }
     }
-    /// With each stage's first storage option that doesn't offload.
+    /// The first options of the dispatcher, with each stage's first storage option that doesn't offload.
     graph_dispatch_options first_without_offloads() const {
         auto first = first_options(*p_);
         for (std::size_t s = 0; s < options_.size(); ++s)
             first.storage[s] = options_[s].front();
         return first;
     }
-    /// Careful runs with the first and with the lightest options: they hardly ever get stuck, so they give a first
-    /// order that doesn't waste the memory.
+    /// Tries one careful run with the first storage options, and one with the options that hold least. Careful runs
+    /// hardly ever get stuck, so they give a first order that doesn't waste the memory.
     void try_careful(graph_dispatch_options& best, duration& value) {
         auto now = first_without_offloads();
         now.careful = true;
@@ -125,10 +126,10 @@ private:
         }
         if (now.storage != first_without_offloads().storage) keep_better(now, best, value);
     }
-    /// Tries all combinations, with the sequences in the given order, longest first, and shortest first, and with each
-    /// position in the stages' lists of storage options. Runs are careful where others get stuck. On 60 problems,
-    /// orders were 1.8 % shorter after 0.3 s than if careful runs came last (five shorter, none longer), and equal
-    /// after 1 s.
+    /// Tries all combinations of the parameters, with three orders of sequences (given, shortest first, longest first),
+    /// and with the n-th storage option of every stage for each n. A run that gets stuck is repeated as a careful run.
+    /// On 60 problems, orders were 1.8 % shorter after 0.3 s than if all careful runs came last (five shorter, none
+    /// longer), and equal after 1 s.
     void search_grid(graph_dispatch_options& best, duration& value) {
         std::size_t most_options = 1;
         for (const auto& kept : options_)
@@ -218,7 +219,8 @@ private:
         all = in_order(places);
     }
 
-    /// Tries `now`, which becomes the best if it reaches less than `value`. Returns what it reaches.
+    /// Runs the dispatcher with the options `now`, which become `best` if the objective is below `value`. Returns the
+    /// objective.
     duration keep_better(const graph_dispatch_options& now, graph_dispatch_options& best, duration& value) {
         const auto reached = try_out(now);
         if (reached >= value) return reached;

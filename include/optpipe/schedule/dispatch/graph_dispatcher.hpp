@@ -26,14 +26,14 @@ struct graph_dispatch_options {
     /// Number of microbatches in flight beyond `depth`, by stage.
     std::vector<int> further{};
     forward_preference forwards = forward_preference::deepest_stage;
-    /// Whether memory is only taken if every sequence in flight can then still be finished.
+    /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     bool careful = false;
     /// The largest number of W that wait on a rank: they fill the time in which nothing else can run. If 0, backwards
     /// are full, or each W runs right after its I.
     std::size_t most_weights = std::numeric_limits<std::size_t>::max();
     /// The storage option of each stage.
     std::vector<storage_index> storage{};
-    /// The microbatches in the order in which they enter: slices of one sequence follow one another.
+    /// The microbatches in the order in which they enter the pipeline: slices of one sequence follow one another.
     std::vector<microbatch> sequence{};
 };
 
@@ -51,11 +51,11 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 /// gradients, then forwards that the memory and the number of microbatches in flight allow, then weight gradients.
 /// Every stage runs the microbatches in one order, and gradients of a sequence's slices in reverse.
 ///
-/// Ranks may wait for each other's memory; the result then lacks operations. A careful dispatcher checks before it
-/// takes memory, in the order of sequences, that each one in flight can still be finished with the memory that its
-/// predecessors release (the banker's algorithm); the need of a sequence is the memory that it takes if it runs alone,
-/// with full backwards. It hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no storage
-/// option of `options` offloads.
+/// Ranks may wait for each other's memory; the result then lacks operations. Before a careful dispatcher takes memory,
+/// it checks that the sequences in flight can still be finished in order, each with the memory that its predecessors
+/// release (the banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full
+/// backwards. A careful dispatcher hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no
+/// storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
@@ -109,7 +109,7 @@ private:
         [[nodiscard]] std::size_t size() const { return waiting.size() - next; }
     };
 
-    /// The sequences in the order of these microbatches.
+    /// The sequences in the order of the microbatches `forwards`.
     std::vector<std::vector<microbatch>> sequences_in(const std::vector<microbatch>& forwards) const {
         std::vector<std::vector<microbatch>> found;
         for (const microbatch m : forwards) {
@@ -184,7 +184,7 @@ private:
                                                   p_->costs[s].gradients == gradient_kind::input);
         return with_storage(splits ? backward_input(s, m) : backward(s, m));
     }
-    /// Frees memory for a gradient: a weight gradient that waits.
+    /// Frees memory for a gradient by starting a weight gradient that waits.
     bool make_room(rank r) { return start_waiting_weight(r, 0); }
 
     bool start_forward(rank r) {

@@ -28,9 +28,9 @@ struct lane_search_parameters {
     std::size_t kept_of_harmless = 16;
 };
 
-/// Local search over the order of the compute operations on each rank: swaps neighbours if the second waits only for
-/// the first, and keeps a swap unless the order gets worse. `Complete` turns lanes into an order, or refuses; it may
-/// add operations that the lanes lack, such as weight gradients. The order has no transfers.
+/// Local search over the order of the compute operations on each rank: swaps neighbours if the inputs of the second are
+/// ready before the first ends, and keeps a swap unless the order gets worse. `Complete` turns lanes into an order, or
+/// refuses; it may add operations that the lanes lack, such as weight gradients. The order has no transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:
     constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed,

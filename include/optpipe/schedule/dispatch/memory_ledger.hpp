@@ -18,7 +18,7 @@ public:
     OPTPIPE_CONSTEXPR explicit memory_ledger(memory_size limit) : limit_{limit} {}
 
     [[nodiscard]] constexpr memory_size limit() const { return limit_; }
-    /// The first time from `t` on, and not before the last call of `advance`, at which `amount` fits; unlimited if the
+    /// The first time at which `amount` fits, no earlier than `t` and the time of the last `advance`; unlimited if the
     /// known releases never make enough room.
     [[nodiscard]] constexpr duration first_fit(memory_size amount, duration t) const {
         auto level = level_ + amount;

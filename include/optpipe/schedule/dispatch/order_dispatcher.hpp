@@ -22,10 +22,11 @@ namespace optpipe {
 struct order_dispatch_options {
     /// The number of operations of a rank among which the dispatcher chooses; 1 keeps the order.
     std::size_t window = 8;
-    /// An operation doesn't start if an earlier one of the order can start within this share of its duration.
+    /// An operation doesn't start yet if the inputs of an earlier operation of the order will arrive within this share
+    /// of the duration of the later one.
     double patience = 0.5;
-    /// Whether memory is only taken if every sequence in flight can then still be finished. Contract: no storage option
-    /// of the order offloads.
+    /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
+    /// Contract: no storage option of the order offloads.
     bool careful = false;
 };
 
@@ -35,11 +36,11 @@ struct order_dispatch_options {
 inline constexpr std::array<order_dispatch_options, 6> order_dispatch_choices{
     {{4, 0.0}, {4, 0.5}, {8, 0.0}, {8, 0.5}, {16, 0.0}, {16, 0.5}}};
 
-/// The windows for an order that takes too much memory: operations that wait for memory mustn't fill them.
+/// The windows for an order that takes too much memory: operations that wait for memory must not fill the whole window.
 inline constexpr std::array<std::size_t, 3> memory_windows{16, 64, 512};
 
-/// Simulates a step, and lets every rank start the operation that comes first in an order among the next ones that are
-/// ready and whose memory fits: so an order made for other durations loses its gaps. Forwards of a group's stages keep
+/// Simulates a step in which every rank looks at its next operations in a given order, and starts the first one that is
+/// ready and fits the memory. So an order made for other durations loses its gaps. Forwards of a group's stages keep
 /// their order. Ranks may wait for each other's memory; the result then lacks operations. Contract: the order has each
 /// of its operations once, and the problem has all of them.
 template <pipeline_graph Graph> class order_dispatcher {
@@ -84,7 +85,7 @@ public:
     }
 
 private:
-    /// Sequences enter in the order of their first forwards.
+    /// Makes the dispatcher careful: `safe_` gets the sequences in the order of their first forwards.
     void be_careful(const std::vector<operation>& given) {
         const cell_numbering cell{p_->graph};
         std::vector<storage_index> option(cell.size(), 0);
@@ -120,7 +121,7 @@ private:
             return false;
         return fits(op, r);
     }
-    /// When the inputs from other cells arrive.
+    /// The time when the inputs from other cells arrive.
     duration arrival(const operation& op) const {
         const bool has_inputs = op.kind == operation_kind::forward || is_gradient(op.kind);
         return has_inputs ? step_.arrival(op) : duration{};
@@ -143,7 +144,7 @@ private:
     per_rank<std::vector<operation>> queues_;
     /// Microbatches whose forwards haven't started, the next one last.
     per_stage<std::vector<microbatch>> forwards_;
-    /// If careful.
+    /// Only for a careful dispatcher.
     std::optional<safe_memory<Graph>> safe_{};
 };
 

@@ -23,13 +23,13 @@ template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_
 }
 
 /// The memory of the sequences in flight, for the banker's algorithm (Dijkstra): before an operation takes memory,
-/// `is_safe` checks that each sequence in flight can still be finished with the memory that its predecessors release,
-/// if sequences finish in the order in which they enter. A sequence's need is its peak if it runs alone, with full
+/// `is_safe` checks that the sequences in flight can still be finished in the order in which they entered the pipeline,
+/// each with the memory that its predecessors release. A sequence's need is its peak if it runs alone, with full
 /// backwards where the problem has them.
 template <pipeline_graph Graph> class safe_memory {
 public:
-    /// The sequences in the order in which they enter. `stored(op)` is `op` with the storage option of its cell; no
-    /// option offloads.
+    /// `sequences` has the sequences in the order in which they enter the pipeline. `stored(op)` is `op` with the
+    /// storage option of its cell; no option offloads.
     template <class Stored>
     safe_memory(const basic_problem<Graph>& p, const std::vector<std::vector<microbatch>>& sequences,
                 const Stored& stored)
@@ -45,8 +45,8 @@ public:
         find_peaks(sequences, stored);
     }
 
-    /// Whether every sequence in flight can still be finished if `op` takes this memory of its rank. `fits(amount)`
-    /// tells whether `amount` more fits on that rank now.
+    /// Whether every sequence in flight can still be finished if `op` takes the memory `taken` of its rank.
+    /// `fits(amount)` tells whether `amount` more fits on that rank now.
     template <class Fits> [[nodiscard]] bool is_safe(const operation& op, memory_size taken, const Fits& fits) const {
         const rank r = p_->rank_of(op.stage);
         const auto own = sequence_of_[op.microbatch.position()];

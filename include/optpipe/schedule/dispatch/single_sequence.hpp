@@ -18,9 +18,9 @@
 namespace optpipe::detail {
 
 /// Storage options for sequences that run one after the other, each with all forwards and then the gradients in
-/// reverse. Beside a cell, the rank then holds the stashes of the cells before it, in its forward as in its backward.
-/// So cell after cell gets the option that leaves least on the device, among those that fit: if any options fit the
-/// device, these do.
+/// reverse. So during a cell's forward and during its backward, the only other stashes on the rank are those of the
+/// earlier cells. Therefore the options are chosen cell by cell: among those that fit, the one that leaves least on the
+/// device. If any options fit the device, the chosen ones do, unless the host memory is limited.
 template <pipeline_graph Graph> class single_sequence_storage {
 public:
     explicit single_sequence_storage(const basic_problem<Graph>& p)
@@ -37,7 +37,7 @@ public:
 
 private:
     struct cell {
-        /// Memory of the rank beside stashes, from the start of the forward and of the gradient on.
+        /// The rank's memory without stashes, while the cell's forward runs and while its gradient runs.
         memory_size in_forward{};
         memory_size in_gradient{};
         storage_index option = 0;
@@ -82,7 +82,7 @@ private:
         on_device_[r] += factor * best->left_on_device();
         on_host_[r] += factor * best->transfer_size;
     }
-    /// The most memory that the cell, and all that isn't a stash, takes during the operations of the cell.
+    /// The most memory that the rank holds during the cell's operations, without the stashes of other cells.
     [[nodiscard]] memory_size needed(stage s, microbatch m, const storage_option& o) const {
         const auto factor = p_->microbatches.factors(s, m).memory;
         const auto& own = cells_[at(s, m)];
@@ -93,7 +93,7 @@ private:
     const basic_problem<Graph>* p_;
     per_rank<memory_size, Graph::rank_extent> limits_;
     std::vector<cell> cells_;
-    /// The stashes of the sequence's cells so far.
+    /// The memory of the stashes of the cells chosen so far in this sequence.
     per_rank<memory_size> on_device_{};
     per_rank<memory_size> on_host_{};
 };
@@ -127,7 +127,7 @@ template <pipeline_graph Graph, class OptionOf>
     return all;
 }
 
-/// An order that runs one sequence after the other, with options that fit the device if any do.
+/// An order that runs one sequence after the other, with the options of `single_sequence_storage`.
 template <pipeline_graph Graph> [[nodiscard]] basic_order<Graph> one_sequence_at_a_time(const basic_problem<Graph>& p) {
     const single_sequence_storage<Graph> chosen{p};
     return one_sequence_at_a_time(p, [&](stage s, microbatch m) { return chosen(s, m); });

@@ -19,16 +19,16 @@ namespace optpipe {
 struct weight_filling {
     /// A weight gradient goes into a gap that holds this share of it, from 0 to 1.
     double share = 1.0;
-    /// Whether a rank leaves a gap shorter than the weight gradient unfilled if the gap is at most the largest idle
-    /// time of any rank minus its own.
+    /// Whether a rank leaves a gap shorter than the weight gradient unfilled if the gap is at most the difference
+    /// between the largest idle time of any rank and the idle time of this rank.
     bool spare_the_idle = false;
     friend constexpr bool operator==(const weight_filling&, const weight_filling&) = default;
 };
 
 namespace detail {
 
-/// Simulates lanes of F and I, and inserts each W, in FIFO order, where its rank waits for an input or needs its
-/// memory.
+/// Simulates lanes of F and I, and inserts each W, in FIFO order, where its rank waits for an input or needs the memory
+/// that the W frees.
 template <pipeline_graph Graph> class weight_filler {
 public:
     constexpr weight_filler(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget,

@@ -97,7 +97,7 @@ public:
     /// Adds memory peaks of a rank; the profile keeps the highest ones.
     void add_peaks(rank r, const memory_peaks& reached);
     /// Adds the steps of `other`. A step number that both profiles have means one step, measured on different ranks.
-    /// This profile's number of warm-up steps stays if it was given (`set_warm_up`).
+    /// If the number of warm-up steps of this profile was given (`set_warm_up`), it stays.
     void merge(const cost_profile& other);
     /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);
@@ -143,8 +143,9 @@ private:
         }
         return found;
     }
-    /// How slow each step is: the median, over its operations, of duration / median duration in all steps. A step's
-    /// slowness doesn't depend on which ranks were measured.
+    /// How slow each step is: the median of the ratios of its operations, where the ratio of an operation is its
+    /// duration in this step divided by its median duration in all steps. A step's slowness doesn't depend on which
+    /// ranks were measured.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;

@@ -19,11 +19,11 @@ struct estimate {
     duration median{};
     /// 1.4826 times the median absolute deviation: the standard deviation, if the samples are normally distributed.
     duration spread{};
-    /// The true median lies between these with probability `confidence`.
+    /// The true median lies between `low` and `high` with probability `confidence`.
     duration low{};
     duration high{};
-    /// The confidence of this interval, which is the narrowest one that reaches the requested confidence. This
-    /// confidence is lower than requested if there are too few samples: fewer than six for 0.95.
+    /// The confidence of the interval from `low` to `high`, which is the narrowest one that reaches the requested
+    /// confidence. The confidence is lower than requested if there are too few samples: fewer than six for 0.95.
     double confidence = 0.0;
 };
 

@@ -116,8 +116,8 @@ inline void measure_recomputing_backward(stage_costs& costs, storage_option& opt
     base_is_known = true;
 }
 
-/// Sets one direction of all transfers of a stage's storage options. Transfers that weren't measured change by the
-/// factor of the largest measured one.
+/// Sets the durations of all offloads, or of all reloads, in a stage's storage options. Transfers that weren't measured
+/// change by the factor of the largest measured one.
 template <class Options>
 void measure_transfers(Options& options, const measured_medians& measured, stage s, operation_kind kind,
                        duration transfer_times::*way) {

@@ -7,16 +7,16 @@ namespace optpipe {
 /// Whether a model of a problem lets microbatches run in another order on a later stage, or in the backward, than on
 /// stage 0.
 enum class overtaking {
-    /// The operations of each kind and stage run in the order of microbatches. With offloading, this form of model may
-    /// exclude all optimal schedules: solutions are schedules, but a bound holds only for schedules in the order of
-    /// microbatches.
+    /// The operations of each kind and stage run in the order of microbatches. With offloading, a model that forbids
+    /// overtaking may exclude all optimal schedules: its solutions are schedules, but a bound holds only for schedules
+    /// in the order of microbatches.
     forbidden,
     /// Transfers belong to no microbatch: the model has only the k-th forward, gradient and transfer of a stage, and no
-    /// transfer moves a stash that isn't there. This is a relaxation: its bound holds for all schedules, but its
-    /// solutions may not be schedules. The relaxation is exact without offloading. Constraint programming supports this
-    /// form only if storage options differ only by transfers.
+    /// transfer moves a stash that isn't there. The pooled model is a relaxation: its bound holds for all schedules,
+    /// but its solutions may not be schedules. The pooled model is exact without offloading. Constraint programming
+    /// supports the pooled model only if storage options differ only by transfers.
     pooled,
-    /// Overtaking is allowed wherever it can help. This model is exact.
+    /// Overtaking is allowed wherever it can help. The model that allows overtaking is exact.
     allowed,
 };
 

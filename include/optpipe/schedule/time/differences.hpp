@@ -44,7 +44,7 @@ struct kind_difference : time_difference {
 [[nodiscard]] std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured);
 
 /// Reasons why a schedule can't be a measurement of another: operations that only one of them has, that appear twice,
-/// or that have invalid times. Durations and order may differ.
+/// or that have invalid times. Durations and the order of operations may differ.
 [[nodiscard]] std::vector<violation> measurement_violations(const schedule& planned, const schedule& measured);
 
 } // namespace optpipe
@@ -80,8 +80,8 @@ OPTPIPE_INLINE std::vector<kind_difference> compare_kinds(const schedule& planne
 
 namespace detail {
 
-/// Which operations a schedule has. Reports operations that the graph doesn't have, that appear twice, or that have
-/// invalid times.
+/// For each operation of the graph, whether the schedule has it. Reports operations that the graph doesn't have, that
+/// appear twice, or that have invalid times.
 inline std::vector<bool> operations_in(const schedule& s, const operation_numbering<any_graph>& number,
                                        std::vector<violation>& found) {
     std::vector<bool> seen(number.size(), false);

@@ -20,8 +20,9 @@
 
 namespace optpipe {
 
-/// The final times of an order: its earliest times. For `span`, the warm-up is postponed; with offloading, warm-up and
-/// reloads are postponed, so that memory isn't held longer than necessary. `stop` is asked between passes.
+/// Gives an order its final times: the earliest ones, with two exceptions. For `span`, the warm-up is postponed. With
+/// offloading, warm-up and reloads are postponed, so that memory isn't held longer than necessary. `stop` is asked
+/// between passes.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
 time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_check stop = {}) {
@@ -42,7 +43,7 @@ time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_
 #endif
 
 /// The schedule `s`, which was made for other costs, with the times that its order has in this problem. If `s` is valid
-/// here, it is returned unchanged. Refused as `simulate` refuses orders.
+/// for `p`, it is returned unchanged. Refused if `simulate` refuses the order.
 [[nodiscard]] outcome<schedule> retime(const problem& p, const schedule& s);
 
 namespace detail {

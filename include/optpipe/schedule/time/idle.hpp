@@ -28,7 +28,8 @@ enum class idle_cause {
     neighbour,
     /// No operation has all its inputs, and the next one waits for a reload.
     copy,
-    /// Operations have their inputs, but none of them would fit the memory until its start in the schedule.
+    /// Operations have their inputs, but none of them would fit the memory if it started now instead of at its time in
+    /// the schedule.
     memory,
     /// An operation could run, but the schedule leaves the rank idle because another one comes first.
     sequence
@@ -142,7 +143,7 @@ private:
             waiting_.push_back(by_ready_[taken_]);
     }
 
-    /// Whether an operation would fit the memory from `now` until its start in the schedule.
+    /// Whether there is room for an operation's memory from `now` until its start in the schedule.
     bool fits(index i, duration now) const {
         const auto amount = memory_effect_of(*problem_, lane_[i].op).acquired_at_start;
         if (amount <= memory_size{}) return true;
@@ -185,7 +186,7 @@ private:
 /// The times in which ranks compute nothing, sorted by rank and start. The idle times of a rank add up to the makespan
 /// minus the duration of its computations, up to rounding. Contract: the schedule is valid.
 ///
-/// A gap is divided where its cause may change: where further operations get their inputs, and where memory is freed or
+/// A gap is divided where its cause may change: when further operations get their inputs, and when memory is freed or
 /// taken. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had more memory.
 /// O(n log n) for n operations, if few operations of a rank wait with their inputs at a time.
 template <pipeline_graph Graph>

@@ -41,7 +41,7 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     const rank r = p.rank_of(timed.op.stage);
     const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
     const auto released = device ? effect.released_at_end : effect.host_released_at_end;
-    // Changes of these kinds count even if their amount is 0, because an instant (`slack`) starts at their time.
+    // These kinds of operations make a change even if its amount is 0, because an instant (`slack`) may begin with it.
     const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
     const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
                                        (kind == backward_input && acquired == memory_size{})

@@ -54,8 +54,8 @@ private:
     static std::uint64_t key(purpose why, const operation& op);
     /// Draws whether an event of this probability happens.
     [[nodiscard]] bool chance(purpose why, std::uint64_t which, double probability) const;
-    /// Approximately a standard normal number: the sum of twelve uniform numbers minus six. The sum is over integers,
-    /// so that it is the same on all platforms.
+    /// Approximately a standard normal number: the sum of twelve uniform numbers minus six. Integers are added, so that
+    /// the sum is the same on all platforms.
     [[nodiscard]] double normal(std::uint64_t what) const;
     [[nodiscard]] double relative(double deviation) const;
     [[nodiscard]] double factor(rank r, const operation& op) const;
@@ -69,15 +69,15 @@ private:
 /// An order, prepared to be run many times with different durations.
 ///
 /// Like `simulate`, runs every operation as early as its inputs, lane, copy engine, link and memory allow in this
-/// order. For `span`, the warm-up is postponed as for a plan, although the best delay isn't known beforehand. Borrows
-/// the problem.
+/// order. For `span`, the warm-up is postponed as in a plan: by the delay that suits the durations of this step,
+/// although a real run doesn't know them beforehand. Borrows the problem.
 class noisy_order {
 public:
     /// Contract: `simulate` accepts the order.
     noisy_order(const problem& p, const order& given);
     noisy_order(problem&&, const order&) = delete;
 
-    /// Runs one step with these durations.
+    /// Runs one step with the durations of `noise`.
     [[nodiscard]] schedule run(const step_noise& noise) const;
     [[nodiscard]] duration step_time(const noise_model& model, std::uint64_t step) const;
 

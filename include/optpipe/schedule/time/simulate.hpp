@@ -22,7 +22,7 @@ namespace optpipe {
 
 /// Places operations one after the other, each as early as the rules (io/README.md) and the operations placed before
 /// allow: inputs, compute lane, copy engine and link, device and host memory. Each lane, link and memory keeps the
-/// order of the calls. A pair is placed when its second part is passed. O(1) amortized per operation.
+/// order of the calls. A pair is placed by the call for its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -69,7 +69,7 @@ public:
         return first && !ready_time(op).is_unlimited() ? *first : op;
     }
     [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
-    /// An input of the operation that hasn't been placed, or a placed operation that excludes this one. Contract:
+    /// An input of the operation that hasn't been placed, or a placed operation that excludes `op`. Contract:
     /// `place(op)` returned `input_missing`.
     [[nodiscard]] constexpr operation reason_against(const operation& op) const {
         const stage s = op.stage;
@@ -169,7 +169,7 @@ private:
         return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
     }
 
-    /// The backward that has been placed for a stage and microbatch. If no backward has been placed, this is B, or I on
+    /// The backward that has been placed for a stage and microbatch. If no backward has been placed, returns B, or I on
     /// a stage without B.
     constexpr operation gradient_of(stage s, microbatch m) const {
         const bool is_input_alone = problem_->costs[s].gradients == gradient_kind::input;
@@ -204,8 +204,8 @@ private:
         result_.operations.push_back({op, start, end});
     }
 
-    /// Whether all stages of the group still run their forwards in one order if this forward comes next. True if the
-    /// stage has no group.
+    /// Whether all stages of the group still run their forwards in one order if `op`, a forward, comes next. Returns
+    /// true if the stage has no group.
     constexpr bool follows_group(const operation& op) {
         if (!problem_->groups.has(op.stage)) return true;
         forwards_.resize(problem_->graph.stages());
@@ -471,7 +471,7 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
                 latest_end = std::min(latest_end, start_of[number(sibling(after, operation_kind::backward))] - delay);
         });
         for_each_release_of_others(p, timed.op, [&](rank, memory_size) { latest_end = timed.end; });
-        // A reload may wait for the stash that a forward without gradients frees.
+        // A reload may wait for the memory that a forward without gradients frees.
         if (transfers && p.costs[at].gradients == gradient_kind::none) latest_end = timed.end;
         const auto length = timed.end - timed.start;
         if (latest_end > timed.end) {

@@ -69,7 +69,8 @@ public:
           index_(number_.size(), nothing), slack_{time_slack(p, s, t)}, memory_slack_{t.at(p.memory_scale())} {}
 
     constexpr void check() {
-        // The other checks look up operations and their storage options, so none may be unknown or appear twice.
+        // The checks after `check_each` look up operations and their storage options, so no operation may be unknown or
+        // appear twice.
         if (!check_each()) return;
         for (const stage s : p_.graph.all_stages())
             for (const microbatch m : p_.graph.all_microbatches())
@@ -148,7 +149,7 @@ private:
     constexpr const storage_option& stored(const operation& op) const { return p_.storage[op.stage][op.storage]; }
 
     /// Rules 5 and 6: the transfers and recomputations that a storage option requires exist. `check_each` has reported
-    /// those that the option doesn't have.
+    /// transfers and recomputations that the option doesn't have.
     constexpr void check_storage(const timed_operation& f) {
         const auto& option = stored(f.op);
         for (const auto kind : all_operation_kinds) {

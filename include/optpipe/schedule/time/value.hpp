@@ -16,8 +16,8 @@ struct schedule_value {
     duration storage = duration::unlimited();
 };
 
-/// The time of all transfers and of all recomputation, whether in operations of its own or inside backwards. Operations
-/// that the problem doesn't have count as 0.
+/// The time of all transfers and of all recomputation, both in RECOMPUTE and inside backwards. Operations that the
+/// problem doesn't have count as 0.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration storage_time_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
     duration all{};

@@ -23,8 +23,8 @@
 namespace optpipe::testing {
 
 struct conformance_options {
-    /// Bytes of each copy and message. Only errors during a running copy need large copies; all others are found at any
-    /// size.
+    /// Bytes of each copy and message. Only errors during a running copy need large copies; all other errors are found
+    /// at any size.
     std::size_t bytes = std::size_t{4} << 20U;
     std::size_t rounds = 5;
     /// Number of commands that go through another lane while one lane is held: enough for a missing wait to show.
@@ -40,7 +40,8 @@ struct conformance_options {
     bool same_error = true;
     /// Whether work that is called when its turn comes may block: work then holds lanes until the checks release them,
     /// up to two lanes of a rank at a time. Set to false for virtual time, or if fewer than two lanes of a rank can be
-    /// blocked at a time. Work that is called immediately, such as that of streams, never blocks.
+    /// blocked at a time. The option has no effect on executors that call work immediately, as those with streams do:
+    /// the checks never block such work.
     bool work_may_block = true;
     /// Number of moments (`detail::a_moment`) that a check waits before it gives up the run as stuck: half a minute on
     /// an idle machine, and longer where threads have to wait for a processor.

@@ -68,7 +68,7 @@ private:
     };
 
     [[nodiscard]] std::size_t commands() const { return in_.how().chances + 8; }
-    /// Pings are gradients, so that activations don't queue up behind them.
+    /// Pings are gradients, so that activations don't queue up behind pings.
     void send_pings(lane_type& from, std::span<const std::byte> data) {
         for (std::size_t i = 0; i < in_.how().chances; ++i)
             in_.send(from, backward, in_.next(), i, data);
@@ -78,9 +78,9 @@ private:
             in_.receive(in, backward, in_.previous(), i, data);
     }
 
-    /// Copies data that arrives by message: in the lane of the message behind it, and in another lane behind a marker.
-    /// The marker is recorded before the message, too; the lane that waits must not take the first record for the
-    /// second.
+    /// Makes two copies of data that arrives by message: one in the message's lane, and one in another lane that waits
+    /// for a marker recorded after the message. The marker is also recorded once before the message; the waiting lane
+    /// must not take this first record for the second.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};

@@ -18,8 +18,8 @@ namespace optpipe::testing::detail {
 class work_gate {
 public:
     /// `host_waits` tells whether the check itself is waiting. The time of the check's waits doesn't count for the
-    /// gate's limit, because these waits have a limit of their own. All other time counts: the host may be stuck in a
-    /// call, or held up on a busy machine.
+    /// gate's limit, because these waits have a limit of their own. The rest of the time counts for the limit, because
+    /// the host may be stuck in a call, or held up on a busy machine.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 

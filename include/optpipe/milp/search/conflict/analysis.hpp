@@ -142,7 +142,7 @@ private:
         if (statement_.size() > 1) result.back_to = statement_[1].level;
         return result;
     }
-    /// Keeps one of several literals over the same bound.
+    /// Keeps only one of several literals on the same bound.
     void merge() {
         std::stable_sort(statement_.begin(), statement_.end(), [](const kept& a, const kept& b) {
             return a.statement.bound != b.statement.bound ? a.statement.bound < b.statement.bound

@@ -29,13 +29,13 @@ enum class search_outcome : unsigned char {
 
 /// Restarts and clause deletion of `conflict_search`. Not tuned.
 struct conflict_parameters {
-    /// Unit of the random initial activities, which make seeds differ. An activity starts with at most a thousand
-    /// units, which count less than one conflict.
+    /// Unit of the random initial activities, which make runs with different seeds differ. An activity starts with at
+    /// most a thousand units, which count less than one conflict.
     double tie_breaker = 1e-6;
-    /// Decay factor of activities per conflict, as in MiniSat: a lower factor follows the last conflicts more closely.
+    /// Decay factor of activities per conflict, as in MiniSat: with a lower factor, the last conflicts count more.
     double activity_decay = 0.95;
-    /// Conflicts until a restart, times Luby's sequence. A smaller unit leaves a bad start earlier, but repeats more
-    /// work.
+    /// Conflicts until a restart, times Luby's sequence. A smaller unit gives up bad first decisions earlier, but
+    /// repeats more work.
     std::size_t restart_unit = 100;
     /// Rounds of propagation between two checks of the clock.
     std::size_t rounds_between_looks = 64;
@@ -103,7 +103,7 @@ public:
     /// Whether `begin_dispatching` has something to decide: binaries that put one of two columns (such as starts of
     /// jobs) before the other.
     [[nodiscard]] bool can_dispatch() const { return dispatcher_.has_start_columns(); }
-    /// From now on, first decides the binaries that order two columns. Each call selects another rule.
+    /// From now on, first decides the binaries that order two columns. Each call selects another dispatching rule.
     void begin_dispatching() {
         restart();
         dispatching_ = true;

@@ -11,7 +11,7 @@
 
 namespace optpipe::milp::search {
 
-/// A clause over bounds of integral columns, learned or found: at least one of its literals holds.
+/// A clause over bounds of integral columns: at least one of its literals holds.
 struct disjunction {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
@@ -28,7 +28,7 @@ public:
     struct watcher {
         std::uint32_t which;
         double value;    ///< the watched literal is false once the opposite bound makes it so
-        literal blocker; ///< while this one holds, the clause needs no action
+        literal blocker; ///< while this literal holds, the clause needs no action
     };
 
     explicit disjunctions(std::size_t columns) : watchers_(2 * columns) {}

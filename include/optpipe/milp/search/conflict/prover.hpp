@@ -70,7 +70,7 @@ struct prover_parameters {
     std::size_t most_slices = 16;
     /// Share (0 to 1) of the gap that points must close to count as progress. On random models of 3 to 8 columns with
     /// large domains, the search takes a thirteenth of the time that it takes without a least share. On one of our
-    /// pipeline models, a share of 0.01 makes the search 7 times slower; this share doesn't.
+    /// pipeline models, a share of 0.01 makes the search 7 times slower; this share doesn't slow it down.
     double least_progress = 0.001;
     /// Conflict limit of a run that looks for a first point.
     std::size_t conflicts_for_point = 400;

@@ -20,7 +20,8 @@ namespace optpipe::milp::search {
 
 /// Mixed-integer roundings of single rows and of short sums of rows (Marchand and Wolsey, 2001). While no cut is found,
 /// another row that is tight at the point eliminates the non-integer column that is farthest from its bounds. If rows
-/// are the nodes of a network, the sums follow paths: columns of one sign lead upstream or downstream.
+/// are the nodes of a network, a sum that eliminates only columns with coefficients of one sign follows a path in one
+/// direction of the flow.
 class aggregation {
 public:
     explicit aggregation(const problem& p) : problem_{p}, rows_of_(p.columns()), sum_{p.columns()} {

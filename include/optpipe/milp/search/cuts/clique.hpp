@@ -123,7 +123,7 @@ private:
         c.measure(point);
         if (c.efficacy > problem_.tolerances.feasibility) pool.add(std::move(c));
     }
-    /// Counts for each neighbour the chosen members that exclude it.
+    /// Counts how many of the chosen members exclude each neighbour of `m`.
     void mark(clique_table::member m, std::uint32_t count = 0) {
         table_.for_each_neighbour(m, [&](clique_table::member other) {
             if (count == 0 && shared_[other] == 0) marked_.push_back(other);

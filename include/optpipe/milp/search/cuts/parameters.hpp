@@ -38,22 +38,23 @@ struct cut_parameters {
     /// A row counts as tight if its activity is nearer to a side than this share (0 to 1) of the activity.
     double nearly_tight = 0.1;
 
-    /// Cliques: the number of members from which they are grown, the most fractional first.
+    /// Cliques: the number of members from each of which a clique is grown, the most fractional members first.
     std::size_t most_clique_starts = 200;
 
-    /// Variable bounds: the number per column, as more are seldom tight at one point; and the largest coefficient. With
-    /// a larger coefficient, a binary that is 0 within its tolerance still lets the column move (y ≤ 1e7 x).
+    /// Variable bounds: the number of them per column, as more bounds are seldom tight at one point; and the largest
+    /// coefficient. With a larger coefficient, a binary that is 0 within its tolerance still lets the column move (y ≤
+    /// 1e7 x).
     std::size_t most_bounds_per_column = 20;
     double largest_bound_coefficient = 1e5;
 
-    /// Implied bounds: the number that probing keeps, and the violation at which one becomes a cut.
+    /// Implied bounds: the number of them that probing keeps, and the violation at which such a bound becomes a cut.
     std::size_t most_implied_bounds = 50'000;
     double least_violation = 1e-4;
 
     /// Cut sets. The effort per round of cut sets is in visits of an arc, and takes some hundredths of a second; the
     /// next round continues where the last one ended. No cut is needed if the share `enough_flow` of the demand can
     /// flow. `creep` is added to the capacity of each arc. If the arcs of several cuts are closed, `creep` selects the
-    /// cut with the fewest arcs. `creep` halves the nodes on 31 networks.
+    /// cut with the fewest arcs. On 31 networks, `creep` halves the number of search nodes.
     std::size_t cut_set_effort = 2'000'000;
     double enough_flow = 0.999;
     double creep = 0.01;

@@ -25,7 +25,7 @@ struct row_multiplier {
 
 /// Limits of `mixed_integer_rounding` for one sum of rows. Not tuned.
 struct rounding_parameters {
-    /// Least distance from the point to a cut; nearer ones are dropped.
+    /// Least distance from the point to a cut; nearer cuts are dropped.
     double least_efficacy = 1e-3;
     /// Smaller coefficients count as 0 after rounding.
     double zero = 1e-10;
@@ -33,13 +33,13 @@ struct rounding_parameters {
     /// each of the shares, as Marchand and Wolsey do.
     std::size_t most_divisors = 16;
     std::array<double, 3> shares{2.0, 4.0, 8.0};
-    /// Number of integers that are also tried from their other bound.
+    /// Number of integers that are also measured, as a trial, from their other bound.
     std::size_t most_flips = 30;
-    /// Least distance of the side after division from the integers below and above. If the side is too near the integer
-    /// below, the cut is weak; too near the integer above, coefficients are large. Coefficients stay small if the side
-    /// itself is small, like a demand divided by the capacity of an arc. For a small side, a distance of `least_rest`
-    /// from both integers suffices, which is ten times the integrality tolerance. (Of 31 networks whose arcs can carry
-    /// all demand, 30 are solved to optimality within 6 s; without this rule, 11 are.)
+    /// After division, the side must be at least this far from the integers below and above. If the side is too near
+    /// the integer below, the cut is weak; too near the integer above, coefficients are large. Coefficients stay small
+    /// if the side itself is small, like a demand divided by the capacity of an arc. For a small side, a distance of
+    /// `least_rest` from both integers suffices, which is ten times the integrality tolerance. (Of 31 networks whose
+    /// arcs can carry all demand, 30 are solved to optimality within 6 s; without this rule, 11 are.)
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
@@ -62,7 +62,7 @@ public:
         : problem_{p}, extra_{extra}, lower_{lower}, upper_{upper}, ends_{ends}, sums_{p.columns()},
           integers_{p.columns()}, rounded_{p.columns()} {}
 
-    /// The most effective cut of both directions; empty if none cuts off the point.
+    /// The most effective cut from the sum of the rows and from its negative; empty if none cuts off the point.
     std::optional<cut> separate(std::span<const row_multiplier> rows, std::span<const double> point,
                                 bound_choice choice = bound_choice::nearest) {
         choice_ = choice;
@@ -291,8 +291,8 @@ private:
         return rest >= with_.least_fraction ||
                (rest >= with_.least_fraction * std::abs(right) && is_demand(divisor, rest));
     }
-    /// Whether the rest of the side is a demand that is small beside capacities, and not just within the tolerance of
-    /// rows.
+    /// Whether a small rest of the side can be a demand (small compared with the capacities) instead of an error within
+    /// the tolerance of rows.
     [[nodiscard]] bool is_demand(double divisor, double rest) const {
         return has_capacity_ && rest >= with_.least_rest && rest * divisor > problem_.tolerances.slack(right_size_);
     }

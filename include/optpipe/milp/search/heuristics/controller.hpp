@@ -18,7 +18,7 @@ namespace optpipe::milp::search {
 
 /// When heuristics run, and for how long. Not tuned.
 struct heuristic_parameters {
-    /// Nodes that the worker processes between two heuristic dives, however many of its own dives they take.
+    /// Number of nodes that the worker processes, in any number of its own dives, between two heuristic dives.
     std::size_t nodes_per_diving = 200;
     /// Node limit of the search of a neighbourhood, at the root and later.
     std::size_t root_nodes = 200;

@@ -187,7 +187,8 @@ private:
         notify_waiters();
         return true;
     }
-    /// Gives a waiting thread the shallowest node of a running dive, which has the largest subtree.
+    /// Gives a waiting thread the shallowest node of a running dive, because the shallowest node has the largest
+    /// subtree.
     void share(std::vector<node>& left) {
         if (waiting_.load(std::memory_order_relaxed) == 0 || left.size() < 2) return;
         const std::scoped_lock lock{mutex_};

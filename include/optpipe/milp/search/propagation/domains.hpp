@@ -15,7 +15,7 @@
 
 namespace optpipe::milp::search {
 
-/// The reason of a bound change: a decision or a global fact (`none`), a row, a clause, or a list of literals.
+/// The reason for a bound change: a decision or a global fact (`none`), a row, a clause, or a list of literals.
 struct reason {
     enum class source : unsigned char { none, row, disjunction, list };
     source from = source::none;

@@ -17,8 +17,8 @@ namespace optpipe::milp::search {
 
 /// Limits of propagation at a node. Not tuned.
 struct propagation_parameters {
-    /// Limit of the visits of rows per propagation: `least_budget`, plus `budget_per_row` for each row. This limit ends
-    /// a propagation whose bounds creep.
+    /// Limit of the visits of rows per propagation: `least_budget`, plus `budget_per_row` for each row. The limit ends
+    /// a propagation whose bounds change in tiny steps.
     std::size_t least_budget = 2000;
     std::size_t budget_per_row = 200;
     /// Number of terms that count as one more visit.
@@ -290,7 +290,7 @@ private:
         watchers.resize(kept);
         return fine;
     }
-    /// Puts the false literal second, and looks for another one to watch in its place.
+    /// Puts the false literal second, and looks for another literal to watch in its place.
     bool rewatch(const disjunctions::watcher& w, bound_index b) {
         auto literals = disjunctions_.literals(w.which);
         if (opposite(literals[0].bound) == b && literals[0].value == w.value) std::swap(literals[0], literals[1]);

@@ -123,8 +123,8 @@ template <class ValueOf>
     return noise_of_sum(largest);
 }
 
-/// The weakest visible literals with which the row still implies `target` (or, without a target, is contradicted). Any
-/// surplus weakens the literals that are last on the trail.
+/// The weakest visible literals with which the row still implies `target` (or, without a target, is contradicted). If
+/// literals can be weakened, those that are last on the trail are weakened first.
 class row_explanation {
 public:
     row_explanation(const domains& d, const signed_rows& rows, const numbers& n)
@@ -135,7 +135,8 @@ public:
         collect(rows_.terms(row), r.count);
         spend(total_ - r.limit - (r.exact ? 1.0 : r.slack + r.noise + noise_of_sum(largest_)), out);
     }
-    /// Explains a contradiction of a row that isn't stored. At least `margin` of the row's violation must be left.
+    /// Explains a contradiction of a row that isn't stored. With the weakened literals, the row must still be violated
+    /// by at least `margin`.
     void contradiction(std::span<const signed_term> terms, double limit, double margin, std::vector<literal>& out) {
         collect(terms, terms.size());
         spend(total_ - limit - margin - noise_of_sum(largest_), out);

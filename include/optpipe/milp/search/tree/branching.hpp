@@ -46,8 +46,8 @@ struct branching_choice {
 
 /// Limits of `reliability_branching`. Not tuned.
 struct branching_parameters {
-    /// Observations that make a pseudocost reliable. Fewer observations cost less at the top of the tree. Achterberg,
-    /// Koch and Martin take 8.
+    /// Number of observations in each direction that make a pseudocost reliable. Fewer observations cost less at the
+    /// top of the tree. Achterberg, Koch and Martin take 8.
     std::size_t reliable = 4;
     /// Most columns that are tried at a node, and most candidates in succession that aren't better than the best one.
     std::size_t most_tried = 40;

@@ -63,7 +63,7 @@ public:
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
     /// Reports infeasibility only if it remains after the rows' sides are moved by their noise. If moving the sides
-    /// makes the relaxation feasible, the point is one of the wider rows.
+    /// makes the relaxation feasible, the point satisfies the rows only with the moved sides.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;
@@ -82,7 +82,7 @@ public:
     [[nodiscard]] std::size_t bytes() const {
         return solver_.bytes() + room_for(solver_.working_bytes()) + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
     }
-    /// The effort of all solves; its unit costs about as much as a visit of a row in propagation.
+    /// The effort of all solves; a unit of effort costs about as much as a visit of a row in propagation.
     [[nodiscard]] std::size_t effort() const {
         return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
     }
@@ -124,7 +124,8 @@ public:
         }
         solver_.add_rows(rows);
     }
-    /// Cuts from position `first` on that aren't tight at the last solve's point: their rows are basic.
+    /// The cuts, from position `first` on, that the point of the last solve doesn't meet with equality: their rows are
+    /// basic.
     [[nodiscard]] std::vector<std::size_t> loose_cuts(std::size_t first = 0) const {
         const auto statuses = solver_.current_basis().rows;
         std::vector<std::size_t> loose;

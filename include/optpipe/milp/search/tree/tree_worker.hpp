@@ -43,7 +43,8 @@ struct tree_worker_parameters {
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// Largest number of nodes in succession without a request for user cuts, after a request gave none.
+    /// After a request for user cuts that gave none, the worker pauses: it requests none at some nodes, about twice as
+    /// many each time. This is the largest number of nodes per pause.
     std::size_t longest_pause = 31;
 };
 
