@@ -88,7 +88,8 @@ OPTPIPE_INLINE std::string markdown_escaped(std::string_view text) {
 }
 namespace detail {
 
-/// The rows as long as the heading, with their cells escaped, and the line that aligns the columns below the heading.
+/// The rows with escaped cells, and the line below the heading that aligns the columns. Rows that are shorter or longer
+/// than the heading are left out.
 inline std::vector<table_row> markdown_rows(const std::vector<table_row>& lines) {
     std::vector<table_row> rows;
     for (const auto& line : lines) {

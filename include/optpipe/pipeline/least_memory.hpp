@@ -23,8 +23,9 @@ struct least_memory_result {
     /// rank takes `needed`.
     std::vector<std::size_t> options{};
     memory_size with_options{};
-    /// A lower bound on the device memory of every valid schedule. A schedule may offload different stashes at
-    /// different times, so the bound can be below `needed` if the host is small.
+    /// A lower bound on the device memory of every valid schedule. `needed` is for one option in all microbatches of
+    /// a stage. With a small host, a schedule with different options can take less than `needed`, so the bound can be
+    /// below it.
     memory_size lower_bound{};
 };
 

@@ -97,8 +97,8 @@ private:
             report("lane", "calls work another number of times than once");
     }
 
-    /// Copies in on one lane, and out on another that waits, several times; each marker is recorded again in every
-    /// round.
+    /// Several times, copies data to the device on one lane, and back on a second lane that waits for the first. In
+    /// every round, each marker is recorded again.
     void check_markers() {
         auto device = on_.memory().device(how_.bytes);
         auto from = on_.memory().host(how_.bytes);

@@ -33,8 +33,8 @@ namespace detail {
 /// - columns that can move one way without cost until they are stopped by a bound, or by a row without other continuous
 ///   columns;
 /// - columns of connected rows in which continuous columns appear as differences, `c x - c y + (integers) >= b`, at
-///   most two per row. For fixed integers, rows of differences describe a network, so the vertices of their polyhedron
-///   are integral multiples of a common divisor of all other numbers.
+///   most two per row. Once the integers are fixed, rows of differences describe a network. So the vertices of its
+///   polyhedron are integral multiples of a common divisor of the sides, the bounds, and the integers' terms.
 class implied_integers {
 public:
     explicit implied_integers(problem& p)

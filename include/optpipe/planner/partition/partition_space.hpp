@@ -268,8 +268,9 @@ private:
     std::size_t index_;
     const problem& pipeline_;
     layer_divisions divisions_;
-    /// The work of each piece, and of each cut, on a microbatch of mean factors at speed 1.
+    /// The work of each piece at speed 1, for a microbatch with the mean factors of all microbatches.
     std::vector<duration> work_of_piece_;
+    /// For each cut, the sum of the work of the pieces before it.
     std::vector<duration> work_;
 };
 

@@ -32,8 +32,8 @@ namespace optpipe {
 struct built_schedules {
     /// One result per builder, in the order of `all_builders`.
     std::vector<builder_result> results{};
-    /// The best schedule. With other storage options than `keep` and `offload`, also the next best ones, all with
-    /// different objectives.
+    /// The best schedule. If stages have other storage options than `keep` and `offload`, the list also holds the next
+    /// best schedules, all with different objectives.
     std::vector<search_start> best{};
 };
 

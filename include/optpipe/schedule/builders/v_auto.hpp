@@ -137,9 +137,9 @@ private:
         });
     }
     /// Collects all patterns whose passes don't collide, and that exceed each limit by at most one stash. An excess of
-    /// up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. If
-    /// the period is longer than the shortest possible one, only the least slope is tried on the way down: such periods
-    /// are for little memory.
+    /// up to one stash may vanish, because warm-up and cool-down are rebuilt, and weight gradients can run earlier. On
+    /// the way down the V, all slopes are tried if the period is the shortest possible one. A longer period is tried
+    /// with the least slope only, because it is for problems with little memory.
     constexpr void collect(v_pattern pattern) {
         const auto ranks = p_.graph.ranks();
         const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;

@@ -128,8 +128,8 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// Each rank runs forwards until it has begun as many as the previous rank, and has run more of its second stage
-    /// than the previous rank, if there is room.
+    /// While there is room, each rank runs forwards until two conditions hold: it has run as many forwards as the
+    /// previous rank, and it has run more forwards of its second stage than the previous rank.
     constexpr void warm_up() {
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {
