@@ -37,9 +37,10 @@ namespace optpipe::cp {
 /// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the
 /// form `pooled`, transfers belong to no microbatch, so F, I and W of each stage can be sorted even with transfers.
 /// `pooled` only requires that at any time, no more stashes have been taken (by a gradient or an offload) than were
-/// available (from a forward or a reload), and no more have been reloaded than offloaded. Every valid schedule gives a solution of `pooled` with the same times, so a target
-/// that is infeasible for `pooled` is infeasible for schedules. `pooled` exists only for problems in which the options
-/// of a stage differ in nothing but transfers (`bounding_form`): a recomputation changes the gradients.
+/// available (from a forward or a reload), and no more have been reloaded than offloaded. Every valid schedule gives a
+/// solution of `pooled` with the same times, so a target that is infeasible for `pooled` is infeasible for schedules.
+/// `pooled` exists only for problems in which the options of a stage differ in nothing but transfers (`bounding_form`):
+/// a recomputation changes the gradients.
 ///
 /// In the form `forbidden`, the k-th gradient also uses the stash of the k-th forward. The form `allowed` leaves the
 /// stash of each gradient open, and is exact (`stage_storage`). If no stage has several options, all three forms are
@@ -122,9 +123,10 @@ private:
     [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, order_, time_, stages_[s], model_}; }
     /// If some schedule engages each rank for at most `most`, one such schedule ends no later than the result. In plain
     /// problems, every rank has begun by the time of the first gradient on the first rank. This time is at most `most`,
-    /// because the first rank is engaged from the beginning of the step, so each rank ends by 2 `most`. In other problems, one of the schedules that engage each rank for at most `most` starts each operation
-    /// as early as the order of operations and this limit allow. Each operation then starts at the end of a path that
-    /// visits no operation twice, and the limit only shortens paths.
+    /// because the first rank is engaged from the beginning of the step, so each rank ends by 2 `most`. In other
+    /// problems, one of the schedules that engage each rank for at most `most` starts each operation as early as the
+    /// order of operations and this limit allow. Each operation then starts at the end of a path that visits no
+    /// operation twice, and the limit only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;
