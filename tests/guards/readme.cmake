@@ -1,6 +1,7 @@
 # cmake -DPAGES=<file>,... -DWORK_DIR=<folder> [-DFAULT=<line>] -P readme.cmake -- <compiler> <flag>...
 # Compiles every C++ example of README and other pages, in the surroundings that tests/guards/readme.cpp gives it: the n-th
-# as example_<n>.inc, the lines with #include of all of them as includes.inc. A fault is appended to the first one.
+# as example_<n>.inc, the lines with #include of all of them as includes.inc. A fault is appended to the first one. Examples
+# of LibTorch are left out, because it may not be there.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 
@@ -14,6 +15,7 @@ string(REPLACE ";" "@semicolon@" text "${text}")
 string(REPLACE "[" "@open@" text "${text}") # in lists, brackets join elements
 string(REPLACE "]" "@close@" text "${text}")
 string(REGEX MATCHALL "```cpp\n[^`]*```" examples "${text}")
+list(FILTER examples EXCLUDE REGEX "optpipe/execution/libtorch/")
 list(LENGTH examples count)
 set(includes "")
 set(at 0)

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/core/standard.hpp"
+
 #include <ATen/autocast_mode.h>
 
 namespace optpipe::libtorch {

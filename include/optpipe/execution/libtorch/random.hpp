@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/core/standard.hpp"
+
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 

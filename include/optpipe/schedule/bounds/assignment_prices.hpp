@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/core/standard.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <limits>
