@@ -1,6 +1,6 @@
 // expect: overlapping stage model: needs .void overlap
 #include "mutants/executor.hpp"
-#include "optpipe/testing/executor.hpp"
+#include "archetypes/executor.hpp"
 
 #ifdef OPTPIPE_CONTROL
 using subject = optpipe::testing::archetype::overlapping_stage_model;
