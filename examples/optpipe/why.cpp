@@ -101,8 +101,37 @@ void make_transfers_instant(optpipe::problem& p) {
             if (option.transfer) option.transfer = none;
 }
 
-/// Plans the problem as it is, and with each of its limits lifted. Each plan starts with the given schedule, so none is
-/// longer.
+/// Whether some rank has more work than the mean of all ranks, beyond rounding.
+bool has_uneven_work(const optpipe::problem& p, optpipe::duration mean) {
+    constexpr double beyond_rounding = 1.001;
+    optpipe::duration most{};
+    for (const auto r : p.graph.all_ranks())
+        most = std::max(most, p.load(r));
+    return most > beyond_rounding * mean;
+}
+
+/// Scales the times of each rank's stages so that every rank has this work.
+void level_work(optpipe::problem& p, optpipe::duration mean) {
+    const auto given = p;
+    for (const auto s : p.graph.all_stages()) {
+        const auto load = given.load(p.rank_of(s));
+        if (load <= optpipe::duration{}) continue;
+        const double factor = mean / load;
+        auto costs = p.costs[s];
+        costs.forward = factor * costs.forward;
+        costs.backward_input = factor * costs.backward_input;
+        costs.backward_weight = factor * costs.backward_weight;
+        auto options = p.storage[s];
+        for (auto& each : options) {
+            each.recompute = factor * each.recompute;
+            each.backward_extra = factor * each.backward_extra;
+        }
+        p.set_stage(s, costs, options);
+    }
+}
+
+/// Plans the problem as it is, with each of its limits lifted, and with the same work on every rank. Each plan starts
+/// with the given schedule.
 std::vector<remedy> try_remedies(const optpipe::problem& p, const optpipe::schedule& s, const why_options& options) {
     std::vector<std::pair<std::string, optpipe::problem>> tries{{"as it is", p}};
     const auto add = [&](bool applies, std::string what, const std::function<void(optpipe::problem&)>& change) {
@@ -116,6 +145,11 @@ std::vector<remedy> try_remedies(const optpipe::problem& p, const optpipe::sched
     add(has_transfers(p), "transfers that take no time", make_transfers_instant);
     add(has_hops(p), "messages that take no time",
         [](optpipe::problem& q) { q.p2p = optpipe::hop_times<>{optpipe::duration{}}; });
+    optpipe::duration mean{};
+    for (const auto r : p.graph.all_ranks())
+        mean += p.load(r) / static_cast<double>(p.graph.ranks());
+    add(p.overlaps.empty() && has_uneven_work(p, mean), "the same work on every rank",
+        [&](optpipe::problem& q) { level_work(q, mean); });
     std::vector<remedy> remedies;
     search_options limits;
     limits.time_limit = options.time_limit;

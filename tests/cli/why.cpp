@@ -85,6 +85,33 @@ TEST_CASE("why: without what a rank waits for the best step is shorter, or as lo
     CHECK(shorter >= 5);
 }
 
+TEST_CASE("why: if a rank has more work than the others, the step with level work is shorter") {
+    const workplace place;
+    const auto stage = [](int rank, double factor) {
+        return json{{"rank", rank},
+                    {"forward", factor},
+                    {"backward_input", factor},
+                    {"backward_weight", factor},
+                    {"activation", 1.0}};
+    };
+    const auto problem = [&](double of_last) {
+        const json p{{"format", "optpipe.problem/2"},
+                     {"ranks", 2},
+                     {"microbatches", 6},
+                     {"stages", {stage(0, 1.0), stage(1, of_last)}}};
+        return place.write("problem.json", p.dump());
+    };
+    const auto said = reasons(problem(3.0));
+    const double now = said["schedule"]["objective"];
+    CHECK(tried(said, "as it is")["bound"] == now);
+    CHECK(now >= 54.0); // the work of the last rank
+    const double level = tried(said, "the same work on every rank")["objective"];
+    CHECK(level >= 36.0);
+    CHECK(level < 45.0);
+    const auto even = reasons(problem(1.0));
+    CHECK(even["planned_again"].size() == 1); // no memory limit, transfers or messages to change either
+}
+
 TEST_CASE("why: a text for people, and a schedule that breaks rules is refused with them") {
     const workplace place;
     const auto problem = data("two-ranks.json");
