@@ -101,14 +101,14 @@ TEST_CASE("why: if a rank has more work than the others, the step with level wor
                      {"stages", {stage(0, 1.0), stage(1, of_last)}}};
         return place.write("problem.json", p.dump());
     };
-    const auto said = reasons(problem(3.0));
+    const auto said = reasons(problem(3.0), "30", "30"); // each search ends with its proof
     const double now = said["schedule"]["objective"];
     CHECK(tried(said, "as it is")["bound"] == now);
     CHECK(now >= 54.0); // the work of the last rank
     const double level = tried(said, "the same work on every rank")["objective"];
     CHECK(level >= 36.0);
     CHECK(level < 45.0);
-    const auto even = reasons(problem(1.0));
+    const auto even = reasons(problem(1.0), "30", "30");
     CHECK(even["planned_again"].size() == 1); // no memory limit, transfers or messages to change either
 }
 
