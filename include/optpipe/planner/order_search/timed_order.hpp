@@ -212,8 +212,7 @@ public:
     }
     /// Ends the edit and keeps it. The operations are put in the order of their starts.
     void keep() {
-        edited_cells_.clear();
-        edited_partners_.clear();
+        end_edit();
         value_ = edited_value_;
         excess_ = edited_excess_;
         objective_ = edited_objective_;
@@ -227,13 +226,12 @@ public:
         std::copy(saved_.begin(), saved_.end(), sequence_.begin() + static_cast<std::ptrdiff_t>(first_));
         for (auto i = edited_cells_.size(); i-- > 0;)
             graph_.choose(edited_cells_[i].first, edited_cells_[i].second);
-        edited_cells_.clear();
         for (auto i = edited_partners_.size(); i-- > 0;)
             partner_[at(edited_partners_[i].first)] = edited_partners_[i].second;
-        edited_partners_.clear();
         const auto end = is_whole_ ? sequence_.size() : std::max(last_ + 1, retimed_to_);
         for (index i = std::min(first_, retimed_from_); i < end; ++i)
             times_[at(sequence_[i])] = kept_[at(sequence_[i])];
+        end_edit();
     }
 
 private:
@@ -247,6 +245,14 @@ private:
     };
 
     static index at(id i) { return static_cast<index>(i); }
+
+    /// Forgets the edit, and which places were timed since: the next edit may be undone without being timed.
+    void end_edit() {
+        edited_cells_.clear();
+        edited_partners_.clear();
+        retimed_from_ = std::numeric_limits<index>::max();
+        retimed_to_ = 0;
+    }
 
     /// Appends an operation to the order; appends both parts of a pair when the second part is passed.
     void take(const operation& op) {
