@@ -212,15 +212,11 @@ void experts(benchmark::State& state) {
         faster.push_back(slow.units / fast.units);
         ratios.push_back(fast.pair_ratio);
     }
-    const auto median = [](std::vector<double>& of) {
-        std::nth_element(of.begin(), of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2), of.end());
-        return of[of.size() / 2];
-    };
     const double exchanges = 4.0 * usual.exchange;
     state.counters["exchange share"] = exchanges / (exchanges + usual.forward() + usual.backward());
     state.counters["planned faster"] = last_end(without.schedule) / last_end(with.schedule);
-    state.counters["faster"] = median(faster);
-    state.counters["pair / model"] = median(ratios);
+    state.counters["faster"] = optpipe::detail::median_of(std::move(faster));
+    state.counters["pair / model"] = optpipe::detail::median_of(std::move(ratios));
 }
 
 } // namespace

@@ -4,6 +4,7 @@
 #include "layout.hpp"
 #include "matrix.hpp"
 #include "shape.hpp"
+#include <optpipe/core/contract.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -42,7 +43,9 @@ public:
     using texts = std::vector<std::string>;
 
     /// All peers have the same router; experts depend on the seed and their number.
+    /// Contract: the number of experts is a multiple of the number of peers, and `self` is one of the peers.
     expert_layer(const shape& s, const expert_shape& e, std::uint64_t seed) : s_{s}, e_{e} {
+        OPTPIPE_EXPECT(e.experts % e.peers == 0 && e.self < e.peers, "expert_layer: experts can't be divided evenly");
         router_ = parameter_layout_.take(s.hidden * e.experts);
         router_bias_ = parameter_layout_.take(e.experts);
         for (std::size_t i = 0; i < e.per_peer(); ++i)

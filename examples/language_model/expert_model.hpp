@@ -54,8 +54,9 @@ enum class expert_phase : std::uint8_t {
 };
 
 /// One of several pipelines that share the experts of each layer. All run the same programs, so that their exchanges
-/// meet. Each rank has a channel to its peers, the same rank of the other pipelines. In a pair, the exchanges of one
-/// microbatch are under way while the other computes.
+/// meet. Blocks and routers are the same in all pipelines, but their gradients aren't summed here: a model that updates
+/// parameters has to. Each rank has a channel to its peers, the same rank of the other pipelines. In a pair, the
+/// exchanges of one microbatch are under way while the other computes.
 template <class Real, optpipe::execution::peer_channel Channel> class expert_model : public pipeline_model<Real> {
     using base = pipeline_model<Real>;
     using layer_type = expert_layer<Real>;
@@ -126,12 +127,7 @@ private:
         std::span<std::byte> experts_;
     };
 
-    static std::span<Real> reals(std::span<std::byte> bytes) {
-        return {reinterpret_cast<Real*>(bytes.data()), bytes.size() / sizeof(Real)};
-    }
-    static std::span<const Real> reals(std::span<const std::byte> bytes) {
-        return {reinterpret_cast<const Real*>(bytes.data()), bytes.size() / sizeof(Real)};
-    }
+    using base::reals;
     [[nodiscard]] static bool has_experts(optpipe::stage s) { return s != optpipe::stage{0}; }
     [[nodiscard]] layer_type& layer(optpipe::stage s) { return (*experts_)[s.position() - 1]; }
     void begin(optpipe::stage s, expert_phase what) const {

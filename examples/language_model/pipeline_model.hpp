@@ -145,6 +145,8 @@ private:
         if (!found) found.emplace(stage(s));
         return *found;
     }
+
+protected:
     static std::span<Real> reals(std::span<std::byte> bytes) {
         return {reinterpret_cast<Real*>(bytes.data()), bytes.size() / sizeof(Real)};
     }
@@ -161,6 +163,7 @@ private:
         return reals(optpipe::execution::contiguous(part));
     }
 
+private:
     std::vector<model_stage<Real>>* stages_;
     std::string text_;
     shape shape_;

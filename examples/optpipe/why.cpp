@@ -101,13 +101,13 @@ void make_transfers_instant(optpipe::problem& p) {
             if (option.transfer) option.transfer = none;
 }
 
-/// Whether some rank has more work than the mean of all ranks, beyond rounding.
+/// Whether some rank has so much more work than the mean of all ranks that level work is worth a search.
 bool has_uneven_work(const optpipe::problem& p, optpipe::duration mean) {
-    constexpr double beyond_rounding = 1.001;
+    constexpr double least_imbalance = 1.001; // measured costs tell no less than 0.1 %
     optpipe::duration most{};
     for (const auto r : p.graph.all_ranks())
         most = std::max(most, p.load(r));
-    return most > beyond_rounding * mean;
+    return most > least_imbalance * mean;
 }
 
 /// Scales the times of each rank's stages so that every rank has this work.

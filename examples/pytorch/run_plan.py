@@ -486,9 +486,13 @@ class stage_runner:
             there = [(GradientEdge(node, n), each) for n, each in enumerate(arrived.get(node, ())) if each is not None]
             if there:
                 captured.append(([edge for edge, _ in there], [each for _, each in there], weights))
+        beside = {}  # roots beside the way to the input, where I doesn't come, by their node
         for root, gradient in zip(now.roots, gradients):
-            if root.node in groups and root.node not in arrived:  # beside the way to the input: I doesn't come there
-                captured.append(([root], [gradient], groups[root.node]))
+            if root.node in groups and root.node not in arrived:
+                edges, given = beside.setdefault(root.node, ([], []))
+                edges.append(root)
+                given.append(gradient)
+        captured += [(edges, given, groups[node]) for node, (edges, given) in beside.items()]
         return captured
 
     def backward_weight(self, now):

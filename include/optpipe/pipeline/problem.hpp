@@ -435,12 +435,15 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool recomputes_anything
     return any_storage_option(p, [](const storage_option& o) { return o.extra_work() > duration{}; });
 }
 
+/// Whether the problem is plain except for its pairs.
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain_without_pairs(const basic_problem<Graph>& p) {
+    return p.is_simple() && std::all_of(p.costs.begin(), p.costs.end(),
+                                        [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
+}
 /// Whether the problem is plain: its stages form a chain without groups and pairs, all of them compute the gradients of
 /// their weights, and all microbatches are equal.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain(const basic_problem<Graph>& p) {
-    return p.is_simple() && p.overlaps.empty() && std::all_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) {
-               return c.gradients == gradient_kind::full;
-           });
+    return p.overlaps.empty() && is_plain_without_pairs(p);
 }
 
 } // namespace optpipe

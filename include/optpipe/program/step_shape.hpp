@@ -35,16 +35,13 @@ struct step_shape {
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(programs)
-#include <algorithm>
 #include <utility>
 
 namespace optpipe {
 
 OPTPIPE_INLINE step_shape shape_of(const problem& p) {
     step_shape shape;
-    const bool is_full = std::all_of(p.costs.begin(), p.costs.end(),
-                                     [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
-    if (p.is_simple() && is_full) return shape;
+    if (is_plain_without_pairs(p)) return shape;
     std::vector<edge> all;
     for (const stage s : p.graph.all_stages()) {
         p.graph.for_each_edge_into(s, [&](const edge& each) { all.push_back(each); });

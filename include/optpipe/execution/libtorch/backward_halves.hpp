@@ -20,7 +20,7 @@ namespace optpipe::libtorch {
 
 using node_pointer = decltype(torch::autograd::Edge::function);
 
-/// The places where weight gradients branch off from the way to a stage's input.
+/// The places where weight gradients branch off from the way to a stage's input, and the roots beside this way.
 struct weight_branches {
     struct branch {
         node_pointer at;
@@ -29,8 +29,6 @@ struct weight_branches {
     std::vector<branch> branches;
     /// Weights that are used in several places; their gradients are computed together with the input's gradient.
     tensors shared;
-    /// For each root, whether the way to the input begins there.
-    std::vector<bool> leads_to_input;
 };
 
 namespace detail {
@@ -61,8 +59,8 @@ inline std::vector<node_pointer> in_topological_order(const edge_list& roots) {
     return order;
 }
 
-/// Finds, for each node on the way to the input, the weights that branch off at the node; the nodes come in topological
-/// order.
+/// Finds, for each node on the way to the input, the weights that branch off at the node, and the weights below each
+/// root beside this way; the nodes come in topological order.
 class branch_search {
 public:
     explicit branch_search(const Node* entry) : entry_{entry} {}
@@ -77,7 +75,11 @@ public:
             below_[node.get()] = aside_of(*node);
         }
     }
-    [[nodiscard]] weight_branches result(const edge_list& roots) const {
+    [[nodiscard]] weight_branches result(const edge_list& roots) {
+        std::set<Node*> beside;
+        for (const auto& root : roots)
+            if (!to_input_.contains(root.function.get()) && beside.insert(root.function.get()).second)
+                found_.emplace_back(root.function, below_.at(root.function.get()));
         std::map<Node*, int> uses;
         for (const auto& [node, weights] : found_)
             for (const auto& [leaf, weight] : weights)
@@ -95,8 +97,6 @@ public:
         }
         for (const auto& [leaf, weight] : shared)
             all.shared.push_back(weight);
-        for (const auto& root : roots)
-            all.leads_to_input.push_back(to_input_.contains(root.function.get()));
         return all;
     }
 

@@ -7,6 +7,7 @@
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/storage.hpp"
+#include "optpipe/schedule/profile/estimate.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -45,9 +46,7 @@ inline rehearsal median_rehearsal(stage_runner& runner, const tensors& inputs, s
         std::vector<double> seconds;
         for (const auto& each : all)
             seconds.push_back((each.*kind).seconds);
-        const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-        std::nth_element(seconds.begin(), middle, seconds.end());
-        (result.*kind).seconds = *middle;
+        (result.*kind).seconds = optpipe::detail::median_of(std::move(seconds));
     }
     return result;
 }

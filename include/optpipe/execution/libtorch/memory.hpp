@@ -74,17 +74,19 @@ public:
         if (!is_counted_) meters_.device.add(bytes_);
         is_counted_ = true;
     }
+    /// Contract: the block is counted.
     void move_to_host() {
+        auto there = at::empty({size()}, at::TensorOptions{at::kByte}.pinned_memory(!device_.is_cpu()));
+        there.copy_(as_bytes());
         meters_.host.add(bytes_);
-        host_ = at::empty({size()}, at::TensorOptions{at::kByte}.pinned_memory(!device_.is_cpu()));
-        host_.copy_(as_bytes());
+        host_ = std::move(there);
         storage_ = {};
         meters_.device.remove(bytes_);
     }
     void move_to_device() {
-        meters_.device.add(bytes_);
         const auto there = at::empty({size()}, at::TensorOptions{at::kByte}.device(device_));
         there.copy_(host_);
+        meters_.device.add(bytes_);
         storage_ = there.storage();
         host_.reset();
         meters_.host.remove(bytes_);

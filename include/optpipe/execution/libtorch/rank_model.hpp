@@ -121,11 +121,10 @@ public:
     rehearsal rehearse(stage s, const tensors& inputs, storage_index how) {
         return runners_.at(s)->rehearse(inputs, how);
     }
-    /// Forgets the losses of the step before, and what is left of a step that failed.
+    /// Forgets the losses of the step before.
     void begin_step(std::size_t step) {
         step_ = step;
         losses_.clear();
-        cells_.clear();
     }
     [[nodiscard]] const tensors& losses() const { return losses_; }
     [[nodiscard]] byte_meters& meters() { return meters_; }

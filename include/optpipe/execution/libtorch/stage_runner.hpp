@@ -230,7 +230,7 @@ inline tensors stage_runner::backward_input(cell& now, const tensors& gradients)
 /// at the nodes where weights branch off, in the order of the result's edges.
 inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(cell& now, const tensors& gradients,
                                                                               tensors& arrived) {
-    auto [branches, shared, leads_to_input] = branches_of(now.roots, now.entry.get());
+    auto [branches, shared] = branches_of(now.roots, now.entry.get());
     edge_list to;
     for (std::uint32_t i = 0; i < now.inputs; ++i)
         to.emplace_back(now.entry, i);
@@ -243,11 +243,6 @@ inline std::vector<cell::deferred_gradients> stage_runner::gradients_to_input(ce
     arrived.clear();
     if (found.empty()) return {};
     std::vector<cell::deferred_gradients> deferred;
-    for (std::size_t i = 0; i < now.roots.size(); ++i)
-        if (!leads_to_input[i]) {
-            deferred.push_back({{now.roots[i]}, {}, {}});
-            arrived.push_back(gradients[i]);
-        }
     auto next = found.begin() + static_cast<std::ptrdiff_t>(now.inputs);
     now.input_gradients.assign(found.begin(), next);
     for (auto& weight : shared)
@@ -281,21 +276,37 @@ inline void stage_runner::backward_weight(cell& now) {
     finish(now);
 }
 
-inline rehearsal stage_runner::rehearse(const tensors& inputs, storage_index how) {
-    tensors buffers, gradients;
-    for (const auto& each : module_.buffers)
-        buffers.push_back(each.clone());
-    for (const auto& each : module_.parameters) {
-        gradients.push_back(each.grad());
-        each.mutable_grad().reset();
+/// Takes the gradients away from a module. At the end of the scope, even if by an exception, the module has its
+/// gradients and buffers as before.
+class rehearsal_scope {
+public:
+    explicit rehearsal_scope(const stage_module& of) : of_{of} {
+        for (const auto& each : of.buffers)
+            buffers_.push_back(each.clone());
+        for (const auto& each : of.parameters) {
+            gradients_.push_back(each.grad());
+            each.mutable_grad().reset();
+        }
     }
+    ~rehearsal_scope() {
+        const at::NoGradGuard without_graph;
+        for (std::size_t i = 0; i < gradients_.size(); ++i)
+            of_.parameters[i].mutable_grad() = gradients_[i];
+        for (std::size_t i = 0; i < buffers_.size(); ++i)
+            of_.buffers[i].copy_(buffers_[i]);
+    }
+    rehearsal_scope(const rehearsal_scope&) = delete;
+    rehearsal_scope& operator=(const rehearsal_scope&) = delete;
+
+private:
+    const stage_module& of_;
+    tensors buffers_{}, gradients_{};
+};
+
+inline rehearsal stage_runner::rehearse(const tensors& inputs, storage_index how) {
+    const rehearsal_scope scope{module_};
     rehearsal result;
     rehearse_operations(result, inputs, how);
-    const at::NoGradGuard without_graph;
-    for (std::size_t i = 0; i < gradients.size(); ++i)
-        module_.parameters[i].mutable_grad() = gradients[i];
-    for (std::size_t i = 0; i < buffers.size(); ++i)
-        module_.buffers[i].copy_(buffers[i]);
     return result;
 }
 
@@ -310,15 +321,13 @@ inline void stage_runner::rehearse_operations(rehearsal& result, const tensors& 
     };
     const microbatch m{};
     forward_result done;
-    {
+    if (!draws_random_) { // `forward` restores the generator, so the module runs by itself
         const random_scope random{device_, seed_of(0, place_.self, m, place_.stages, place_.microbatches)};
         const auto untouched = random_state(device_);
-        if (!draws_random_) { // `forward` restores the generator, so the module runs by itself
-            const at::NoGradGuard without_graph;
-            auto outputs = module_.forward(inputs);
-            if (is_last()) static_cast<void>(model_.loss(outputs, 0, m));
-            draws_random_ = !at::equal(random_state(device_), untouched);
-        }
+        const at::NoGradGuard without_graph;
+        auto outputs = module_.forward(inputs);
+        if (is_last()) static_cast<void>(model_.loss(outputs, 0, m));
+        draws_random_ = !at::equal(random_state(device_), untouched);
     }
     timed(result.forward, [&] { done = forward(0, m, inputs, how); });
     auto& now = *done.now;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/planner/order_search/flat_graph.hpp"
@@ -93,8 +94,9 @@ public:
             left -= round;
         }
     }
-    /// Runs one round from a schedule that may exceed the memory limits.
-    void run_from(const schedule& start) {
+    /// Runs one round from a schedule that may exceed the memory limits. Ends early if `stop` is true.
+    void run_from(const schedule& start, stop_check stop) {
+        stop_ = stop;
         order_.allow_excess(0.0);
         if (!order_.take(start)) return;
         is_priced_ = true;
@@ -132,7 +134,7 @@ private:
         for (index i = 0; i < moves; ++i) {
             if (i % between_looks == 0) {
                 offer_best();
-                if (state_->done()) return;
+                if (state_->done() || stop_()) return;
                 const double passed = with_.until_deadline ? 1.0 - state_->seconds_left() / seconds
                                                            : static_cast<double>(i) / static_cast<double>(moves);
                 temperature = begin * std::pow(ratio, passed);
@@ -390,6 +392,7 @@ private:
     random_numbers random_;
     timed_order order_;
     window_moves windows_;
+    stop_check stop_{};
     std::vector<std::vector<microbatch>> sequences_;
     /// The objective to improve on, and the best order that improves on it and hasn't been offered.
     double best_ = 0.0;

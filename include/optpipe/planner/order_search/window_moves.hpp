@@ -39,7 +39,6 @@ public:
         fill_lanes();
         choices_.clear();
         if (!change()) return false;
-        commit();
         if (merge_lanes()) return true;
         order.undo();
         return false;
@@ -264,9 +263,8 @@ private:
         return changed;
     }
 
-    /// Begins the edit of the order: sets the pairs of the lanes and the changed choices of cells.
-    void commit() {
-        order_->edit_all([](auto&) {});
+    /// Within the edit of the order: sets the pairs of the lanes and the changed choices of cells.
+    void set_pairs_and_choices() {
         for (const auto& [cell, chosen] : choices_)
             order_->choose(cell, chosen);
         for (const auto& lane : lanes_)
@@ -288,6 +286,7 @@ private:
         std::fill(allowed_.begin(), allowed_.end(), index{0});
         bool is_complete = false;
         order_->edit_all([&](std::vector<id>& all) {
+            set_pairs_and_choices();
             scratch_ids_.swap(all);
             all.clear();
             for (const id op : scratch_ids_) {

@@ -105,7 +105,8 @@ private:
         with.first_temperature = with_.first_temperatures[random_.below(with_.first_temperatures.size())];
         with.last_temperature = with_.last_temperature;
         with.most_distinct_pairs = state_->limits().most_distinct_pairs;
-        order_annealer{own, with, name_}.run_from(start);
+        const stop_when is_over{[&] { return state_->done(); }};
+        order_annealer{own, with, name_}.run_from(start, is_over);
         const auto found = own.incumbent();
         if (!found) return;
         const double value = own.objective().value();

@@ -306,7 +306,8 @@ OPTPIPE_INLINE schedule search_state::reduced(schedule timed) const {
 
 OPTPIPE_INLINE void search_state::record(schedule timed, std::string_view strategy) {
     if (!is_improvement(value_of(problem(), timed)) || abandoned()) return;
-    if (!problem().overlaps.empty() && most_distinct_pairs(timed) > limits_.most_distinct_pairs) {
+    const bool is_limited = limits_.most_distinct_pairs < std::numeric_limits<std::size_t>::max();
+    if (is_limited && most_distinct_pairs(timed) > limits_.most_distinct_pairs) {
         auto fewer = with_most_distinct_pairs(problem(), timed, limits_.most_distinct_pairs);
         if (fewer) record(*std::move(fewer), strategy);
         return;

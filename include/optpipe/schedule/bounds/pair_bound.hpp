@@ -122,10 +122,12 @@ private:
     [[nodiscard]] double with_mixture(const assignment_prices& of) const {
         const double at_begin = (first_backward_ - first_forward_).value();
         const double filled = std::min({at_begin, forwards_, most_forwards_in_memory()});
-        const double at_end = (after_forward_ - after_backward_).value();
+        // A forward without a gradient may be the rank's last operation.
+        const auto after = std::min(after_forward_, after_backward_);
+        const double at_end = (after_forward_ - after).value();
         const double unpaired_first = std::max(least_row(of), at_begin - filled + forwards_at_begin(of, filled));
         const double unpaired_last = std::max(least_column(of), backwards_at_end(of, at_end));
-        return first_forward_.value() + unpaired_first + left(of) + unpaired_last + after_backward_.value();
+        return first_forward_.value() + unpaired_first + left(of) + unpaired_last + after.value();
     }
     [[nodiscard]] double forwards_at_begin(const assignment_prices& of, double amount) const {
         fractional_knapsack all;

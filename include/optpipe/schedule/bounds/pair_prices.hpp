@@ -84,16 +84,20 @@ template <pipeline_graph Graph>
     // tuned.
     constexpr std::size_t most_exact = 256;
     if (std::max(gains.rows, gains.columns) > most_exact || gains.gain.empty()) return found;
-    found.push_back(least_prices(gains));
+    const auto exact = least_prices(gains);
+    found.push_back(exact);
     // Two more sets of prices: the least price of all columns is subtracted from each column and moved to the rows, or
     // the other way round.
     for (const bool to_rows : {true, false}) {
-        auto moved = found[3];
+        auto moved = exact;
         auto& from = to_rows ? moved.of_column : moved.of_row;
         const double common = *std::min_element(from.begin(), from.end());
         for (auto& price : from)
             price -= common;
-        to_rows ? fit_rows(gains, moved) : fit_columns(gains, moved);
+        if (to_rows)
+            fit_rows(gains, moved);
+        else
+            fit_columns(gains, moved);
         found.push_back(std::move(moved));
     }
     return found;

@@ -128,13 +128,14 @@ inline std::optional<drawn_order> draw_of(const problem& p, const schedule& s) {
     return of;
 }
 
-/// Whether `p` has all operations of the order, and as many sequences as the draw.
+/// Whether `p` has all operations of the order, and as many sequences as the draw, each of which has slices.
 inline bool is_like(const problem& p, const drawn_order& of) {
     const auto is_known = [&](const operation& op) {
         return op.stage.position() < p.graph.stages() && op.microbatch.position() < of.work.size() &&
                is_possible(p, op);
     };
     return std::all_of(of.operations.begin(), of.operations.end(), is_known) &&
+           std::find(of.slices.begin(), of.slices.end(), std::size_t{0}) == of.slices.end() &&
            std::accumulate(of.slices.begin(), of.slices.end(), std::size_t{0}) == of.work.size() &&
            of.slices.size() == slices_of(p).size();
 }

@@ -27,6 +27,7 @@ namespace optpipe {
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -90,11 +91,11 @@ using pair_key = std::tuple<stage, stage, operation_kind>;
 } // namespace detail
 
 OPTPIPE_INLINE std::size_t most_distinct_pairs(const schedule& s) {
-    per_rank<std::map<detail::pair_key, bool>> found(s.graph.ranks());
+    per_rank<std::set<detail::pair_key>> found(s.graph.ranks());
     std::size_t most = 0;
     for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
         auto& own = found[s.graph.rank_of(f.op.stage)];
-        own[detail::key_of(f.op, b.op)] = true;
+        own.insert(detail::key_of(f.op, b.op));
         most = std::max(most, own.size());
     });
     return most;

@@ -5,7 +5,6 @@
 #include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/sequences.hpp"
-#include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/dispatch/dispatch_search.hpp"
 #include "optpipe/schedule/dispatch/graph_dispatcher.hpp"
 #include "optpipe/schedule/dispatch/single_sequence.hpp"
@@ -71,7 +70,7 @@ public:
     }
 
     void run() {
-        best_->offer(one_at_a_time(*p_));
+        best_->offer(detail::one_sequence_at_a_time(*p_));
         if (!can_run_) return;
         auto best = first_without_offloads();
         auto value = duration::unlimited();

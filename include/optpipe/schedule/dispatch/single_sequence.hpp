@@ -3,6 +3,7 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/pipeline/storage.hpp"
@@ -24,7 +25,7 @@ namespace optpipe::detail {
 template <pipeline_graph Graph> class single_sequence_storage {
 public:
     explicit single_sequence_storage(const basic_problem<Graph>& p)
-        : p_{&p}, limits_{tolerated_limits(p)}, cells_(p.graph.cells()) {
+        : p_{&p}, limits_{tolerated_limits(p)}, slack_{tolerance{}.at(p.memory_scale())}, cells_(p.graph.cells()) {
         for (const auto& slices : sequences_of(p)) {
             find_levels(slices);
             on_device_ = on_host_ = per_rank<memory_size>(p.graph.ranks());
@@ -72,8 +73,8 @@ private:
         const auto rating = [&](const storage_option& o) {
             const auto device = on_device_[r] + needed(s, m, o);
             const auto host = on_host_[r] + factor * o.transfer_size;
-            return std::tuple{host > p_->host_memory_limit[r], std::max(device, limits_[r]), o.left_on_device(),
-                              o.extra_time()};
+            return std::tuple{host > p_->host_memory_limit[r] + slack_, std::max(device, limits_[r]),
+                              o.left_on_device(), o.extra_time()};
         };
         const auto best = std::min_element(list.begin(), list.end(),
                                            [&](const auto& a, const auto& b) { return rating(a) < rating(b); });
@@ -92,6 +93,7 @@ private:
 
     const basic_problem<Graph>* p_;
     per_rank<memory_size, Graph::rank_extent> limits_;
+    memory_size slack_; ///< the tolerance of the host's limit
     std::vector<cell> cells_;
     /// The memory of the stashes of the cells chosen so far in this sequence.
     per_rank<memory_size> on_device_{};
