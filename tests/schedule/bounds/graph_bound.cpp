@@ -7,6 +7,7 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 #else
 
 #include "optpipe/io/json.hpp"
+#include "optpipe/pipeline/pipeline_builder.hpp"
 #include "optpipe/schedule/bounds/propagation.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
@@ -117,6 +118,27 @@ TEST_CASE("pairs: the load less what they save at most, between the ends") {
     CHECK(propagation_bound(p, graph_bound(p)) == graph_bound(p));
     p.overlaps = {};
     CHECK(graph_bound(p).value() == doctest::Approx(96.0));
+}
+
+TEST_CASE("pairs: a forward without a gradient may end its rank, beside the backwards of another one") {
+    stage_costs long_backward{duration{1.0}, duration{50.0}, duration{50.0}, memory_size{1.0}, memory_size{1.0}};
+    auto short_backward = long_backward;
+    short_backward.backward_input = short_backward.backward_weight = duration{0.5};
+    auto frozen = long_backward;
+    frozen.forward = duration{100.0};
+    frozen.backward_input = frozen.backward_weight = duration{};
+    frozen.weight_stash = memory_size{};
+    frozen.gradients = gradient_kind::none;
+    pipeline_builder stages;
+    const auto first = stages.add(rank{0}, long_backward);
+    stages.add(rank{1}, short_backward, {{first}});
+    stages.add(rank{1}, frozen);
+    auto p = stages.build(1);
+    p.split_backward = false;
+    p.overlaps.add({stage{2}, stage{1}, overlap_kind::backward, duration{100.9}, {}});
+    // Forwards of 1 and 1, the backward of 1, and then 100 on both ranks.
+    CHECK(graph_bound(p) <= duration{103.0 + 1e-9});
+    CHECK(graph_bound(p) >= duration{103.0 - 1e-9});
 }
 
 TEST_CASE("in chains of equal microbatches the bound is valid as well") {

@@ -1,6 +1,8 @@
 // A sequence that is alone: with some choice of storage options it fits the memory, or with none.
 #include "optpipe/schedule/dispatch/single_sequence.hpp"
 
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
@@ -48,6 +50,9 @@ TEST_CASE("one sequence at a time fits wherever some choice of storage options d
             p.memory_limit[r] = memory_size{0.25 * static_cast<double>(random.between(2, 20))};
         const bool fits = simulate(p, detail::one_sequence_at_a_time(p)).has_value();
         CHECK(fits == fits_with_some_options(p));
+        auto quick = adaptive;
+        quick.effort = 1;
+        if (fits) CHECK(build_schedule(p, quick).has_value());
         (fits ? fitting : lacking) += 1;
     }
     CHECK(fitting > oracle::random_cases(60));
