@@ -86,14 +86,16 @@ TEST_CASE("each storage option, with whole and with split backwards, has the gra
         }
 }
 
-TEST_CASE("a stage may have outputs without gradients, and outputs that don't depend on its input") {
+/// Checks a stage that has outputs without gradients, and two that don't depend on its input but on each other.
+void check_outputs_beside(bool shares_weights) {
     at::set_num_threads(1);
-    auto model = small_model::training_of(3);
+    auto model = small_model::training_of(3, shares_weights);
     auto& module = model.stages[1];
     const auto forward = module.forward;
     const auto bias = module.parameters[1];
     module.forward = [=](const tensors& inputs) {
-        return tensors{at::argmax(inputs[1], 1), at::sin(bias), forward({inputs[1]}).front(), inputs[0]};
+        const auto beside = at::sin(bias);
+        return tensors{at::argmax(inputs[1], 1), beside, forward({inputs[1]}).front(), at::exp(beside), inputs[0]};
     };
     const tensors inputs{at::arange(3), small_model::input_of(0, microbatch{})};
     const auto gradients_of = [&](bool splits) {
@@ -102,7 +104,7 @@ TEST_CASE("a stage may have outputs without gradients, and outputs that don't de
         static_cast<void>(runner.rehearse(inputs, 0));
         small_model::forget_gradients(model);
         auto [now, outputs] = runner.forward(0, microbatch{}, inputs, 0);
-        const tensors gradients{{}, at::cos(outputs[1]), at::cos(outputs[2]), {}};
+        const tensors gradients{{}, at::cos(outputs[1]), at::cos(outputs[2]), at::cos(outputs[3]), {}};
         auto all = splits ? runner.backward_input(*now, gradients) : runner.backward(*now, gradients);
         if (splits) runner.backward_weight(*now);
         REQUIRE(all.size() == 2);
@@ -117,13 +119,19 @@ TEST_CASE("a stage may have outputs without gradients, and outputs that don't de
     to.insert(to.end(), module.parameters.begin(), module.parameters.end());
     const libtorch::random_scope random{at::kCPU, libtorch::seed_of(0, stage{1}, microbatch{}, 3, 1)};
     const auto y = module.forward({inputs[0], x});
-    const auto expected = torch::autograd::grad({y[1], y[2]}, to, {at::cos(y[1].detach()), at::cos(y[2].detach())});
+    const auto expected = torch::autograd::grad(
+        {y[1], y[2], y[3]}, to, {at::cos(y[1].detach()), at::cos(y[2].detach()), at::cos(y[3].detach())});
     for (const bool splits : {false, true}) {
         const auto found = gradients_of(splits);
         REQUIRE(found.size() == expected.size());
         for (std::size_t i = 0; i < found.size(); ++i)
             CHECK(at::allclose(found[i], expected[i], 1e-12, 1e-15));
     }
+}
+
+TEST_CASE("a stage may have outputs without gradients, and outputs that don't depend on its input") {
+    check_outputs_beside(false);
+    check_outputs_beside(true);
 }
 
 TEST_CASE("recomputation happens under the autocast of the forward") {
