@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace program {
 namespace {
@@ -83,6 +85,18 @@ json searched(const optpipe::problem& p, const optpipe::schedule_report& report,
     return result;
 }
 
+/// A number of microbatches, and what became of it.
+json alternative_entry(const optpipe::problem& p, const optpipe::planned_alternative& tried) {
+    json entry{{"microbatches", p.graph.microbatches()}};
+    if (!tried.refused) entry["bound"] = tried.bound.value();
+    if (tried.planned)
+        entry["objective"] = tried.planned->objective.value();
+    else
+        entry["reason"] = tried.refused ? optpipe::reason_text(p, *tried.refused)
+                                        : "dropped: the bound is no better than the best plan";
+    return entry;
+}
+
 #endif
 
 } // namespace
@@ -138,6 +152,19 @@ std::string json_of(const optpipe::schedule_report& report, const optpipe::parti
     result["partitions"] = chosen.tried;
     result["seconds"] = chosen.seconds;
     result["bound_of_partitions"] = chosen.bound.value();
+    return json_text(result);
+}
+
+std::string json_of(const std::vector<optpipe::problem>& problems, const optpipe::schedule_report& report,
+                    const optpipe::alternatives_plan& found) {
+    const auto& p = problems[found.chosen];
+    auto result = searched(p, report, found.best());
+    result["microbatches"] = p.graph.microbatches();
+    result["alternatives"] = json::array();
+    for (std::size_t i = 0; i < problems.size(); ++i)
+        result["alternatives"].push_back(alternative_entry(problems[i], found.all[i]));
+    result["seconds"] = found.seconds;
+    result["bound_of_alternatives"] = found.bound.value();
     return json_text(result);
 }
 

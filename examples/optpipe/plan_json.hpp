@@ -4,6 +4,7 @@
 #include <optpipe/pipeline/problem.hpp>
 #include <optpipe/schedule/time/report.hpp>
 #if defined(OPTPIPE_HAS_MILP)
+#include <optpipe/planner/alternatives.hpp>
 #include <optpipe/planner/partition.hpp>
 #include <optpipe/planner/plan_result.hpp>
 #endif
@@ -31,6 +32,10 @@ std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& r
                     const optpipe::plan_result& planned);
 /// The plan of the chosen pipeline, with the layers and the rank of each stage.
 std::string json_of(const optpipe::schedule_report& report, const optpipe::partition_plan& chosen);
+/// The plan of the chosen problem, with its number of microbatches and those that were tried. Contract: `found` belongs
+/// to the problems.
+std::string json_of(const std::vector<optpipe::problem>& problems, const optpipe::schedule_report& report,
+                    const optpipe::alternatives_plan& found);
 #endif
 
 } // namespace program

@@ -101,7 +101,7 @@ int plan_sizes(const plan_options& options) {
     write_plan(files, "--out", p, report, files.has("--html") ? page_of(p, planned) : optpipe::html_options{});
     const bool stopped = planned.why == optpipe::plan_end::stop_request;
     const int status = files.status(stopped ? stopped_by_signal : success);
-    if (options.json) std::cout << json_of(p, report, planned);
+    if (options.json) std::cout << json_of(problems, report, *found);
     if (options.json || options.quiet) return status;
     optpipe::write_table(files.text(), rows_of(problems, *found));
     print_plan(files.text(), p, report, story_of(p, planned), baselines_of(p, planned));

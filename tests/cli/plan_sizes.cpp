@@ -54,6 +54,23 @@ TEST_CASE("plan chooses the number of microbatches: too few lack memory, and too
     CHECK(json::parse(place.read("s.json"))["objective"] == json::parse(alone.out)["objective"]);
 }
 
+TEST_CASE("plan for several sizes as JSON says which number was chosen, and what became of the others") {
+    const workplace place;
+    const auto result =
+        run({"plan", problem(place, 4, 12.0), "--costs-at", problem(place, 8, 12.0), "--microbatches", "2,4,8,32",
+             "--time-limit", "1", "--threads", "1", "--json", "--out-problem", place / "p.json"});
+    REQUIRE_MESSAGE((result.status == 0 && result.err.empty()), result);
+    const auto told = json::parse(result.out);
+    CHECK((told["microbatches"] == 8 && json::parse(place.read("p.json"))["microbatches"] == 8));
+    const auto& tried = told["alternatives"];
+    REQUIRE(tried.size() == 4);
+    CHECK((tried[2]["microbatches"] == 8 && tried[2]["objective"] == told["objective"]));
+    CHECK(contains(tried[0]["reason"], "memory_limit[0]"));
+    CHECK(!tried[0].contains("bound"));
+    CHECK(contains(tried[3]["reason"], "dropped"));
+    CHECK((tried[3]["bound"] > told["objective"] && told["bound_of_alternatives"] <= told["bound"]));
+}
+
 TEST_CASE("plan for several sizes: bad input is one message") {
     const workplace place;
     const auto four = problem(place, 4, 12.0);

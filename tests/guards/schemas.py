@@ -111,6 +111,10 @@ def written_by(program, problem, layers):
         print_to("planned.json", "plan", problem, "--json")
         print_to("robust.json", "plan", problem, "--json", "--noise", "0.1", "--time-limit", "0.5")
         print_to("built.json", "plan", problem, "--json", "--method", "1f1b")
+        measured = json.loads(problem.read_text(encoding="utf-8"))
+        measured["microbatches"] *= 2
+        (here / "size.json").write_text(json.dumps(measured), encoding="utf-8")
+        print_to("sizes.json", "plan", problem, "--json", "--costs-at", here / "size.json", "--time-limit", "0.5")
         print_to("none.json", "plan", problem.parent / "small-host.json", "--json", status=3)
         print_to("divided.json", "partition", layers, "--time-limit", "0.5", "--json")
         print_to("checked.json", "check", problem, plan, "--json")
