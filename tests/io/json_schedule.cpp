@@ -5,12 +5,14 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 #else
 
 #include "io/sample.hpp"
+#include "optpipe/io/file.hpp"
 #include "optpipe/io/json.hpp"
 #include "optpipe/io/json_tree.hpp"
 #include "optpipe/schedule/construct/forward_plan.hpp"
 #include "oracle/random_cases.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -224,6 +226,25 @@ TEST_CASE("all that is wrong with a document, or what the rest depends on") {
     CHECK(document_violations(p, document).empty());
     document.forward_only = false;
     CHECK(!document_violations(p, document).empty());
+}
+
+TEST_CASE("a plan in a file reads as a valid schedule of its problem, or says what is wrong") {
+    const auto p = sample::two_ranks();
+    const std::string path = "optpipe-read-plan-test.json";
+    const auto read_back = [&](const problem& of, const schedule_report& report) {
+        write_file(path, schedule_to_json(of, report));
+        auto planned = report.schedule;
+        std::sort(planned.operations.begin(), planned.operations.end(), starts_before);
+        CHECK(read_plan(p, path).operations == planned.operations);
+    };
+    read_back(p, sample::report_of(p));
+    read_back(forward_problem(p), *plan_forwards(p));
+
+    auto changed = example();
+    changed["operations"].erase(0);
+    write_file(path, changed.dump());
+    CHECK_THROWS_WITH_AS(static_cast<void>(read_plan(p, path)), doctest::Contains(path.c_str()), input_error);
+    std::filesystem::remove(path);
 }
 
 TEST_CASE("claims are held against the operations") {

@@ -2,6 +2,8 @@
 
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/io/schedule_document.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/schedule.hpp"
 
 #include <cstddef>
 #include <string>
@@ -22,6 +24,10 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 /// Reads a file with `parse_schedule`. Throws `file_error` if the file can't be read or is larger than 1 GiB.
 [[nodiscard]] schedule_document read_schedule(const std::string& path);
 
+/// Reads a file with `read_schedule`, as a valid schedule of `p`. Throws `input_error` with everything that is wrong
+/// with it (`document_violations`).
+[[nodiscard]] schedule read_plan(const problem& p, const std::string& path);
+
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(io)
@@ -38,6 +44,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -150,6 +157,13 @@ OPTPIPE_INLINE schedule_document parse_schedule(std::string_view text, const std
 
 OPTPIPE_INLINE schedule_document read_schedule(const std::string& path) {
     return parse_schedule(read_file(path, detail::most_schedule_bytes), printable(path, 400));
+}
+
+OPTPIPE_INLINE schedule read_plan(const problem& p, const std::string& path) {
+    const auto document = read_schedule(path);
+    if (auto wrong = document_violations(p, document); !wrong.empty())
+        throw input_error{printable(path, 400), std::move(wrong)};
+    return to_schedule(detail::problem_of(document, p), document);
 }
 
 } // namespace optpipe

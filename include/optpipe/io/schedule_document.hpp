@@ -77,6 +77,11 @@ struct claim_slacks {
 namespace optpipe {
 namespace detail {
 
+/// The problem that the document is a schedule of: without stashes if it has forwards alone.
+inline problem problem_of(const schedule_document& document, const problem& p) {
+    return document.forward_only ? forward_problem(p) : p;
+}
+
 inline bool has_cell(const problem& p, const operation& op) {
     return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
 }
@@ -191,7 +196,7 @@ OPTPIPE_INLINE std::vector<violation> claims_violations(const schedule_document&
 }
 
 OPTPIPE_INLINE std::vector<violation> document_violations(const problem& p, const schedule_document& document) {
-    const auto taken = document.forward_only ? forward_problem(p) : p;
+    const auto taken = detail::problem_of(document, p);
     auto found = document.unreadable;
     for (auto& v : storage_violations(taken, document))
         found.push_back(std::move(v));

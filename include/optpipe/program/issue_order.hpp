@@ -25,6 +25,10 @@ struct issued_task {
 /// only for inputs, and for memory that must be freed first. A loop that makes and frees tensors as the plan counts
 /// them (io/README.md, rules 8 and 9) stays within the plan's peak whatever the timing.
 ///
+/// A single thread may also run all tasks of its rank one after another in this order, without looking at lanes and
+/// `after`. It doesn't deadlock with the other ranks, even if each send returns only once the message has been received
+/// (`check_programs`); but then computations wait for messages and transfers.
+///
 /// A pair is one task, whose label names both parts.
 ///
 /// Contract: every exchange is one message, as with `message_lanes::separate`.
