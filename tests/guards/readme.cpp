@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-static_assert(EXAMPLES == 9, "each example needs its surroundings below");
+static_assert(EXAMPLES == 10, "each example needs its surroundings below");
 
 namespace whole_program {
 #include "example_1.inc"
@@ -57,4 +57,9 @@ void plan_each_step(const optpipe::schedule& first, const optpipe::problem& next
 
 void solver() {
 #include "example_9.inc"
+}
+
+void adopt(std::size_t mine) {
+    using namespace optpipe;
+#include "example_10.inc"
 }
