@@ -51,6 +51,16 @@ std::vector<shown_layout> shown_layouts(const compared_layouts& compared) {
     return shown;
 }
 
+/// The share of the step in which a rank doesn't compute, in the mean over the ranks. The bubble rate is that of the
+/// busiest rank, so it says little about layouts with unequal work.
+double mean_bubble(const optpipe::measures& m) {
+    optpipe::duration busy{};
+    for (const auto each : m.busy)
+        busy += each;
+    const auto all = static_cast<double>(m.busy.size()) * m.objective;
+    return all > optpipe::duration{} ? (all - busy) / all : 0.0;
+}
+
 std::string excess_text(const shown_layout& each, const optpipe::partition_plan& best) {
     if (each.plan == &best) return "";
     const auto least = best.planned.objective;
@@ -68,10 +78,10 @@ std::vector<optpipe::table_row> layout_rows(const optpipe::problem& p, const com
                                             const std::vector<shown_layout>& shown) {
     const auto unit = optpipe::detail::in_brackets(optpipe::printable(p.time_unit, 20));
     std::vector<optpipe::table_row> lines{
-        {"layout", "step" + unit, "above the plan", "bubble", "bound" + unit, "layers of each stage"}};
+        {"layout", "step" + unit, "above the plan", "mean bubble", "bound" + unit, "layers of each stage"}};
     for (const auto& each : shown)
         lines.push_back({each.name, optpipe::format_number(each.plan->planned.objective),
-                         excess_text(each, *compared.chosen), percent_text(each.measures.bubble_rate),
+                         excess_text(each, *compared.chosen), percent_text(mean_bubble(each.measures)),
                          optpipe::format_number(each.plan->planned.bound), counts_text(each.plan->layers)});
     for (const auto& each : compared.others)
         if (!each.result) lines.push_back({each.name, optpipe::reason_text(p, each.result.why())});

@@ -33,6 +33,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -955,8 +956,19 @@ def measure(options):
     pathlib.Path(options.out).write_text(json.dumps(problem, indent=1))
 
 
+def program_optpipe(given):
+    """The program as it was named, or on the path, or in this checkout's build."""
+    built = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "bin" / "optpipe"
+    for each in [given] if given else ["optpipe", str(built)]:
+        if found := shutil.which(each):
+            return found
+    raise SystemExit(f"run_plan.py: there is no program {given or 'optpipe'}; build it by `cmake -P cmake/demo.cmake`, or "
+                     "name it by --optpipe")
+
+
 def plan(options):
     """From a model to a plan: writes problem.json, plan.json and programs.json into a folder."""
+    program = program_optpipe(options.optpipe)
     folder = pathlib.Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     problem, planned, programs = (folder / name for name in FILES)
@@ -966,7 +978,7 @@ def plan(options):
     lanes = ["--messages", "per-direction", "--receives", "when-due"] if torch.cuda.is_available() else []
     for command in (["plan", problem, "--time-limit", str(options.time_limit), "--out", planned],
                     ["lower", problem, planned, "--out", programs, *lanes]):
-        status = subprocess.run([options.optpipe, *command]).returncode
+        status = subprocess.run([program, *command]).returncode
         if status != 0:
             sys.exit(status)
 
@@ -1000,7 +1012,7 @@ def main():
     one.set_defaults(do=measure)
     one = commands.add_parser("plan", help="measure a model and plan it")
     add_measure(one)
-    one.add_argument("--optpipe", default="optpipe", help="the program optpipe")
+    one.add_argument("--optpipe", help="the program optpipe (default: on the path, or in this checkout's build)")
     one.add_argument("--time-limit", type=float, default=10.0, help="seconds for the planner")
     one.add_argument("--out", default=".", help="the folder for problem.json, plan.json and programs.json")
     one.set_defaults(do=plan)
