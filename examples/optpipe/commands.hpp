@@ -131,6 +131,8 @@ struct compare_options {
     std::vector<std::string> problems;
     /// Time limit of the methods that search, in seconds.
     std::optional<double> time_limit;
+    /// A schedule file, for a row of its own.
+    std::string plan;
     std::string json;
     std::string csv;
     bool markdown = false;

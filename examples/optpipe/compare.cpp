@@ -3,6 +3,7 @@
 #include "interruption.hpp"
 #include "methods.hpp"
 #include "plan_table.hpp"
+#include "schedule_file.hpp"
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -24,7 +26,8 @@ namespace program {
 namespace {
 
 nlohmann::ordered_json to_json(const optpipe::comparison_row& row) {
-    nlohmann::ordered_json entry{{"method", row.method}, {"planning_seconds", *row.planning_seconds}};
+    nlohmann::ordered_json entry{{"method", row.method}};
+    if (row.planning_seconds) entry["planning_seconds"] = *row.planning_seconds;
     if (!row.result) {
         entry["reason"] = row.reason;
         return entry;
@@ -78,6 +81,13 @@ void run_all(compared_problem& compared, const compare_options& options, const s
         else
             compared.others += (compared.others.empty() ? "" : ", ") + a.method;
     }
+}
+
+/// The row of a plan in a file.
+optpipe::comparison_row plan_row(const optpipe::problem& p, const std::string& path) {
+    auto report = valid_plan(p, read_schedule_for(p, path).document, path);
+    report.method = "plan";
+    return optpipe::make_comparison_row(report);
 }
 
 /// Null if no method has a schedule.
@@ -158,15 +168,24 @@ int compare(const compare_options& options) {
     std::vector<named_file> inputs;
     for (const auto& path : options.problems)
         inputs.push_back({"PROBLEM", path});
+    if (!options.plan.empty()) inputs.push_back({"--plan", options.plan});
     outputs files{inputs, {{"--json", options.json}, {"--csv", options.csv}}};
     if (options.problems.size() > 1 && files.has("--json"))
         throw optpipe::error{"--json: takes one problem; --csv has the table of several"};
+    if (options.problems.size() > 1 && !options.plan.empty())
+        throw optpipe::error{"--plan: is a plan of one problem, and there are several"};
     std::vector<compared_problem> all;
     for (const auto& path : options.problems)
         all.push_back({path, read_problem({path, options.problem.changes})});
+    std::optional<optpipe::comparison_row> beside;
+    if (!options.plan.empty()) beside = plan_row(all.front().problem, options.plan);
     const interruption interrupted{true};
     for (auto& each : all)
         run_all(each, options, interrupted.token());
+    if (beside) {
+        all.front().rows.push_back(*beside);
+        all.front().listed.push_back(*beside);
+    }
     files.write("--json", [&] { return to_json(all.front().problem, all.front().bound, all.front().rows); });
     files.write("--csv", [&] { return csv_of(all); });
     auto& out = files.text();

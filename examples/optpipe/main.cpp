@@ -175,6 +175,7 @@ void add_compare(CLI::App& app, program::compare_options& o, std::function<int()
     add_problems(*command, o.problem, o.problems);
     command->add_option("--time-limit", o.time_limit, "Seconds for each method that searches (default: a fixed effort)")
         ->check(not_negative);
+    command->add_option("--plan", o.plan, "A plan of one problem, for a row of its own");
     command->add_option("--json", o.json, "Write the table of one problem as JSON");
     add_csv(*command, o.csv, "what each method reaches on each problem");
     command->add_flag("--markdown", o.markdown, "Print the table as Markdown, for a pull request");

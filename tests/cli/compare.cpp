@@ -97,6 +97,22 @@ TEST_CASE("compare as Markdown: a table, and below it the methods without a sche
     CHECK_MESSAGE((several.status == 0 && several.out.starts_with("| problem ")), several);
 }
 
+TEST_CASE("compare has a plan beside the methods, if it is a plan of that problem") {
+    const workplace place;
+    const auto problem = data("two-ranks.json");
+    REQUIRE(run({"plan", problem, "--quiet", "--time-limit", "0.2", "--out", place / "s.json"}).status == 0);
+    const auto result =
+        run({"compare", problem, "--plan", place / "s.json", "--markdown", "--json", place / "table.json"});
+    CHECK_MESSAGE((result.status == 0 && contains(result.out, "\n| plan ")), result);
+    const auto last = json::parse(place.read("table.json"))["methods"].back();
+    CHECK((last["method"] == "plan" && !last.contains("planning_seconds")));
+    CHECK(last["objective"] == json::parse(place.read("s.json"))["objective"]);
+
+    const auto other = run({"compare", problem, "--plan", place / "s.json", "--set", "stages.forward=1"});
+    CHECK_MESSAGE((other.status == 2 && other.says({"s.json"})), other);
+    CHECK(run({"compare", problem, problem, "--plan", place / "s.json"}).says({"--plan: is a plan of one problem"}));
+}
+
 TEST_CASE("where no method has a schedule, the table says why and the status is 3") {
     const workplace place;
     const auto result = run({"compare", data("small-host.json"), "--json", place / "table.json"});

@@ -122,7 +122,7 @@ def written_by(program, problem, layers):
         print_to("reasons.json", "why", problem, plan, "--json", "--time-limit", "0.1")
         print_to("same.json", "diff", problem, plan, plan, "--json")
         print_to("different.json", "diff", problem, plan, other, "--json", status=1)
-        run("compare", problem, "--time-limit", "0.1", "--json", here / "compared.json")
+        run("compare", problem, "--time-limit", "0.1", "--plan", plan, "--json", here / "compared.json")
         run("sweep", problem, "--set", SWEPT, "--methods", "gpipe,1f1b", "--resume", here / "rows.json")
         run("export-mps", problem, "--set", "microbatches=1", "--out", here / "model.mps")
         run("solve", here / "model.mps", "--out", here / "solved.json")
