@@ -1,9 +1,9 @@
 // Example 25: a framework whose sends block and whose backwards are whole.
 //
-// Suppose that your framework runs one thread per rank, that a send returns once the message has been received, and that
-// autograd computes the gradients of inputs and weights at once. A rank reads the plan from files, lowers it, and runs
-// its tasks one after the other, in the order of `issue_order`. That order doesn't deadlock. None of this needs Eigen or
-// oneTBB. examples/adopting explains it.
+// Suppose that your framework runs one thread per rank, that a send returns once the message has been received, and
+// that autograd computes the gradients of inputs and weights at once. A rank reads the plan from files, lowers it, and
+// runs its tasks one after the other, in the order of `issue_order`. That order doesn't deadlock. None of this needs
+// Eigen or oneTBB. examples/adopting explains it.
 
 #include "engine/model.hpp"
 #include <optpipe/io/file.hpp>
@@ -36,8 +36,8 @@ using engine::matrix;
 
 constexpr std::size_t ranks = 4, microbatches = 8, samples = 8, width = 32;
 
-/// What a message is named by: its direction, and the stage and microbatch that it comes from. An `operation` is no key,
-/// as it also has a storage option, which differs from stage to stage.
+/// What a message is named by: its direction, and the stage and microbatch that it comes from. An `operation` is no
+/// key, as it also has a storage option, which differs from stage to stage.
 using content = std::tuple<message_direction, stage, microbatch>;
 content content_of(const operation& made_by) { return {direction_of(made_by), made_by.stage, made_by.microbatch}; }
 
@@ -105,7 +105,7 @@ private:
         case operation_kind::offload: host_.insert(stashes_.extract(m)); return;
         case operation_kind::reload: stashes_.insert(host_.extract(m)); return count();
         case operation_kind::backward_input:
-        case operation_kind::backward_weight: // not planned, as `split_backward` is false
+        case operation_kind::backward_weight:   // not planned, as `split_backward` is false
         case operation_kind::recompute: return; // not planned, as no storage option recomputes
         }
     }
@@ -136,8 +136,8 @@ private:
 
 /// Writes the files that `optpipe plan` would write. The unit of memory is a stash.
 void write_files(const std::string& problem_file, const std::string& plan_file) {
-    const stage_costs costs{duration{2}, duration{2}, duration{1}, memory_size{1}, memory_size{1},
-                            transfer_times{duration{3}, duration{3}}};
+    const stage_costs costs{duration{2},    duration{2},    duration{1},
+                            memory_size{1}, memory_size{1}, transfer_times{duration{3}, duration{3}}};
     auto p = to_problem(make_problem(graph<ranks, microbatches>{}, uniform_memory{costs}, memory_size{3}));
     p.name = "blocking loop";
     p.split_backward = false; // each backward is a B

@@ -263,6 +263,15 @@ def times_by_operation(problem):
     return found
 
 
+def names_missing_program():
+    """Whether run_plan.py says at once that the program isn't there."""
+    try:
+        run_plan.program_optpipe("no-such-program")
+    except SystemExit as refusal:
+        return "there is no program no-such-program" in str(refusal)
+    return False
+
+
 def check_commands(program, folder):
     """Runs the commands of README.md with its model. The profiler's trace and the runtime measure the same operations,
     so both have to give the same costs."""
@@ -299,7 +308,7 @@ def main():
     is_right = True
     if 2 in given.ranks:
         with tempfile.TemporaryDirectory() as folder:
-            is_right = check_commands(given.optpipe, pathlib.Path(folder))
+            is_right = names_missing_program() and check_commands(given.optpipe, pathlib.Path(folder))
     for ranks in given.ranks:
         with tempfile.TemporaryDirectory() as folder:
             is_right = check(given.optpipe, ranks, pathlib.Path(folder)) and is_right

@@ -85,8 +85,7 @@ TEST_CASE("partition as a table: the uniform layout, one's own, and the plan, wh
         CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
         for (const auto* part : {"**eight** (8 layers on 2 ranks, 6 microbatches): no schedule of any partition is",
                                  "| mean bubble ", "| uniform ", "| yours ", "| plan ",
-                                 "Time of a microbatch on each stage [ms]",
-                                 "Peak of the stashes of each rank [GB]"})
+                                 "Time of a microbatch on each stage [ms]", "Peak of the stashes of each rank [GB]"})
             CHECK_MESSAGE(contains(result.out, part), part << '\n' << result);
         CHECK(run({"check", place / "p.json", place / "s.json"}).status == 0);
     }

@@ -123,8 +123,8 @@ std::vector<issued_task> receives_before_sends_after(const std::vector<issued_ta
             if (tasks[before].what.kind == task_kind::receive) naive.push_back(tasks[before]);
         naive.push_back(tasks[i]);
         for (auto j = i + 1; j < tasks.size(); ++j)
-            if (const auto& after = tasks[j].after; tasks[j].what.kind == task_kind::send &&
-                                                    std::find(after.begin(), after.end(), i) != after.end())
+            if (const auto& after = tasks[j].after;
+                tasks[j].what.kind == task_kind::send && std::find(after.begin(), after.end(), i) != after.end())
                 naive.push_back(tasks[j]);
     }
     return naive;
