@@ -90,11 +90,12 @@ public:
     /// Appends the gaps until `last`, the end of the step, to `gaps`.
     void find_gaps(duration last, duration slack, std::vector<idle_time>& gaps) {
         gaps_ = &gaps;
+        const auto rounding = tolerance{1e-12}.at(last);
         duration free{};
         for (index i = 0; i < lane_.size(); ++i) {
             const auto start = lane_[i].start;
             if (i == 0 && start > free) add(idle_cause::start, free, start, i);
-            if (i > 0) divide(free, start, i, slack);
+            if (i > 0 && start - free > rounding) divide(free, start, i, slack);
             free = std::max(free, lane_[i].end);
         }
         if (last > free) add(idle_cause::end, free, last, lane_.size());
@@ -119,14 +120,16 @@ private:
     }
 
     /// Divides the gap before operation `next` into parts: a part ends when a further operation gets its inputs, or
-    /// when the memory changes.
+    /// when the memory changes. Times within `slack` of each other count as one.
     void divide(duration from, duration to, index next, duration slack) {
         for (auto now = from; now < to;) {
-            take_ready(now + slack);
+            const auto known = now + slack;
+            take_ready(known);
             auto until = to;
             if (taken_ < by_ready_.size()) until = std::min(until, ready_[by_ready_[taken_]]);
-            if (const auto change = next_change(now); change) until = std::min(until, *change);
-            add(cause_at(now, next), now, until, next);
+            if (const auto change = next_change(known); change) until = std::min(until, *change);
+            if (to - until <= slack) until = to;
+            add(cause_at(known, next), now, until, next);
             now = until;
         }
     }
