@@ -125,7 +125,8 @@ inline layer_cuts::layer_cuts(std::size_t layers, const std::optional<std::vecto
                               std::span<const std::vector<std::size_t>> together, std::size_t without_backward,
                               std::size_t most)
     : piece_of_(layers) {
-    graph feeds(layers + 1); // the node behind the layers is between those without a backward and the others
+    graph feeds(layers + 1); // an extra node after those of the layers; it separates layers without a backward from the
+                             // others
     if (edges)
         for (const auto& each : *edges)
             feeds[each.from].push_back(each.to);
@@ -149,7 +150,7 @@ inline void layer_cuts::find_pieces(const graph& feeds, std::size_t without_back
         else
             leads_to[between].push_back(layer);
     component_search search{leads_to};
-    for (auto layer = layers(); layer-- > 0;) { // backwards: so pieces come in the order of layers if they can
+    for (auto layer = layers(); layer-- > 0;) { // backwards, so that pieces are in the order of layers where possible
         if (layer + 1 == without_backward) search.visit(between);
         search.visit(layer);
     }

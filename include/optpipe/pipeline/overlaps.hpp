@@ -28,9 +28,9 @@ struct overlap {
     stage forward{};
     stage backward{};
     overlap_kind kind = overlap_kind::backward;
-    /// Duration of the pair if its microbatches have no factors; at least that of its longer part.
+    /// Duration of the pair if its microbatches have no factors; at least the duration of its longer part.
     optpipe::duration duration{};
-    /// Device memory that is taken while the pair runs, in addition to that of its parts.
+    /// Device memory that the pair takes while it runs, in addition to the memory of its parts.
     memory_size memory{};
     friend constexpr bool operator==(const overlap&, const overlap&) = default;
 };

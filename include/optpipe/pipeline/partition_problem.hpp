@@ -54,8 +54,8 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
     return p;
 }
 
-/// The pipeline `p` with each of the usual placements: one stage per rank and, if there are several ranks and `layers`
-/// is enough for two stages on each, two stages per rank as a loop and as a v.
+/// The pipeline `p` with each of the usual placements. The first has one stage per rank. If there are several ranks,
+/// and enough layers for two stages on each, two more placements have two stages per rank: as a loop, and as a v.
 [[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
 
 namespace detail {

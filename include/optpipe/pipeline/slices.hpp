@@ -17,7 +17,7 @@ namespace optpipe {
 /// The work of a microbatch's tokens, relative to the sequence for which the stages' costs are given.
 struct token_work {
     double linear = 0.0;    ///< its tokens
-    double quadratic = 0.0; ///< its pairs of a token and an earlier one, which causal attention computes
+    double quadratic = 0.0; ///< its pairs of a token and an earlier token, for which attention is computed
     friend constexpr bool operator==(const token_work&, const token_work&) = default;
 };
 

@@ -63,8 +63,8 @@ public:
         }
     }
 
-    /// Merges the lists into one order. A pair becomes two operations again if other operations wait for one of its
-    /// parts while the other part waits for them.
+    /// Merges the lists into one order. A pair is split again if one part waits for other operations that wait for the
+    /// other part.
     [[nodiscard]] order merged() {
         order result{p_->graph, {}};
         done_.assign(number_.size(), 0);
@@ -94,7 +94,7 @@ private:
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
     /// Makes two operations a pair at the place of the second one. Operations between the two stay in front of the
-    /// pair, except those of the first one's stage and microbatch, which come after the pair.
+    /// pair. But those of the first operation's stage and microbatch come after the pair.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;

@@ -130,8 +130,8 @@ template <auto Stages> struct uniform_choice {
 };
 
 /// The options that every stage has, and for which `uniform_problem` gives different problems. If two options differ
-/// only by a transfer, the builder decides about the transfer, and only the first is listed. If builders support the
-/// problem as it is, there is one choice, `keep`.
+/// only by a transfer, the builder decides about the transfer, and only the first option is listed. If builders support
+/// the problem as it is, there is one choice, `keep`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<uniform_choice<Graph::stage_extent>>
 uniform_choices(const basic_problem<Graph>& p) {
