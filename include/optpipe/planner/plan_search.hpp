@@ -369,7 +369,8 @@ private:
         return found == strategies_.end() ? nullptr : &*found;
     }
 
-    /// If there is no schedule yet, builds one without search, whatever the time limit; or records the refusal.
+    /// If there is no schedule yet, builds one without search, even after the time limit. If there can't be one,
+    /// records the refusal.
     void find_any_schedule() {
         if (state_.incumbent() || refused_ || state_.abandoned()) return;
         const stopwatch watch;

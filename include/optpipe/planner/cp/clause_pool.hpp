@@ -37,7 +37,7 @@ public:
         /// The largest objective, in ticks, for which the clause holds.
         ticks limit = std::numeric_limits<ticks>::max();
     };
-    /// A search that adds clauses and takes those of the other searches.
+    /// A search that adds clauses and takes the clauses of the other searches.
     class member {
     public:
         member() = default;

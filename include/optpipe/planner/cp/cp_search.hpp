@@ -340,7 +340,7 @@ private:
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
-    /// Offers the schedule of a solution; false if the solution has none.
+    /// Offers the schedule of a solution; false if the solution has no schedule.
     bool offer(const pipeline_model& m, const assignment& a) {
         const auto found = schedule_of(m, a);
         if (!found) return false;

@@ -82,7 +82,7 @@ private:
     /// Sets implied terms: if a release hasn't happened, later releases haven't either; if an acquisition has happened,
     /// so have earlier ones.
     void join() {
-        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // else terms are weaker, not wrong
+        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // with more pairs, terms are weaker, but not wrong
         if (origins_.size() * origins_.size() > most_pairs) return;
         const auto& paths = known_->paths();
         for (std::uint32_t e = 0; e < origins_.size(); ++e)

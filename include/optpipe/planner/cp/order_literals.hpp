@@ -64,8 +64,8 @@ public:
         // For an optional task, the negation of the reverse order is enough: the literal's value doesn't matter if the
         // task is absent.
         if (x_stays && (!y_stays || y < x)) return !find(starts_, y, x, 0, instants_ ? 1 : 0);
-        // Two optional tasks have a literal for each order. If both start together, the literal holds that puts the
-        // task with the larger number first.
+        // Two optional tasks have a literal for each order. If both tasks start together, the true literal is the one
+        // that puts the task with the larger number first.
         return find(starts_, x, y, 0, (y_stays ? instants_ : !apart && x > y) ? 1 : 0);
     }
 

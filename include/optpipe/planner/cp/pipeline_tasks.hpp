@@ -56,7 +56,8 @@ struct storage_tasks {
     /// stash of the k-th forward, or if gradients may use any stash.
     std::vector<std::vector<literal>> uses{};
     /// If `uses` are open and there is a stage before: whether forward i of the stage before and forward j of this
-    /// stage are of one microbatch, and whether gradient i of this stage and gradient j of the stage before are.
+    /// stage are of one microbatch; `next_gradient` tells the same of gradient i of this stage and gradient j of the
+    /// stage before.
     std::vector<std::vector<literal>> next_forward{};
     std::vector<std::vector<literal>> next_gradient{};
     /// All optional tasks.

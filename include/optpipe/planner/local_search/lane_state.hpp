@@ -144,7 +144,7 @@ protected:
     std::vector<char> active_;
 
 private:
-    /// The operation whose number is larger than `i` by `difference`; none for 0. For a gradient, the result is the
+    /// The operation with the number `i` + `difference`; none if `difference` is 0. For a gradient, the result is the
     /// active one of I and B.
     [[nodiscard]] id other_stage(id i, id difference) const {
         if (difference == 0) return none;

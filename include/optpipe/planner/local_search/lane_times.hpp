@@ -98,7 +98,7 @@ private:
     };
     using dirty_entry = std::pair<double, id>;
 
-    /// More visits of one operation in one propagation than this suggest a cycle. Not tuned.
+    /// If one propagation visits an operation more often than this, a cycle is suspected. Not tuned.
     static constexpr char most_visits = 4;
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
@@ -291,8 +291,8 @@ private:
             if constexpr (Offloads) find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
-        // Flipped operations end at NaN: stale times of activated ones must not count as unchanged, and other
-        // operations could wait for deactivated ones.
+        // Flipped operations get NaN as their end. Otherwise, stale times of activated operations would count as
+        // unchanged, and other operations could wait for deactivated ones.
         for (const id i : lanes_->flipped()) {
             note(i);
             if (!lanes_->active(i)) first_change_ = std::min(first_change_, start(i));

@@ -94,7 +94,7 @@ struct annealing_parameters {
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;
-    /// Initial temperatures, one per round; none is best everywhere. All rounds end at `cold`.
+    /// Initial temperatures, one per round; no temperature is best for all problems. All rounds end at `cold`.
     std::array<double, 5> hot{0.3, 0.06, 0.15, 0.6, 0.1};
     double cold = 0.02;
     /// Weight of the mean over all ranks in the cost, relative to the weight of the worst rank; one number per round.

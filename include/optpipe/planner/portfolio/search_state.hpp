@@ -136,7 +136,7 @@ public:
     /// The cutoff: only a schedule shorter than this is an improvement.
     [[nodiscard]] duration target() const { return objective() - slack(); }
     /// The tolerance within which two times are equal, relative to the objective. Before the first schedule, the
-    /// tolerance is relative to the serial time, which a single unused storage option can make many times as long.
+    /// tolerance is relative to the serial time, which a single unused storage option can make many times longer.
     [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
     /// The time of one pass through a schedule, in seconds; 0 before the first schedule. The time of work that can't be

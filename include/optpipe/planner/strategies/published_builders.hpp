@@ -243,7 +243,7 @@ private:
     [[nodiscard]] bool has_deadline() const {
         return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
     }
-    /// Runs the jobs `which`, and at the same time `beside`, which starts first. Offers only the best schedule, once
+    /// Runs the jobs `which`. At the same time, runs `beside`, which starts first. Offers only the best schedule, once
     /// all jobs have finished, so that its builder is credited.
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
                    std::size_t threads, const std::function<void()>& beside = {}) {

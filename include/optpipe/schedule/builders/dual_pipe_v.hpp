@@ -93,7 +93,7 @@ private:
         OPTPIPE_CONSTEXPR void put_backward(std::size_t chunk) {
             put(backward(stages_[chunk], microbatch{gradients_[chunk]++}));
         }
-        /// Puts the next forward of the chunk and the next backward of the other one, as a pair if possible.
+        /// Puts the next forward of the chunk and the next backward of the other chunk, as a pair if possible.
         OPTPIPE_CONSTEXPR void put_pair(std::size_t chunk) {
             const auto at = lane_.size();
             put_forward(chunk);

@@ -19,7 +19,7 @@
 namespace optpipe {
 namespace detail {
 
-/// The number of microbatches that keep the ranks busy while one microbatch passes all of them: half of R, or more if
+/// The number of microbatches that keep the ranks busy while one microbatch passes all ranks: half of R, or more if
 /// forwards or input gradients take more than half of the work; at most R. Hops count as part of a pass.
 template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(const basic_problem<Graph>& p) {
     const auto ranks = p.graph.ranks();
@@ -41,9 +41,9 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
 }
 
 /// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
-/// cells. A microbatch reaches each rank's next chunk k groups later, so that k · group microbatches, at least `pace`,
-/// pass in between. If k and the number of chunks share factors, operations that would fall on taken cells move to the
-/// cells of the next group. Contract: loop placement, 1 ≤ group ≤ R.
+/// cells. A microbatch reaches each rank's next chunk k groups later, where k is the least number with k · group ≥
+/// `pace`. If k and the number of chunks share factors, operations that would fall on taken cells move to the cells of
+/// the next group. Contract: loop placement, 1 ≤ group ≤ R.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
     constexpr std::size_t cells_each = 3;

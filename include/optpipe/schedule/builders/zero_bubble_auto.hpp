@@ -73,8 +73,8 @@ private:
         lanes_.put(forward(s, microbatch{own(s).forwards}), forward_arrival(s));
         ++own(s).forwards;
     }
-    /// Puts a full backward if the weight stash exceeds the activation, there is no room for the excess, and the
-    /// problem has full backwards.
+    /// Puts a gradient. It is a full backward if three conditions hold: the weight stash exceeds the activation, there
+    /// is no room for the excess, and the problem has full backwards.
     constexpr void put_gradient(stage s) {
         const auto& c = p_.costs[s];
         const microbatch m{own(s).gradients};
@@ -105,7 +105,7 @@ private:
         for (std::size_t i = p_.graph.stages(); i-- > 0;)
             put_gradient(stage{i});
     }
-    /// The number of forwards that each stage does before its first gradient, without the first forward.
+    /// The number of forwards that each stage does before its first gradient, not counting the first forward.
     constexpr per_stage<std::size_t, Graph::stage_extent> further_forwards() const {
         per_stage<std::size_t, Graph::stage_extent> more(p_.graph.stages(), 0);
         const stage last{p_.graph.stages() - 1};

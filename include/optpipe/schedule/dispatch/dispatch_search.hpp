@@ -65,7 +65,8 @@ struct dispatch_search_parameters {
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
     /// Random depths are 1 plus multiples of a quarter, random shares are multiples of a quarter, stagings and leads
-    /// are integers. The four members are the numbers of values, from the least value on, among which the walk draws.
+    /// are integers. Each of these four members is a number of values; the walk draws among the values from the least
+    /// one on.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;
@@ -73,8 +74,8 @@ struct dispatch_search_parameters {
 };
 
 /// Searches for the run of a dispatcher that gives the shortest step: first its parameters, one after the other, as
-/// long as that helps; then random exceptions to its rules, kept unless they are worse. `stop` is polled between runs,
-/// and in them.
+/// long as that helps; then random exceptions to its rules, kept unless they are worse. `stop` is polled between runs
+/// and within them.
 template <pipeline_graph Graph> class dispatch_search {
 public:
     constexpr dispatch_search(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,

@@ -161,7 +161,7 @@ private:
         return try_start(own.waiting[own.next], r) && ++own.next > 0;
     }
 
-    /// Starts the gradient whose microbatch comes first among those that have their inputs.
+    /// Among the gradients that have their inputs, starts the one whose microbatch comes first.
     bool start_gradient(rank r) {
         const stage* best = nullptr;
         for (const stage& s : stages_of_[r]) {

@@ -68,7 +68,7 @@ public:
 private:
     struct worth {
         duration objective = duration::unlimited();
-        /// The sum over the ranks of the times that they are engaged: a smaller one leaves room for further swaps.
+        /// The sum over the ranks of the times that they are engaged: a smaller sum leaves room for further swaps.
         duration engaged{};
         friend constexpr auto operator<=>(const worth&, const worth&) = default;
     };

@@ -22,8 +22,8 @@ namespace optpipe {
 struct order_dispatch_options {
     /// The number of operations of a rank among which the dispatcher chooses; 1 keeps the order.
     std::size_t window = 8;
-    /// An operation doesn't start yet if the inputs of an earlier operation of the order will arrive within this share
-    /// of the duration of the later one.
+    /// An operation waits if an operation earlier in the order gets its inputs soon: within this share of the waiting
+    /// operation's duration.
     double patience = 0.5;
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     /// Contract: no storage option of the order offloads.
@@ -68,7 +68,7 @@ public:
     // Called by `list_schedule`.
 
     void serve(rank r) {
-        auto& queue = queues_[r]; // the next one last
+        auto& queue = queues_[r]; // the next operation is last
         const auto least = queue.size() - std::min(queue.size(), with_.window);
         for (auto i = queue.size(); i-- > least;) {
             const auto op = queue[i];
@@ -142,7 +142,7 @@ private:
     detail::running_step<Graph> step_;
     std::vector<unsigned char> has_ended_;
     per_rank<std::vector<operation>> queues_;
-    /// Microbatches whose forwards haven't started, the next one last.
+    /// Microbatches whose forwards haven't started; the next one is last.
     per_stage<std::vector<microbatch>> forwards_;
     /// Only for a careful dispatcher.
     std::optional<safe_memory<Graph>> safe_{};
