@@ -39,7 +39,7 @@ public:
     /// Throws `error` if the order isn't a permutation of all ranks. An empty order means 0, 1, and so on.
     state_route(std::vector<rank> order, rank self, std::size_t ranks);
 
-    /// The rank before this one in the order, and the rank after it; null if there is none.
+    /// The rank before this one in the order, and the rank after it; empty if there is none.
     [[nodiscard]] std::optional<rank> previous() const { return previous_; }
     [[nodiscard]] std::optional<rank> next() const { return next_; }
     [[nodiscard]] rank last() const { return last_; }

@@ -23,12 +23,12 @@ using stash_part = std::span<const std::span<std::byte>>;
     return part.empty() ? std::span<std::byte>{} : part.front();
 }
 
-/// What a task gets from another stage.
+/// A value that a task gets from another stage.
 struct received_value {
     optpipe::stage from{};
     std::span<const std::byte> data{};
 };
-/// What a task hands on to another stage.
+/// A value that a task hands on to another stage.
 struct handed_value {
     optpipe::stage to{};
     std::span<std::byte> data{};
@@ -94,9 +94,9 @@ struct backward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Memory that the weight gradient needs in addition to the other parts, if weight_stash is larger than those.
-    /// Empty in a full backward. A model that writes to `added` therefore needs `backward` (`has_backward`), or a
-    /// problem without full backwards.
+    /// Memory that the weight gradient needs in addition to the other parts, if weight_stash is larger than those
+    /// parts. Empty in a full backward. A model that writes to `added` therefore needs `backward` (`has_backward`), or
+    /// a problem without full backwards.
     stash_part added{};
     /// Empty if no RECOMPUTE ran before this task; with a storage option that has `backward_extra`, this task itself
     /// recomputes.
@@ -117,7 +117,7 @@ struct backward_task {
     /// The gradients of keys and values: those of all earlier slices of the sequence, then those of this slice. The
     /// last slice of a sequence has no gradients of its own keys and values, because no later slice uses these. The
     /// gradient of the sequence's last slice runs first and sets the gradients of keys and values; each other gradient
-    /// adds to those of the slices before its own.
+    /// adds to the gradients of the slices before its own.
     std::span<const slice_memory> keys_values_gradients{};
     /// In a pair: whether the task also computes the weight gradient, as `backward` does.
     bool is_full = false;

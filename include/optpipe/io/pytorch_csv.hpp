@@ -13,7 +13,7 @@ namespace optpipe {
 
 /// The two formats of PyTorch's schedule files.
 enum class pytorch_format {
-    compute_only,  ///< computations; PyTorch adds messages, each receive as early as it can
+    compute_only,  ///< computations; PyTorch adds messages, with each receive as early as possible
     compute_comms, ///< all actions, with each receive where the plan has it
 };
 

@@ -46,7 +46,7 @@ namespace detail {
 /// The wait for a send.
 [[nodiscard]] pytorch_action wait_for(pytorch_action sent);
 
-/// The receive of a computation's input, if that comes as a message.
+/// The receive of a computation's input, if the input comes as a message.
 [[nodiscard]] pytorch_action received_by(const pytorch_action& computed);
 
 } // namespace detail
@@ -134,7 +134,7 @@ public:
     }
 
     /// The stage whose output or gradient a computation needs; none for forwards of the first stage, gradients of the
-    /// last one, and weight gradients.
+    /// last stage, and weight gradients.
     [[nodiscard]] std::optional<stage> source_of(const pytorch_action& computed) const {
         if (computed.kind == pytorch_action_kind::backward_weight) return std::nullopt;
         if (computed.kind == pytorch_action_kind::forward)

@@ -157,7 +157,7 @@ inline std::string json_pair(const rank_program& p, const instruction& i) {
     return text + (memory != no_buffer ? ", " + number_field("memory", memory.position()) : "");
 }
 
-/// What the instruction does, without its lane and waits.
+/// The action of an instruction, without its lane and waits.
 inline std::string json_action(const rank_program& p, const instruction& i) {
     if (i.is_pair()) return json_pair(p, i);
     switch (i.kind) {

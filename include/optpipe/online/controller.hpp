@@ -78,8 +78,8 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// Measured costs that differ from the costs used for planning, and also differ from what was measured when the
-    /// planning costs were chosen.
+    /// Measured costs that differ from the costs used for planning, and also from the costs measured when the planning
+    /// costs were chosen.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);

@@ -62,7 +62,8 @@ private:
     using PFN_stream = CUresult (*)(CUstream*, CUgreenCtx, unsigned, int);
 
     template <class Function, class... Arguments> static void run(const char* name, Arguments... arguments) {
-        constexpr unsigned since = 12050; // version of cuGreenCtxStreamCreate; the others came one version before
+        constexpr unsigned since = 12050; // version of cuGreenCtxStreamCreate; the other functions came one version
+                                          // before
         void* found = nullptr;
         cudaDriverEntryPointQueryResult known{};
         check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);

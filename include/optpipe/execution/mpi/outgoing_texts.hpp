@@ -31,7 +31,7 @@ public:
     ~outgoing_texts() {
         are_done();
         for (auto& each : texts_)
-            static_cast<void>(each.release()); // to a lost rank: MPI may still read it
+            static_cast<void>(each.release()); // a text to a lost rank: MPI may still read it
     }
 
     /// Throws `optpipe::error` if the text is longer than MPI allows, or MPI refuses it.

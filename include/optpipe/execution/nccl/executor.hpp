@@ -66,8 +66,8 @@ struct world_id {
 /// communicators are borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
 struct borrowed_communicators {
     /// Two communicators, because NCCL runs the work of one communicator in a single order. Non-blocking communicators
-    /// are better: a blocking one holds up the issuing thread until the peer has reached its first message, and ends
-    /// only by `abort`.
+    /// are better: a blocking communicator holds up the issuing thread until the peer has reached its first message,
+    /// and ends only by `abort`.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
@@ -162,7 +162,7 @@ public:
     }
 
     void check_health() override {
-        if (!healthy()) return; // aborted
+        if (!healthy()) return; // the communicators have been aborted
         for (auto* all : {&communicators_, &beside_})
             for (auto& each : *all)
                 each.check_health("waiting");

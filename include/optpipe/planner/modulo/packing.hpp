@@ -44,7 +44,8 @@ public:
     [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
         const auto& sums = remaining_[s];
         if (sums.empty()) return true;
-        constexpr std::size_t borders = 4; // ends of the sums and of the spare time, each with a rounding error
+        constexpr std::size_t borders = 4; // number of rounding errors: one for each end of the sums and of the spare
+                                           // time
         double wasted = 0.0;
         const auto gaps = lane.gaps();
         for (const auto gap : gaps) {

@@ -12,9 +12,9 @@ struct period_parameters {
     std::size_t max_periodicity = 4;
     /// A round goes through all periodicities, with wider beams than the previous round.
     std::size_t max_rounds = 12;
-    /// Numbers of partial patterns kept, and of attempts to add a stage to each: in the first round, and at most. If
-    /// ranks have several stages, the first placements decide whether the last ones fit, so the first beams are wider
-    /// by the factor `coupled_factor`.
+    /// Numbers of partial patterns kept, and of attempts to add a stage to each of them. Both have a value for the
+    /// first round, and a maximum. If ranks have several stages, the first placements decide whether the last ones fit,
+    /// so the first beams are wider by the factor `coupled_factor`.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;
@@ -66,8 +66,8 @@ struct wavefront_parameters {
 
 /// How `modulo_search` completes patterns and repeats the steady state. Not tuned, unless a comment says otherwise.
 struct steady_state_parameters {
-    /// The reduced problem has about `pipelines` microbatches per rank, counting at least `least_ranks` ranks, which
-    /// suffices for prologue and epilogue.
+    /// The reduced problem has about `pipelines` microbatches per rank, which suffices for prologue and epilogue. The
+    /// number of ranks counts as at least `least_ranks`.
     std::size_t pipelines = 4;
     std::size_t least_ranks = 4;
     /// A completed schedule may be shorter than its period suggests, but not by more than this factor.

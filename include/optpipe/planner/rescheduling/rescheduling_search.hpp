@@ -150,7 +150,7 @@ private:
     /// The longest part to reschedule, as a share of the step.
     double longest_part_ = 1.0;
     std::size_t trials_ = 0;
-    /// Reschedulers for the end and for the beginning of the current schedule; its objective, and its length.
+    /// Reschedulers for the end and for the beginning of the current schedule; then its objective, and its length.
     std::array<std::optional<list_rescheduler>, 2> ends_{};
     duration value_ = duration::unlimited();
     duration end_{};

@@ -22,8 +22,8 @@ enum class message_lanes : std::uint8_t {
 /// When a receive may start, once it has its buffer.
 enum class receive_issue : std::uint8_t {
     early,    ///< at any time: a message never waits for its receiver's computations
-    when_due, ///< after the last computation of its rank that ends, by the plan, before the message is sent: for
-              ///< transports whose waiting receives occupy multiprocessors
+    when_due, ///< after all computations of its rank that end, by the plan, before the message is sent; for transports
+              ///< whose waiting receives occupy multiprocessors
 };
 
 /// Whether a buffer may be split into several segments.
