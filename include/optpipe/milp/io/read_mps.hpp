@@ -311,7 +311,7 @@ private:
                           " words");
         if (w.size() == most) return {w[0], w[1], w[2], w[3]};
         if (w.size() == 2) return {w[0], {}, w[1], {}};
-        // The name of the set may be left out, and so may the number of a bound that needs none.
+        // The name of the set may be left out, and so may the number of a bound whose kind needs none.
         const bool has_number = needs_number(w[0]) || !column_names_.find(w[2]);
         return has_number ? bound{w[0], {}, w[1], w[2]} : bound{w[0], w[1], w[2], {}};
     }

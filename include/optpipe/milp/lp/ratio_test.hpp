@@ -90,8 +90,8 @@ private:
             least = std::min(least, (candidates_[k].reduced + tolerance_) / candidates_[k].pivot);
         return least;
     }
-    /// Moves the candidates with ratios up to theta to the front, at least one of them despite rounding. Returns their
-    /// end.
+    /// Moves the candidates with ratios up to theta to the front, but at least one candidate, as rounding might exclude
+    /// all. Returns their end.
     std::size_t part(std::size_t begin, std::size_t end, double theta) {
         auto next = begin;
         for (auto k = begin; k < end; ++k)

@@ -27,7 +27,7 @@ class disjunctions {
 public:
     struct watcher {
         std::uint32_t which;
-        double value;    ///< the watched literal is false once the opposite bound makes it so
+        double value;    ///< the watched literal is false once the opposite bound has reached this value
         literal blocker; ///< while this literal holds, the clause needs no action
     };
 

@@ -183,7 +183,7 @@ private:
                           .width = end ? infinity : upper_[j] - lower_[j]});
         return true;
     }
-    /// Whether to measure from the upper bound. If both bounds are equally near, the bound is taken that leaves an
+    /// Whether to measure from the upper bound. If both bounds are equally near, chooses the bound that leaves an
     /// integer or nothing in the cut.
     [[nodiscard]] bool is_from_upper(double coefficient, double below, double above) const {
         const bool relaxes = coefficient < 0.0;

@@ -40,7 +40,7 @@ struct tree_search_parameters {
     /// The prover gets as much effort as the tree, but only half as much after this number of conflicts without
     /// progress.
     std::size_t stall_limit = 2'000;
-    /// Most global bounds that are kept for workers that haven't applied them yet; later ones are dropped.
+    /// Most global bounds that are kept for workers that haven't applied them yet; later bounds are dropped.
     std::size_t most_global_bounds = 100'000;
 };
 
@@ -131,7 +131,8 @@ private:
         wake_.notify_all();
     }
     /// Whether thread `t` should run the prover. The first thread runs the prover while that pays, with the share of
-    /// the effort that it would get on one thread. Other threads run the prover if the tree has no nodes for them.
+    /// the effort that the prover would get on one thread. Other threads run the prover if the tree has no nodes for
+    /// them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;

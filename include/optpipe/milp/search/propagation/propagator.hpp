@@ -92,7 +92,7 @@ public:
         domains_.back_to(level);
         head_ = std::min(head_, domains_.changes());
         clear_queue();
-        enqueue(static_cast<std::uint32_t>(objective_row_)); // its limit may have fallen
+        enqueue(static_cast<std::uint32_t>(objective_row_)); // the limit of the objective row may have fallen
         while (!lists_.empty() && lists_.back().bound_change >= domains_.changes()) {
             list_literals_.resize(lists_.back().first);
             lists_.pop_back();

@@ -43,8 +43,8 @@ struct tree_worker_parameters {
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// After a request for user cuts that gave none, the worker pauses: it requests none at some nodes, about twice as
-    /// many each time. This is the largest number of nodes per pause.
+    /// If a request for user cuts gives none, the worker pauses: it requests no cuts at the next nodes. Each such pause
+    /// is about twice as long as the last. This is the largest number of nodes per pause.
     std::size_t longest_pause = 31;
 };
 
