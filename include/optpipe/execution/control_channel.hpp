@@ -45,8 +45,8 @@ template <class C> concept has_minimum = requires(C& by) {
 ///
 /// `begin_minimum(value)` joins an all-reduce and returns at once; `minimum()` waits for the result of the all-reduce,
 /// the least value of all ranks. A rank may join the next all-reduce only after `minimum()` has returned the result of
-/// the one before. When rank 0 gets a result, rank 0 also has all reports that ranks sent before they joined that
-/// all-reduce. Texts and results arrive at any time, and are kept until the rank asks for them.
+/// the previous all-reduce. When rank 0 gets a result, rank 0 also has all reports that ranks sent before they joined
+/// that all-reduce. Texts and results arrive at any time, and are kept until the rank asks for them.
 ///
 /// `cancel(what_it_did, reason)` tells all ranks at once that this rank has failed. The channel also fails if a rank is
 /// gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, every call on

@@ -50,9 +50,10 @@ struct handover_result {
 /// step all switch to the plan under way, or all drop it, or all wait. No rank announces in advance at which step to
 /// switch, so no such announcement can be late.
 ///
-/// A rank refuses a plan if it can't make programs of the plan, if `check_programs` rejects the programs, if the
-/// programs have other stages on the rank, or other microbatches, than the first program, or if they need larger
-/// arenas, or more lanes or markers, than there are. If a rank refuses, all ranks keep their current program.
+/// A rank refuses a plan for one of four reasons. It can't make programs of the plan; `check_programs` rejects the
+/// programs; the programs have other stages on the rank, or other microbatches, than the first program; the programs
+/// need larger arenas, or more lanes or markers, than there are. If a rank refuses, all ranks keep their current
+/// program.
 ///
 /// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, the channel of
 /// a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured

@@ -165,10 +165,10 @@ concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> &
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
 };
-/// A model that can run a forward and a backward, of two microbatches, as one task, in which one computes while the
-/// other communicates. For the first task, `overlap` does what `forward` does; for the second, it does what `backward`
-/// does, or what `backward_input` does if `is_full` is false. Neither task uses a buffer that the other writes. Loading
-/// a program with pairs fails for a model without `overlap`. On a CUDA stream, `cuda::side_stream` is for the second
+/// A model that can run a forward and a backward of two microbatches as one task: one computes while the other
+/// communicates. For the first task, `overlap` does what `forward` does; for the second, it does what `backward` does,
+/// or what `backward_input` does if `is_full` is false. Neither task uses a buffer that the other writes. Loading a
+/// program with pairs fails for a model without `overlap`. On a CUDA stream, `cuda::side_stream` is for the second
 /// task.
 template <class M, class L>
 concept has_overlap = requires(M& model, L& on, const forward_task& f, const backward_task& b) {

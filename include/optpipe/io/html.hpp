@@ -38,8 +38,8 @@ struct html_options {
 };
 
 /// A page that shows a schedule in any browser. The page has a timeline to zoom and pan, with memory under each rank,
-/// tooltips, and the path of a microbatch through the ranks; idle time by cause; the progress of the search; and the
-/// storage options in use. The page is one file, which loads nothing.
+/// tooltips, and the path of a microbatch through the ranks. It also has idle time by cause, the progress of the
+/// search, and the storage options in use. The page is one file, which loads nothing.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,
                                            const html_options& options = {});
 

@@ -18,8 +18,8 @@ namespace optpipe {
 /// n-th step. If an operation has ranges on a GPU (`gpu_user_annotation`), only its ranges on the GPU count. Messages
 /// aren't measured.
 ///
-/// The text is read event by event. Throws `input_error`, with line and column, for text that isn't JSON, and for
-/// traces without ranges of operations, or with operations that the problem doesn't have.
+/// The text is read event by event. Throws `input_error`, with line and column, if the text isn't JSON, if the trace
+/// has no ranges of operations, or if it has operations that the problem lacks.
 void add_trace(cost_profile& profile, const problem& p, std::uint64_t first_step, std::string_view text,
                const std::string& source_name, const trace_options& options = {});
 void add_trace(cost_profile& profile, const problem& p, std::uint64_t first_step, std::FILE* file,

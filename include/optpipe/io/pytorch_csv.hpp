@@ -31,11 +31,12 @@ struct pytorch_options {
 /// Whether an operation of the schedule offloads, reloads or recomputes, or a backward recomputes piece by piece.
 [[nodiscard]] bool uses_storage(const problem& p, const schedule& s);
 
-/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: a rank
-/// without a stage; offloading and recomputation, unless they are to be left out; and a schedule that isn't executable.
-/// Refuses edges, groups and frozen stages, too, and pairs with an I, as PyTorch's runtime runs pairs with a full
-/// backward only. Pairs are written in `compute_only`, and refused in `compute_comms`. Microbatches may differ, and be
-/// slices of sequences: a row runs them in their order, and the user's stage keeps what a slice leaves for the next.
+/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: schedules
+/// with a rank without a stage, with offloading or recomputation that isn't to be left out, or in an order that isn't
+/// executable. Refuses edges, groups and frozen stages, too, and pairs with an I, as PyTorch's runtime runs pairs with
+/// a full backward only. Pairs are written in `compute_only`, and refused in `compute_comms`. Microbatches may differ,
+/// and be slices of sequences: a row runs them in their order, and the user's stage keeps what a slice leaves for the
+/// next.
 ///
 /// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds UNSHARD and RESHARD to `compute_only`; `to_pytorch` adds
 /// them to `compute_comms` if `unsharded_stages` isn't 0.
@@ -46,8 +47,8 @@ struct pytorch_options {
 /// if the problem has that pair, and otherwise follow each other. All activations are kept on the device. Throws
 /// `input_error` if the file doesn't fit the problem (other ranks, stages elsewhere, other microbatches), if a stage
 /// has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
-/// (`message_violations`). Refused if the file's rows wait for each other even when no send waits for its receive, and
-/// for edges, groups and frozen stages.
+/// (`message_violations`). Refused for edges, groups and frozen stages. Also refused if the file's rows wait for each
+/// other even when no send waits for its receive.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe

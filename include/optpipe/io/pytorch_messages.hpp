@@ -19,8 +19,8 @@ namespace optpipe {
 /// on the right ranks.
 [[nodiscard]] std::vector<violation> message_violations(const any_graph& g, const pytorch_schedule& file);
 
-/// When sends end. Buffered sends end at once, as small ones may. Rendezvous sends end when their receive has been
-/// posted, in the order of issue on each rank, as large ones do with NCCL.
+/// When sends end. Buffered sends end at once, as small sends may. Rendezvous sends end when their receive has been
+/// posted, in the order of issue on each rank, as large sends do with NCCL.
 enum class pytorch_sends { buffered, rendezvous };
 
 /// The first action of each rank that never runs, such as "row 2 stops at 1F0"; empty if all run. Contract: no

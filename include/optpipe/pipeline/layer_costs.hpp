@@ -20,8 +20,8 @@ namespace optpipe {
 
 /// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
 /// of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. A stage
-/// first runs its layers without a backward, and keeps nothing of them; so the stage's activation is the larger of two
-/// activations: one of the layers without a backward, the other of all other layers.
+/// first runs its layers without a backward, and keeps nothing of them. So the stage's activation is the larger of two
+/// sums: over the layers without a backward, and over all other layers.
 struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.

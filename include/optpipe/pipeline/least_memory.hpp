@@ -169,17 +169,17 @@ private:
 /// the memory that the storage option of stage j leaves on the device; a_i is the larger of two: the memory that the
 /// forward of stage i leaves, and the restored memory. Without full backwards, a_i is at least the weight stash of
 /// stage i. The sizes of all transfers together must fit the host. `needed` is the least over all combinations of
-/// options; if a stage has more than `most_states` combinations, only the best are followed. The lower bound may choose
-/// the options anew for each i.
+/// options; if a stage has more than `most_states` combinations, only the best are followed. For each stage i, the
+/// lower bound may choose other options.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {
     return detail::storage_choices<Graph>{p, r, most_states}.result();
 }
 
-/// A lower bound on the device memory of rank `r` for any graph and microbatches: the memory of one stage at work, plus
-/// the memory that the earlier stages of the rank must leave on the device meanwhile. The bound ignores slices, groups
-/// and the memory that edges hold.
+/// A lower bound on the device memory of rank `r` for any graph and microbatches: the memory of one stage while it
+/// runs, plus the memory that the rank's earlier stages must leave on the device. The bound ignores slices, groups and
+/// the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_memory_of_any(const basic_problem<Graph>& p, rank r) {
     const auto stages = p.graph.stages();

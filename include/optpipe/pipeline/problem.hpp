@@ -193,7 +193,7 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr duration message_time(const edge& e, microbatch m) const {
         return e.size * microbatches.factors(e.from, m).message * hop(e.from, e.to);
     }
-    /// Time from the end of the gradient of (`e.to`, m) until that of (`e.from`, m) may start.
+    /// Time from the end of the gradient of (`e.to`, m) until the gradient of (`e.from`, m) may start.
     [[nodiscard]] constexpr duration gradient_message_time(const edge& e, microbatch m) const {
         return e.size * microbatches.factors(e.from, m).message * hop(e.to, e.from);
     }

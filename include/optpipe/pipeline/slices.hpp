@@ -21,9 +21,9 @@ struct token_work {
     friend constexpr bool operator==(const token_work&, const token_work&) = default;
 };
 
-/// The factors of a microbatch with linear part l and quadratic part q. The stages' costs are for a sequence in whose
-/// forward attention takes the share a. The gradient of attention is a part of I, and takes twice as long as its
-/// forward. All other work takes equally long in F, I and W:
+/// The factors of a microbatch with linear part l and quadratic part q. The stages' costs are for a sequence; attention
+/// takes the share a of the forward of this sequence. The gradient of attention is a part of I, and takes twice as long
+/// as its forward. All other work takes equally long in F, I and W:
 ///
 ///     forward          (1 − a) l + a q
 ///     backward_input  ((1 − a) l + 2 a q) / (1 + a)

@@ -52,7 +52,7 @@ private:
     std::vector<violation>* found_;
 };
 
-/// Checks each storage option of a stage by itself, and that the options don't contradict each other.
+/// Checks each storage option of a stage by itself, and checks that the options don't contradict each other.
 template <pipeline_graph Graph>
 void validate_storage(const basic_problem<Graph>& p, stage s, std::vector<violation>& found) {
     const auto& list = p.storage[s];

@@ -26,7 +26,7 @@ struct plan_options {
     /// The search ends at the proof, at the gap, or after this time. Without a limit, the search does deterministic
     /// work that takes one second to a few seconds, and the plan depends only on the problem and the seed.
     std::optional<std::chrono::duration<double>> time_limit{};
-    /// Number of threads; 0, or a number above that of the cores, means one thread per core.
+    /// Number of threads. With 0, or with more threads than cores, there is one thread per core.
     std::size_t threads = 0;
     /// Counts the processor time of all threads of the search, and may limit it to a share. If null, processor time is
     /// neither counted nor limited.
@@ -55,8 +55,8 @@ struct plan_options {
     /// memory; call `carry_over` first to find out.
     std::optional<schedule> start{};
     /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
-    /// steps that confirm the choice, the percentile of the plan is never worse than that of the start, or without a
-    /// start, of the plan without noise.
+    /// steps that confirm the choice, the plan's percentile is never worse than the percentile of the reference. The
+    /// reference is the start or, without a start, the plan without noise.
     std::optional<robust_options> robust{};
     /// Called at every better schedule or bound: one call at a time, from any thread. Strategies with new results wait
     /// for the call, so keep it short.

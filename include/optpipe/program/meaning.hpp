@@ -513,7 +513,8 @@ private:
         return found == messages_.end() ? nullptr : &found->second;
     }
 
-    /// Checks the keys and values that F of a slice leaves, and that it uses those of all slices before it.
+    /// Checks the keys and values that F of a slice leaves, and checks that this F uses the keys and values of all
+    /// earlier slices.
     void check_slices_of_forward(const operation_place& f, ends_of_links& ends) {
         const stage s = at(f).op.stage;
         const microbatch m = at(f).op.microbatch;

@@ -143,8 +143,8 @@ public:
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open{watched_.get()};
         const auto stream = on.target.native();
-        // In a group, the work of a communicator runs after that of communicators used before it. All ranks must use
-        // the communicators in the same order, or ranks would wait for each other.
+        // In a group, the work of a communicator runs after the work of communicators used before it. All ranks must
+        // use the communicators in the same order, or ranks would wait for each other.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -177,8 +177,8 @@ public:
     /// read data that never arrived, and the other replicas would use this wrong sum.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// A communicator for work other than the pipeline's messages. The new communicator ends with those of the
-    /// pipeline, and its address stays valid. All ranks of the new communicator must call `join_beside` together.
+    /// A communicator for work other than the pipeline's messages. The new communicator ends with the communicators of
+    /// the pipeline, and its address stays valid. All ranks of the new communicator must call `join_beside` together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);

@@ -56,7 +56,7 @@ struct presolve_parameters {
     /// Work of all probing in one call, and of propagating one binary.
     std::size_t probing_work = 20'000'000;
     std::size_t propagation_work = 20'000;
-    /// Each row or column is compared with at most this number of earlier ones with the same hash.
+    /// Each row or column is compared with at most this number of earlier rows or columns with the same hash.
     std::size_t most_compared = 8;
 };
 

@@ -47,7 +47,8 @@ inline double replacing_factor(const canonical_option& known, const canonical_op
                                                    std::array{known.recompute, known.backward_extra}));
 }
 
-/// The largest factor on the times of `known` with which one of its options can replace each storage option of `asked`.
+/// The largest factor on the times of `known` for which some option of `known` can replace each storage option of
+/// `asked`.
 inline double replacing_factor(const std::vector<canonical_options>& known,
                                const std::vector<canonical_options>& asked) {
     double factor = 1.0;
@@ -103,8 +104,8 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// `known` can replace, no bound is implied.
 ///
 /// If microbatches differ, both problems must have equally many microbatches. A microbatch of `asked` then stands for
-/// the one of `known` with the same number: its factors on memory must not be smaller, and the least ratio of the other
-/// factors lowers the bound.
+/// the microbatch of `known` with the same number: its factors on memory must not be smaller, and the least ratio of
+/// the other factors lowers the bound.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;

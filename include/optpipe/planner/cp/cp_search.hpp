@@ -28,7 +28,7 @@ namespace optpipe {
 /// How `cp_search` divides its effort, and the largest problems that it accepts.
 struct cp_parameters {
     /// Number of conflicts of a slice in the first round, in which each search has a slice. Short slices switch often
-    /// between incumbent and bound; long ones use more of the clauses that they learn. Not tuned.
+    /// between incumbent and bound; long slices use more of the clauses that they learn. Not tuned.
     std::size_t first_round = 200;
     /// Each round is longer than the previous one by the part 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;

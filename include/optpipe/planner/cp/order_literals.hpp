@@ -119,8 +119,9 @@ private:
     longest_paths paths_;
     /// Whether any task takes no time. If every task takes time, at most two tasks that share a memory start together,
     /// on two machines, and a solution may choose which of them is first. If three or more tasks start together,
-    /// pairwise choices of the first could form a cycle. So if tasks may take no time, one of those that start together
-    /// has all others before it: the last of the tasks that are always present, or if all are optional, the first.
+    /// pairwise choices of the first could form a cycle. So if tasks may take no time, one of the tasks that start
+    /// together has all others before it. This is the last of the tasks that are always present or, if all are
+    /// optional, the first task.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

@@ -29,9 +29,9 @@ namespace optpipe::cp {
 ///
 /// *Symmetry.* Take a valid schedule without transfers and assign, on each stage, the k-th forward, the k-th gradient
 /// and the k-th weight gradient to microbatch k. After this sorting, the k-th forward of a stage still ends a hop
-/// before the k-th of the next stage starts (if n pairs are in order, so are the sorted pairs), and likewise for all
-/// other inputs; each memory holds the same amounts at the same times. So some optimal schedule runs the operations of
-/// each kind in the order of microbatches.
+/// before the k-th forward of the next stage starts, because sorting keeps n ordered pairs in order. The same holds for
+/// all other inputs, and each memory holds the same amounts at the same times. So some optimal schedule runs the
+/// operations of each kind in the order of microbatches.
 ///
 /// With transfers, sorting isn't always possible, because a transfer belongs to one forward and one gradient. F0
 /// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the

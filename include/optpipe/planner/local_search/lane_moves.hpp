@@ -169,7 +169,8 @@ private:
         }
         return moved;
     }
-    /// Applies one shift to an operation and to those of the same kind and microbatch on some consecutive stages.
+    /// Applies one shift to an operation, and to the operations of the same kind and microbatch on some consecutive
+    /// stages.
     bool shift_neighbours(id i, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         const bool forwards = flip(random);

@@ -14,9 +14,9 @@ namespace optpipe::detail {
 
 /// The earliest times of all operations under given sequences, by the rules of `simulate`, updated after edits.
 ///
-/// After an edit only changes are propagated: from the first edited position of a lane until the lane is in the same
-/// state as before (its free time, memory and pending releases), and wherever an input arrives at another time. Dirty
-/// operations are processed in the order of their old starts, so hardly any is placed twice.
+/// After an edit, only changes are propagated. Propagation begins at the first edited position of a lane, and wherever
+/// an input arrives at another time. It ends where the lane is in the same state as before: free time, memory and
+/// pending releases. Dirty operations are processed in the order of their old starts, so hardly any is placed twice.
 class lane_times {
 public:
     using id = flat_pipeline::id;

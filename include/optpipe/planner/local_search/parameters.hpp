@@ -90,7 +90,7 @@ struct move_parameters {
 /// temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
 struct annealing_parameters {
     /// Moves of the first round: a constant, plus a number for each cell. The first round is short, so that small
-    /// problems restart often; each round is longer than the one before by the factor `round_growth`.
+    /// problems restart often; each round is longer than the previous round by the factor `round_growth`.
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;
@@ -126,7 +126,8 @@ struct annealing_parameters {
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
     /// Number of moves between two reads of the clock: `cells_between_clocks` divided by the number of cells, but at
-    /// most `most_moves_between_clocks`. A move takes longer in larger problems: some milliseconds for a million cells.
+    /// most `most_moves_between_clocks`. A move takes longer in larger problems: with a million cells, it takes some
+    /// milliseconds.
     std::size_t cells_between_clocks = 640'000;
     std::size_t most_moves_between_clocks = 64;
     std::size_t moves_between_offers = 4096;
@@ -149,7 +150,7 @@ struct multi_start_parameters {
     /// with 0.1 (0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all eight starts gave
     /// equal steps on average (within 0.09 %).
     double time = 0.1;
-    /// Limit without a deadline, in moves times stashes: half a second, at 0.05 µs each.
+    /// Limit without a deadline, in moves times stashes. At 0.05 µs each, the searches take half a second.
     double most_work = 1e7;
 };
 

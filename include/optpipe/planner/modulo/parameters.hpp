@@ -13,8 +13,8 @@ struct period_parameters {
     /// A round goes through all periodicities, with wider beams than the previous round.
     std::size_t max_rounds = 12;
     /// Numbers of partial patterns kept, and of attempts to add a stage to each of them. Both have a value for the
-    /// first round, and a maximum. If ranks have several stages, the first placements decide whether the last ones fit,
-    /// so the first beams are wider by the factor `coupled_factor`.
+    /// first round, and a maximum. If ranks have several stages, the first placements decide whether the last
+    /// placements fit, so the first beams are wider by the factor `coupled_factor`.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;

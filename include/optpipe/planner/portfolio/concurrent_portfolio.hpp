@@ -93,7 +93,7 @@ namespace detail {
 class time_shares {
 public:
     struct time_slice {
-        /// Index of the strategy among the applicable ones.
+        /// Index of the strategy among the applicable strategies.
         std::size_t index = 0;
         const any_search_strategy* strategy = nullptr;
         strategy_options options{};

@@ -185,7 +185,7 @@ private:
         std::shared_ptr<const schedule> incumbent{};
         std::vector<search_step> history{};
         std::vector<std::string> reported{};
-        /// The shared objects, each under the address of the `key_of` of its type.
+        /// The shared objects by type: the key is the address of the type's `key_of`.
         std::map<const char*, std::shared_ptr<void>> objects{};
     };
 

@@ -16,7 +16,7 @@ struct local_search_strategy {
     static constexpr std::string_view name = "local-search";
     /// The number of moves of the first call is `first_cells` divided by the number of cells, but at least
     /// `least_moves`. The first call takes some tens of milliseconds, at 0.02 to 0.1 µs per move and stash. The
-    /// measured times of earlier calls decide the length of later ones.
+    /// measured times of earlier calls decide the length of later calls.
     static constexpr std::size_t least_moves = 10;
     static constexpr std::size_t first_cells = 500'000;
     /// Time of the setup, in passes through the problem; measured for 4 ranks and 100,000 microbatches.

@@ -47,7 +47,8 @@ struct milp_parameters {
 
 namespace detail {
 
-/// Solves one model. Incumbents of the solver are offered at once, and the solver gets those of other strategies.
+/// Solves one model. Incumbents of the solver are offered at once, and the solver gets the incumbents of other
+/// strategies.
 class milp_run {
 public:
     milp_run(search_state& state, std::string_view name, std::shared_ptr<const formulation::formulated> f,

@@ -67,9 +67,9 @@ struct builder_parameters {
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
     /// builders. The planner's few trials tell which options are promising if memory is too small for all other
-    /// builders. On sixty random models with a second each, 19 plans were better with this share and 16 worse, and
-    /// steps 0.4 % shorter on average; on thirty models with 3 s each, 10 plans were better and 4 worse, and steps 0.1
-    /// % shorter. The share itself isn't tuned.
+    /// builders. On sixty random models with a second each, 19 plans were better with this share and 16 were worse;
+    /// steps were 0.4 % shorter on average. On thirty models with 3 s each, 10 plans were better and 4 were worse;
+    /// steps were 0.1 % shorter. The share itself isn't tuned.
     double slice_of_quick = 0.5;
     /// Time that must remain, in passes through the problem: to offer the best schedule, or if there is none yet, to
     /// build and offer one.
@@ -341,7 +341,7 @@ private:
         if (!jobs_[k].stoppable) pass_ = std::max(pass_, seconds);
         if (made) keep({k, value, *std::move(made)});
     }
-    /// Adds a schedule to the best ones. Among equal objectives, only the one that comes first is kept.
+    /// Adds a schedule to the best schedules. Among equal objectives, only the one that comes first is kept.
     void keep(found made) {
         const auto most = is_described_by_costs(state_.problem()) ? 1 : with_.starts;
         const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {

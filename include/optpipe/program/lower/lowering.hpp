@@ -145,9 +145,9 @@ public:
         });
         return is_within;
     }
-    /// Denser packings for arenas whose free memory wasn't contiguous, and which therefore exceed their limit, or with
-    /// `to_peak` the plan's peak. Lifetimes don't depend on packings, so denser packings leave the order of writing as
-    /// it is.
+    /// Denser packings for the arenas that are too large because their free memory wasn't contiguous. An arena is too
+    /// large if it exceeds its limit or, with `to_peak`, the plan's peak. Lifetimes don't depend on packings, so denser
+    /// packings leave the order of writing as it is.
     [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {

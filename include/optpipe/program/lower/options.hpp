@@ -77,8 +77,8 @@ struct lowering_options {
     /// and `reduce`.
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores a part of the memory that the weight gradient needs. Each
-    /// entry says how much of the memory needed by W the forward already holds, so that this memory is written where it
-    /// stays. Without an entry, the forward holds as much of the memory that W needs as its held memory allows;
+    /// entry says how much of the memory that W needs is already held by the forward; this memory is then written where
+    /// it stays. Without an entry, the forward holds as much of the memory that W needs as its held memory allows;
     /// impossible values are clamped.
     std::vector<held_for_weight> kept{};
 

@@ -57,8 +57,8 @@ private:
 /// the schedule is 1F1B.
 ///
 /// Any number of microbatches: if R doesn't divide M, the order is that for the next multiple of R without the missing
-/// microbatches. Without the missing microbatches, ranks don't wait for each other in a cycle either. Rank r holds at
-/// most 2(R − 1 − r) + (v − 1)R + 1 stashes of a stage.
+/// microbatches. Leaving out microbatches never makes ranks wait for each other in a cycle. Rank r holds at most 2(R −
+/// 1 − r) + (v − 1)R + 1 stashes of a stage.
 struct interleaved_builder {
     static constexpr std::string_view name = "interleaved";
 

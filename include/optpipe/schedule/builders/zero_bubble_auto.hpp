@@ -135,8 +135,8 @@ private:
     }
 
     /// Puts at most one forward and exactly one gradient on every stage. A stage that has no stash for its gradient
-    /// always does a forward: the stages after it have no stash either, and only waiting weight gradients hold memory
-    /// on the stage's rank.
+    /// always does a forward: the stages after it have no stash, and only waiting weight gradients hold memory on the
+    /// stage's rank.
     constexpr void steady_state() {
         const auto wanted = wanted_forwards();
         for (const stage s : p_.graph.all_stages()) {

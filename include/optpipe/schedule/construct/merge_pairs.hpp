@@ -11,9 +11,9 @@ namespace optpipe {
 /// pairs and the step gets shorter. The result is a schedule of the same operations with other times, or `s` itself.
 /// Contract: `s` is valid.
 ///
-/// Neighbours are merged on all ranks at once, in three ways: forwards with the backward after them, with the backward
-/// before them, or with either. Returns the best of the three schedules and `s`; `stop` is asked before each way.
-/// O(operations × ranks).
+/// Neighbours are merged on all ranks at once, in three ways: each forward with the backward after it, with the
+/// backward before it, or with either of these backwards. Returns the best of the three schedules and `s`; `stop` is
+/// asked before each way. O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe

@@ -37,7 +37,7 @@ struct offload_search_parameters {
     /// Number of rounds that place transfers around the times of the previous round; each round takes as long as the
     /// first one.
     int most_rounds = 6;
-    /// Limit of the number of operations examined: a second or two.
+    /// Limit of the number of operations examined. Reaching the limit takes a second or two.
     std::size_t effort = 5'000'000;
     /// Stashes that are needed within this number of round trips stay on the device: 3 as published, then fewer if that
     /// takes too much memory.
@@ -52,7 +52,7 @@ struct offload_search_parameters {
 };
 
 /// Searches for the best transfers for a given order of computations. The search first tries transfers that delay
-/// nothing. If too little memory is free with such transfers, the search tries transfers for which computations wait.
+/// nothing. If too little memory is free with such transfers, the search tries transfers that computations wait for.
 /// Transfers are placed again around the resulting times, as long as that helps.
 template <pipeline_graph Graph> class offload_search {
 public:
@@ -108,7 +108,7 @@ private:
 
     /// As published, stashes that are needed within three round trips stay on the device. If the stashes kept in this
     /// way don't fit the memory, all stashes that can be back in time are offloaded. If computations must wait in any
-    /// case, only the order of a plan matters, not its times: then a plan that is slowed down until the engines can do
+    /// case, only the order of a plan matters, not its times. Then a plan that is slowed down until the engines can do
     /// all transfers is better than a plan that drops some.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;

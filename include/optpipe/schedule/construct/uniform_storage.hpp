@@ -177,7 +177,7 @@ build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
     const auto built = build_schedule(classic, build, stop);
     if (built) return time_order(p, with_storage(p, options, order_of(*built)));
     auto why = built.why();
-    // Converts the refusal to the memory limits of `p`, which are above those that the builder saw.
+    // Names the memory limits of `p` in the refusal; the builder saw lower limits.
     if (why.reason == refusal_reason::over_memory) {
         why.needed += p.memory_limit[why.rank] - classic.memory_limit[why.rank];
         why.limit = p.memory_limit[why.rank];

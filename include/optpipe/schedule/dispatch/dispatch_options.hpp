@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// The stage whose forward comes first on a rank that could run those of several stages.
+/// The stage whose forward comes first on a rank that could run forwards of several stages.
 enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbatch };
 
 /// The parameters of a dispatcher. Any values give valid schedules, of different quality. Defaults are only starting

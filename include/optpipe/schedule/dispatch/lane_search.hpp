@@ -37,7 +37,7 @@ public:
                           stop_check stop = {})
         : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph} {}
 
-    /// Each order that is better than the one in `best` is offered to `best`. Stops when asked to, after `effort`
+    /// Each order that is better than the order in `best` is offered to `best`. Stops when asked to, after `effort`
     /// operations placed, or after many failures. Returns the number of operations placed.
     constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
         constexpr lane_search_parameters with;

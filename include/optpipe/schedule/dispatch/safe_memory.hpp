@@ -23,9 +23,9 @@ template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_
 }
 
 /// The memory of the sequences in flight, for the banker's algorithm (Dijkstra): before an operation takes memory,
-/// `is_safe` checks that the sequences in flight can still be finished in the order in which they entered the pipeline,
-/// each with the memory that its predecessors release. A sequence's need is its peak if it runs alone, with full
-/// backwards where the problem has them.
+/// `is_safe` checks that the sequences in flight can still be finished. Sequences are finished in the order in which
+/// they entered the pipeline, each with the memory that its predecessors release. A sequence's need is its peak if it
+/// runs alone, with full backwards where the problem has them.
 template <pipeline_graph Graph> class safe_memory {
 public:
     /// `sequences` has the sequences in the order in which they enter the pipeline. `stored(op)` is `op` with the

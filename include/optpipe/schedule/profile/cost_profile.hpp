@@ -94,7 +94,7 @@ public:
     void add(const problem& p, std::uint64_t step, const schedule& measured,
              std::vector<cost_sample<rank_pair>> messages);
     void add(std::uint64_t step, const measured_costs& piece);
-    /// Adds memory peaks of a rank; the profile keeps the highest ones.
+    /// Adds memory peaks of a rank; the profile keeps the highest peaks.
     void add_peaks(rank r, const memory_peaks& reached);
     /// Adds the steps of `other`. A step number that both profiles have means one step, measured on different ranks.
     /// If the number of warm-up steps of this profile was given (`set_warm_up`), it stays.

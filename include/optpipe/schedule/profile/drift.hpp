@@ -54,7 +54,8 @@ namespace detail {
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                               const drift_options& options = {});
 
-/// The costs that have drifted since an earlier profile: their confidence intervals don't overlap the earlier ones.
+/// The costs that have drifted since an earlier profile: their confidence intervals don't overlap the earlier
+/// intervals.
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
                                               const cost_profile& measured, const drift_options& options = {});
 

@@ -8,9 +8,9 @@ namespace optpipe {
 
 /// The problem with the medians of the measurements. Costs that weren't measured stay as planned, and so does memory. A
 /// full backward that was only measured as a whole is divided in the planned proportion. A recomputation that wasn't
-/// measured changes like the forward; a transfer that wasn't measured changes like the stage's largest measured
-/// transfer; a pair that wasn't measured changes like the sum of its parts. No pair becomes shorter than a part. Factors
-/// of microbatches and sizes of edges stay as planned: samples were divided by them.
+/// measured changes like the forward, an unmeasured transfer changes like the stage's largest measured transfer, and an
+/// unmeasured pair changes like the sum of its parts. No pair becomes shorter than a part. Factors of microbatches and
+/// sizes of edges stay as planned: samples were divided by them.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -57,7 +57,7 @@ private:
     std::map<cost_key, duration> of_{};
 };
 
-/// Sets the durations of pairs. `planned` has the costs of the pairs' parts before measured ones replaced them.
+/// Sets the durations of pairs. `planned` has the costs of the pairs' parts before measured costs replaced them.
 inline void measure_pairs(problem& p, const per_stage<stage_costs>& planned, const measured_medians& measured) {
     decltype(p.overlaps) pairs;
     for (auto each : p.overlaps) {

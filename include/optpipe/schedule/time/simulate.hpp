@@ -426,9 +426,9 @@ template <pipeline_graph Graph>
 }
 
 /// Starts the forwards before each rank's first backward as late as everything after them allows, and changes nothing
-/// else. On a rank without backwards, the last operation stays in place. A forward whose end frees memory for which
-/// another operation may wait stays in place, too. A rank that starts later is engaged for a shorter time, and holds
-/// its stashes for less time (PipeOffload does the same before it places transfers).
+/// else. On a rank without backwards, the last operation stays in place. A forward also stays in place if its end frees
+/// memory that another operation may wait for. A rank that starts later is engaged for a shorter time, and holds its
+/// stashes for less time (PipeOffload does the same before it places transfers).
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const bool transfers = offloads_anything(p);

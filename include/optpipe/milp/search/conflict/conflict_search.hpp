@@ -89,8 +89,8 @@ public:
     [[nodiscard]] bool has_general_integers() const {
         return !general_integers_.empty() && general_integers_.size() < order_.size();
     }
-    /// From now on decides general integers first: takes the one with the least lower bound, and fixes it at that
-    /// bound. If the integers are starts of jobs, this rule is list scheduling.
+    /// From now on decides general integers first: fixes the integer with the least lower bound at that bound. If the
+    /// integers are starts of jobs, this rule is list scheduling.
     void begin_least_bound_first() {
         restart();
         least_bound_first_ = true;

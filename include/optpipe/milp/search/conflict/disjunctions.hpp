@@ -80,7 +80,7 @@ public:
         increment_ /= factor;
     }
 
-    /// Deletes the less active half of the learned clauses, except those of at most two levels. Ids change. Must be
+    /// Deletes the less active half of the learned clauses, except clauses of at most two levels. Ids change. Must be
     /// called at the root, where no reason refers to a clause.
     void forget_half() {
         std::vector<std::uint32_t> candidates;

@@ -38,7 +38,7 @@ struct cut_parameters {
     /// A row counts as tight if its activity is nearer to a side than this share (0 to 1) of the activity.
     double nearly_tight = 0.1;
 
-    /// Cliques: the number of members from each of which a clique is grown, the most fractional members first.
+    /// Cliques: the number of members that cliques are grown from, the most fractional members first.
     std::size_t most_clique_starts = 200;
 
     /// Variable bounds: the number of them per column, as more bounds are seldom tight at one point; and the largest

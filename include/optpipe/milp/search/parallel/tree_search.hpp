@@ -29,8 +29,8 @@ struct tree_search_parameters {
     /// Workers in deterministic mode, for any number of threads: more workers keep more threads busy, but choose worse
     /// nodes.
     std::size_t workers_of_rounds = 4;
-    /// Nodes per dive. With few nodes, the search follows the best bound; with many, relaxations start from a similar
-    /// basis.
+    /// Nodes per dive. With few nodes per dive, the search follows the best bound. With many nodes per dive, each
+    /// relaxation starts from a similar basis.
     std::size_t nodes_per_dive = 60;
     /// Limits of a slice of the prover. The limits of the first slice are divided by `first_slice_divisor`, so that
     /// easy trees don't wait for it.

@@ -203,8 +203,8 @@ public:
         }
         }
     }
-    /// Adds a clause that always holds, and applies it at once. The clause's literals must be ordered: first the true
-    /// or open ones, then the false ones, the latest first. Returns false on a conflict.
+    /// Adds a clause that always holds, and applies it at once. The clause's literals must be ordered: first true or
+    /// open literals, then false literals, the latest first. Returns false on a conflict.
     bool learn(std::span<const literal> literals, bool learned, std::uint32_t levels) {
         if (literals.empty()) return fail_at_root();
         if (literals.size() == 1) {

@@ -39,7 +39,7 @@ struct tree_worker_parameters {
     /// Most literals of a clause that is learned from an infeasible relaxation, as longer clauses prune less and cost
     /// more.
     std::size_t longest_clause = 200;
-    /// User cuts: rounds per node, cuts per round, and the number of held cuts at which loose ones are removed.
+    /// User cuts: rounds per node, cuts per round, and the number of held cuts at which loose cuts are removed.
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
