@@ -63,8 +63,8 @@ struct handover_result {
 /// uses the channel meanwhile. To be used only by the thread that issues.
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
-    /// Starts with `first`, in arenas of the size it needs, or of `room` if that is larger. A thread of the handover
-    /// calls `make`, one plan at a time. Throws what the constructor of `runner` throws.
+    /// Starts with `first`. Each arena has the size that `first` needs, or the size in `room` if that is larger. A
+    /// thread of the handover calls `make`, one plan at a time. Throws what the constructor of `runner` throws.
     handover(const rank_program& first, Executor& on, Model& model, Channel& channel, program_maker make,
              const execution::arena_sizes& room = {}, const execution::buffer_owners& owners = {})
         : executor_{on}, channel_{channel}, make_{std::move(make)}, program_{first}, runner_{first, on, model, room,

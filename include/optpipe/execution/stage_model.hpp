@@ -64,7 +64,8 @@ struct forward_task {
     std::span<const handed_value> outputs{};
     /// In a group of stages: the places for this stage's share of the result, which all gradients of the group get.
     std::span<const handed_value> partials{};
-    /// Keys and values of a sequence's slices up to this one, in their order; the forward writes the last, its own.
+    /// Keys and values of a sequence's slices up to this one, in their order. The last entry is this slice's own, which
+    /// the forward writes.
     std::span<const slice_memory> keys_values{};
 };
 

@@ -47,8 +47,8 @@ public:
         OPTPIPE_EXPECT(find(each.forward, each.backward, each.kind) == nullptr, "overlaps: the pair is there already");
         list_.push_back(each);
     }
-    /// The pair of F of `forward` and the backward of `backward`; null if there is none. Calling `add` invalidates the
-    /// pointer.
+    /// The pair that consists of F on stage `forward` and a backward of this kind on stage `backward`; null if there is
+    /// none. Calling `add` invalidates the pointer.
     [[nodiscard]] constexpr const overlap* find(stage forward, stage backward, overlap_kind kind) const {
         for (const overlap& each : list_)
             if (each.forward == forward && each.backward == backward && each.kind == kind) return &each;

@@ -174,8 +174,8 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans some problems again, for longer. These are the `kept` problems with the best plans, not counting settled
-    /// ones, or fewer if there are fewer. If `kept` is 1, the best problem gets all remaining time; otherwise the best
+    /// Plans some problems again, for longer: the `kept` unsettled problems with the best plans, or all unsettled
+    /// problems if there are fewer. If `kept` is 1, the best problem gets all remaining time; otherwise the best
     /// problems share half of the remaining time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;

@@ -23,8 +23,9 @@ namespace optpipe {
 
 /// How to plan. All limits hold at once.
 struct plan_options {
-    /// The search ends at the proof, at the gap, or after this time. Without a limit, the search does deterministic
-    /// work that takes one second to a few seconds, and the plan depends only on the problem and the seed.
+    /// The search ends once the plan is proven optimal, once the gap is reached, or after this time. Without a limit,
+    /// the search does deterministic work that takes one second to a few seconds, and the plan depends only on the
+    /// problem and the seed.
     std::optional<std::chrono::duration<double>> time_limit{};
     /// Number of threads. With 0, or with more threads than cores, there is one thread per core.
     std::size_t threads = 0;

@@ -19,7 +19,8 @@
 
 namespace optpipe::milp::search {
 
-/// The searched model, and the way back from it to the given one: one presolve step per restart.
+/// The model that is searched, and the presolve steps that lead back from its points to points of the given model: one
+/// step per restart.
 class reduction {
 public:
     /// Starts with the given model. Bounds may cross by the tolerance; the value between two crossing bounds replaces

@@ -326,8 +326,8 @@ public:
     stage_to_schedule(const pipeline_model& m, stage s, const assignment& from, schedule& into)
         : model_{&m}, stage_{s}, own_{&m.stages()[s]}, from_{&from}, into_{&into} {}
 
-    /// `names` has the microbatch of each forward: those of the stage before when called, those of this stage on
-    /// return. False if the stage has no schedule without overtaking.
+    /// `names` has the microbatch of each forward: at the call, for the stage before this one; on return, for this
+    /// stage. False if the stage has no schedule without overtaking.
     bool write(std::vector<std::size_t>& names) {
         const auto& all = own_->storage;
         auto own_names = names;

@@ -123,8 +123,8 @@ private:
 /// Local search from each of several schedules, the most promising first. The first round searches equally long from
 /// each start. Each further round searches twice as long from the better half, until two are left (successive halving;
 /// Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of starts is limited by a share
-/// of the remaining time or, without a deadline, by the work. If the work is the limit, only the seed affects the
-/// result.
+/// of the remaining time or, without a deadline, by the work. If the work is the limit, the result depends only on the
+/// starts and the seed.
 ///
 /// Runs on the threads of the caller's arena.
 inline void multi_start_search(search_state& state, std::vector<search_start> starts, std::string_view name,

@@ -28,7 +28,8 @@ struct rescheduling_parameters {
     /// per rank. Warm-up and cool-down each take about the time of one microbatch per rank; longer parts turn out worse
     /// more often.
     double most_per_rank = 1.6;
-    /// The first sweeps try shares of the longest part, in (0, 1], with all waits, and keep the best schedule.
+    /// The first sweeps reschedule parts of these lengths, as shares of the longest part in (0, 1]. Each length is
+    /// tried with all waits, and the best schedule is kept.
     std::array<double, 8> parts{0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 1.0};
     std::array<double, 4> waits{0.0, 0.3, 0.6, 1.0};
     /// Random trials follow: their longest wait, and their noises in multiples of the busiest rank's work on one

@@ -13,7 +13,7 @@ namespace optpipe {
 ///
 /// Neighbours are merged on all ranks at once, in three ways: each forward with the backward after it, with the
 /// backward before it, or with either of these backwards. Returns the best of the three schedules and `s`; `stop` is
-/// asked before each way. O(operations × ranks).
+/// asked before each of the three is made. O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe
@@ -94,7 +94,7 @@ private:
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
     /// Makes two operations a pair at the place of the second one. Operations between the two stay in front of the
-    /// pair. But those of the first operation's stage and microbatch come after the pair.
+    /// pair, except operations of the first one's stage and microbatch: they come after the pair.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;

@@ -64,9 +64,8 @@ struct dispatch_search_parameters {
     std::size_t most_failures = 400;
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
-    /// Random depths are 1 plus multiples of a quarter, random shares are multiples of a quarter, stagings and leads
-    /// are integers. Each of these four members is a number of values; the walk draws among the values from the least
-    /// one on.
+    /// The walk draws depths from 1, 1.25, 1.5, ..., shares from 0, 0.25, 0.5, ..., and integers as stagings and leads.
+    /// Each of these four members says how many values there are, from the least one on.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;

@@ -91,7 +91,7 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
 }
 
 /// Sets `backward_extra` of a storage option. If the costs without recomputation (the base) aren't known yet, divides
-/// the measured time in the planned proportion, which sets the base as well.
+/// the measured time between the base and `backward_extra` in the planned proportion, and sets both.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
     // The least share of the planned `backward_extra`. Any share above 0 would do; with 0, the option would count as

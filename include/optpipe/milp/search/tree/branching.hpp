@@ -22,7 +22,7 @@ struct fractional {
     [[nodiscard]] double up() const { return std::ceil(value) - value; }
 };
 
-/// The fractional integer columns with the highest priority among the fractional ones.
+/// The integer columns that are fractional at the point, but only those of the highest priority that occurs among them.
 [[nodiscard]] inline std::vector<fractional> fractional_columns(const context& c, std::span<const double> point) {
     const auto& p = *c.instance;
     std::vector<fractional> found;
