@@ -28,8 +28,7 @@ namespace optpipe::formulation {
 ///   backward may be full, this holds for the W of split backwards.)
 ///
 /// *With a choice of storage options, the order may exclude all optima, too*, because F and I of one microbatch have
-/// the same option. With a choice of options, too, microbatches may be numbered in the order of stage 0's forwards, and
-/// the W of a stage follow the order of its gradients.
+/// the same option. The two statements above hold here as well.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
 /// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice, which all have

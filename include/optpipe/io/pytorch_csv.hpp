@@ -31,8 +31,8 @@ struct pytorch_options {
 /// Whether an operation of the schedule offloads, reloads or recomputes, or a backward recomputes piece by piece.
 [[nodiscard]] bool uses_storage(const problem& p, const schedule& s);
 
-/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: schedules
-/// with a rank without a stage, with offloading or recomputation that isn't to be left out, or in an order that isn't
+/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: a rank has
+/// no stage, stashes are offloaded or recomputed (unless `without_storage` leaves that out), or the order isn't
 /// executable. Refuses edges, groups and frozen stages, too, and pairs with an I, as PyTorch's runtime runs pairs with
 /// a full backward only. Pairs are written in `compute_only`, and refused in `compute_comms`. Microbatches may differ,
 /// and be slices of sequences: a row runs them in their order, and the user's stage keeps what a slice leaves for the

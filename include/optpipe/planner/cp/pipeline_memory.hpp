@@ -364,7 +364,8 @@ private:
             model_->add_clause({!model_->tasks[at].presence, !is_held(t, j, t.gradient, at), held});
         return held;
     }
-    /// Whether a layer that gradient `k` adds to the stash, up to the weight stash, is in use when `at` starts.
+    /// Gradient `k` may leave a weight stash that is larger than the stash that it used. Whether a layer of this growth
+    /// is in use when `at` starts.
     literal in_gradient(stage s, std::size_t k, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
         std::vector<std::vector<literal>> uses;

@@ -29,7 +29,8 @@ namespace optpipe::cp {
 /// everything is sorted. In the exact form (`allowed`) of plain problems, two assignments are open:
 ///
 /// - for each gradient of a stage, the forward whose stash it uses,
-/// - for each forward and each gradient of a stage, the one of the same microbatch on the next stage.
+/// - for each forward (and each gradient) of a stage, the forward (or gradient) of the same microbatch on the next
+///   stage.
 ///
 /// The assignments of consecutive stages must be consistent. If the k-th operation of a stage shares its microbatch
 /// with an operation of a smaller number on the next stage, the operation on the next stage must wait for the one on

@@ -87,12 +87,12 @@ struct builder_parameters {
     /// (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
     /// With a deadline, other storage options than `keep` and `offload`, and ranks of several stages, the constructive
-    /// planner runs again at the end. This last run has this number of options (those of the best schedules), all the
-    /// effort, and a slice of its own. On fourteen random models in v placement with 4 to 6 s on one thread, 9 plans
-    /// were better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 % shorter on average. With one stage
-    /// per rank, the last run gained nothing: on seventeen models, steps were 0.1 % longer on average. The last run is
-    /// skipped if nothing may be recomputed: on such problems the run made steps 0.7 % longer on average (four models,
-    /// five seeds).
+    /// planner runs again at the end. This last run tries this number of options, namely the options of the best
+    /// schedules, with the whole effort and in a time slice of its own. On fourteen random models in v placement with 4
+    /// to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 %
+    /// shorter on average. With one stage per rank, the last run gained nothing: on seventeen models, steps were 0.1 %
+    /// longer on average. The last run is skipped if nothing may be recomputed: on such problems the run made steps 0.7
+    /// % longer on average (four models, five seeds).
     std::size_t options_built_further = 3;
     /// Without a deadline: limit of the cells (stages times microbatches), summed over the options with which the
     /// constructive planner runs. A cell takes about 7 µs.
@@ -244,8 +244,8 @@ private:
     [[nodiscard]] bool has_deadline() const {
         return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
     }
-    /// Runs the jobs `which`. At the same time, runs `beside`, which starts first. Offers only the best schedule, once
-    /// all jobs have finished, so that its builder is credited.
+    /// Starts `beside`, and runs the jobs `which` at the same time. Offers only the best schedule, once all jobs have
+    /// finished, so that its builder is credited.
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
                    std::size_t threads, const std::function<void()>& beside = {}) {
         const std::size_t others = beside ? 1 : 0;

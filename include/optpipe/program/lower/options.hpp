@@ -28,8 +28,9 @@ enum class receive_issue : std::uint8_t {
 
 /// Whether a buffer may be split into several segments.
 enum class part_placement : std::uint8_t {
-    exact,      ///< yes, if the arena would otherwise need more than the plan's peak
-    contiguous, ///< no; fragmentation comes on top of the plan's peak. For GPUs, see `cuda::lowering_defaults`
+    exact,      ///< may be split if the arena would otherwise need more than the plan's peak
+    contiguous, ///< is never split; fragmentation comes on top of the plan's peak. For GPUs, see
+                ///< `cuda::lowering_defaults`
 };
 
 /// For one storage option: how much of the forward's held memory the weight gradient needs.

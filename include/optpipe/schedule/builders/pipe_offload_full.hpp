@@ -12,7 +12,7 @@
 namespace optpipe {
 
 /// PipeOffload with all stages of each rank offloaded. A rank holds only a few stashes, however deep the pipeline is.
-/// This needs a round trip of a stash to the host that takes no longer than the work on its microbatch.
+/// Transfers must be fast: moving a stash to the host and back must take no longer than the work on its microbatch.
 struct pipe_offload_full_builder {
     static constexpr std::string_view name = "po-f";
 

@@ -164,8 +164,8 @@ private:
         return true;
     }
 
-    /// Puts one gradient of each rank: those of the first stages, from the last rank on, then those of the second
-    /// stages.
+    /// Puts one gradient on each rank, of its first or its second stage. The first stages' gradients are put first,
+    /// from the last rank back to the first; then the second stages' gradients are put.
     constexpr void gradients() {
         std::vector<std::size_t> chunk;
         for (std::size_t r = 0; r < ranks_; ++r)

@@ -59,8 +59,8 @@ struct dispatch_search_parameters {
     std::array<double, 5> memory_shares{1.0, 0.9, 0.8, 0.65, 0.5};
     /// Number of trials made whatever the effort, because a schedule is needed.
     std::size_t least_trials = 8;
-    /// Number of trials in a row without gain after which the walk restarts from the tuned parameters. A larger number
-    /// lets a walk go farther, and tries fewer changes twice.
+    /// Number of trials in a row without gain after which the walk restarts from the tuned parameters. With a larger
+    /// number, a walk goes farther, and fewer changes are tried a second time.
     std::size_t most_failures = 400;
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
