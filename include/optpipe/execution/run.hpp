@@ -58,7 +58,7 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// Gives the program lanes and markers: those of the current program, and new ones if the program needs more. To be
+    /// Gives the program lanes and markers: first the current program's, and more lanes and markers if needed. To be
     /// called between two steps. Throws the executor's exceptions.
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);

@@ -197,7 +197,7 @@ private:
     /// of F or of the previous offload, whichever is later. If an earlier microbatch is being reloaded at that time,
     /// the offload comes at the end of that reload instead. A zero-length reload comes at the end of the previous
     /// reload. So the zero-length transfers keep their order, and lie within none of the stage's real transfers. If
-    /// transfers are pooled, the zero-length ones come last, at the start of the last gradient.
+    /// transfers are pooled, the zero-length transfers come last, at the start of the last gradient.
     void place_unused_transfers(stage s) {
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));

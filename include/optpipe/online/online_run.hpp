@@ -29,7 +29,7 @@ namespace optpipe {
 /// have are measured before a step (`probe_rounds`). Without probes, a link that was slow once would count as slow for
 /// ever, because the plan avoids it. On rank 0, `step` also compares costs; on other ranks, it only runs the step.
 ///
-/// Contract: that of `handover`. All ranks have the same problem, schedule, setting and options. The executor records
+/// Contract: as for `handover`. All ranks have the same problem, schedule, setting and options. The executor records
 /// times.
 template <class Executor, class Model, execution::control_channel Channel> class online_run {
 public:

@@ -20,9 +20,9 @@ namespace optpipe {
 /// and microbatches; their placements of the stages differ.
 struct partition_problem {
     std::vector<layer_costs> layers{};
-    /// Each pipeline is a chain without groups and pairs, and its microbatches have the same factors on all stages.
-    /// The memory limits of a pipeline are those of the devices. Costs and storage options of pipelines are ignored,
-    /// because the layers have their own.
+    /// Each pipeline is a chain without groups and pairs, and its microbatches have the same factors on all stages. The
+    /// memory limits of a pipeline are the devices' limits. Costs and storage options of pipelines are ignored, because
+    /// the layers have their own.
     std::vector<problem> pipelines{};
     /// Which layer feeds which, each pair once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};

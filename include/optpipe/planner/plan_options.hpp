@@ -37,8 +37,8 @@ struct plan_options {
     double gap = 0.0;
     std::stop_token stop{};
     /// Whether a stop request ends the search at once and without a plan, for callers that read the plans from
-    /// `progress`. On large problems, a stop that returns a plan takes a tenth of a second to make the plan, or to
-    /// check it.
+    /// `progress`. On large problems, making or checking the returned plan takes another tenth of a second after the
+    /// stop.
     bool stops_without_plan = false;
     /// Whether the plan depends only on the problem and the seed, whatever the number of threads, unless the time limit
     /// or a stop request ends the search. Searches without a time limit are always deterministic.
@@ -49,7 +49,7 @@ struct plan_options {
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
-    /// A schedule to begin from, such as the one in use after costs have changed; the plan is never worse than this
+    /// A schedule to begin from, such as the schedule in use when costs change. The plan is never worse than this
     /// schedule. The search uses the order of this schedule, not its times, and finds storage options by their
     /// positions in the lists, not by their names. If microbatches differ, the schedule may be one for another draw of
     /// microbatches (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its

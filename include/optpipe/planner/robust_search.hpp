@@ -126,7 +126,7 @@ private:
     const robust_options& options_;
     stop_check stop_;
     std::size_t within_;
-    /// The random steps, sorted: those in which the best order is slowest come first.
+    /// The random steps, sorted by the best order's step time, the slowest first.
     std::vector<std::size_t> sequence_;
     order best_{};
     duration best_percentile_ = duration::unlimited();

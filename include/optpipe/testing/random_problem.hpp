@@ -183,8 +183,8 @@ private:
         o.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
         return o;
     }
-    /// Gives stages more options: those that a stage has, sometimes without the first, and up to four new ones, in
-    /// random order. Stages often get the same options.
+    /// Gives each stage a new list of options in random order: its old options, sometimes without the first, and up to
+    /// four new options. Stages often get the same options.
     void set_storage(optpipe::problem& p) {
         const bool transfers = random_->chance(70);
         for (const optpipe::stage s : p.graph.all_stages()) {

@@ -13,7 +13,7 @@
 namespace optpipe::cuda {
 
 /// Splits the multiprocessors of one device among several virtual ranks, so that their kernels run at the same time,
-/// like those of several devices. Memory bandwidth and copy engines stay shared.
+/// like kernels of several devices. Memory bandwidth and copy engines stay shared.
 ///
 /// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so nothing
 /// needs to be linked with the driver.

@@ -84,8 +84,8 @@ public:
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
     /// Announces a lane: its kind, and the number of commands that it has room for. Throws if the carrier can't combine
-    /// the messages of the announced lane with those of the other lanes. Called before all other functions, without the
-    /// mutex.
+    /// the messages of the announced lane with the messages of the other lanes. Called before all other functions,
+    /// without the mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}

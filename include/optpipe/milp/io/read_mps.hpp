@@ -366,8 +366,8 @@ private:
     std::optional<std::string_view> bound_set_;
 };
 
-/// Reads a text in the given format. If neither reader accepts the text, the error is that of the reader that got
-/// further, because the file probably has the format of that reader.
+/// Reads a text in the given format. If neither reader accepts the text, the error comes from the reader that got
+/// further, because the file probably has this reader's format.
 inline mps_data read_mps_data(std::string_view text, const std::string& source, mps_format format) {
     mps_reader as_fixed{text, source, true};
     if (format == mps_format::fixed) return as_fixed.read();

@@ -144,7 +144,7 @@ public:
         return sum;
     }
 
-    /// Computes the values of the basic variables from the values of the nonbasic ones.
+    /// Computes the values of the basic variables from the values of the nonbasic variables.
     void compute_values() {
         work_.resize(head.size());
         for (int j = 0; j < program.variables(); ++j)

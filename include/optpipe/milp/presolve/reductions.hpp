@@ -112,7 +112,7 @@ struct substitute_column {
     }
 };
 
-/// Whether x = constant + ... computes a small number as the difference of large ones.
+/// Whether x = constant + ... computes a small number as the difference of large numbers.
 [[nodiscard]] inline bool loses_digits(const reducible& m, variable x, double constant) {
     const bool is_bounded = std::isfinite(m.lower(x)) && std::isfinite(m.upper(x));
     return is_bounded && std::abs(constant) > parameters.largest_cancellation * m.size(x);

@@ -50,8 +50,8 @@ struct option_difference {
     return best;
 }
 
-/// Replaces the storage options of the operations by similar ones: each option in the lists `from` by the most similar
-/// option in the lists `to`. Contract: the options exist in `from`.
+/// Replaces the storage options of the operations by similar options: each option in the lists `from` by the most
+/// similar option in the lists `to`. Contract: the options exist in `from`.
 [[nodiscard]] inline operation_sequence translate_storage(operation_sequence all,
                                                           const std::vector<canonical_options>& from,
                                                           const std::vector<canonical_options>& to) {

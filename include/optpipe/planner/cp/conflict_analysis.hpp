@@ -59,8 +59,8 @@ private:
 
     /// Derives the clause of the conflict's highest level. False if the conflict involves no choice of its highest
     /// level; `conflict_` is then replaced by facts of lower levels that imply the conflict. A conflict without choices
-    /// of its level is possible because propagation isn't complete: a fact may be derived on a higher level than that
-    /// of its reasons.
+    /// of its level is possible because propagation isn't complete: a fact may be derived on a higher level than its
+    /// reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;

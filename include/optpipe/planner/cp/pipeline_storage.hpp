@@ -93,8 +93,8 @@ public:
                     if (fifo[j][later] != never) keep_order(j, later, o, fifo[j][later], known);
         add_passes(known);
     }
-    /// Assigns the microbatches of this stage to those of the stage before. To be called after the machines exist, in
-    /// models with permutations.
+    /// Assigns the microbatches of this stage to the microbatches of the stage before. To be called after the machines
+    /// exist, in models with permutations.
     void add_links(const stage_tasks& before, order_literals& known) {
         const auto forwards = add_permutation();
         const auto gradients = add_permutation();

@@ -292,7 +292,7 @@ private:
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
         // Flipped operations get NaN as their end. Otherwise, stale times of activated operations would count as
-        // unchanged, and other operations could wait for deactivated ones.
+        // unchanged, and other operations could wait for deactivated operations.
         for (const id i : lanes_->flipped()) {
             note(i);
             if (!lanes_->active(i)) first_change_ = std::min(first_change_, start(i));

@@ -36,8 +36,8 @@ struct period_parameters {
 
 /// How `beam_search` grows patterns. Not tuned.
 struct beam_parameters {
-    /// Penalty in the lifespan for each offloaded stash, in periods, so that among equally good patterns, those with
-    /// fewer transfers are kept.
+    /// Penalty in the lifespan for each offloaded stash, in periods, so that among equally good patterns, the patterns
+    /// with fewer transfers are kept.
     double offload_penalty = 0.01;
     /// Unit of random differences between lifespans, in periods; up to a thousand units are added, so that the children
     /// of one parent don't fill the beam.

@@ -73,8 +73,8 @@ struct search_progress : search_step {
 /// (`with_cheaper_storage_in_place`), if there is time.
 ///
 /// Every member may be called from any thread; `objective`, `bound` and `done` cost an atomic load and at most a read
-/// of the clock. A strategy offers schedules and bounds under its name, reads those of others, and returns once
-/// `done()`.
+/// of the clock. A strategy offers schedules and bounds under its name, reads the schedules and bounds of others, and
+/// returns once `done()`.
 class search_state {
 public:
     using observer = std::function<void(const search_progress&)>;

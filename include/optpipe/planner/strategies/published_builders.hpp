@@ -98,8 +98,8 @@ struct builder_parameters {
     /// constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
     /// With other storage options than `keep` and `offload`, local search starts from this number of schedules: the
-    /// best ones with different objectives. On three random models, local search of 60,000 moves had its best results
-    /// from the fourth, fifth and sixth of seven schedules. Local search from more than seven schedules wasn't
+    /// best schedules, all with different objectives. On three random models, local search of 60,000 moves had its best
+    /// results from the fourth, fifth and sixth of seven schedules. Local search from more than seven schedules wasn't
     /// measured.
     std::size_t starts = 8;
 };

@@ -170,7 +170,7 @@ private:
     }
 
     const basic_problem<Graph>& p_;
-    /// The slots of the forwards by stage, then those of the gradients, from the last stage to the first.
+    /// The slots of the forwards by stage, then the slots of the gradients, from the last stage to the first.
     std::vector<slot> slots_;
     std::vector<std::size_t> by_phase_;
     memory_size slack_;

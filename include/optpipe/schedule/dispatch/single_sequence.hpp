@@ -19,7 +19,7 @@
 namespace optpipe::detail {
 
 /// Storage options for sequences that run one after the other, each with all forwards and then the gradients in
-/// reverse. So during a cell's forward and during its backward, the only other stashes on the rank are those of the
+/// reverse. So during a cell's forward and during its backward, the only other stashes on the rank belong to the
 /// earlier cells. Therefore the options are chosen cell by cell: the option that fits and leaves least on the device.
 /// If some choice of options fits the device, this choice does, unless the host memory is limited.
 template <pipeline_graph Graph> class single_sequence_storage {

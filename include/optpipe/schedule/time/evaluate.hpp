@@ -20,7 +20,7 @@
 
 namespace optpipe {
 
-/// Gives an order its final times: the earliest ones, with two exceptions. For `span`, the warm-up is postponed. With
+/// Gives an order its final times: the earliest times, with two exceptions. For `span`, the warm-up is postponed. With
 /// offloading, warm-up and reloads are postponed, so that memory isn't held longer than necessary. `stop` is asked
 /// between passes.
 template <pipeline_graph Graph>

@@ -112,7 +112,7 @@ public:
     void end_dispatching() { dispatching_ = false; }
 
     /// Searches for a point below the cutoff, under an assumption if there is one. After the outcome `point`, the
-    /// bounds stay those of the point until the next call.
+    /// bounds stay at the point until the next call.
     search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, stop_check stop = {}) {
         restart();
         const auto end = conflicts_ + conflict_budget;
