@@ -40,8 +40,9 @@ struct megatron_settings {
 
 /// The settings of Megatron-Core that express a schedule as far as possible, and the parts that they don't express.
 /// Refused for edges, groups, frozen stages, pairs and slices of sequences. Also refused if the stages aren't in loop
-/// placement (Megatron has no other placement), if there are several stages but only one rank, if there are too few
-/// microbatches to interleave, or if layers of multi-token prediction are in a place that Megatron doesn't allow.
+/// placement, as Megatron has no other placement. Also refused if one rank has several stages and there are no other
+/// ranks, if there are too few microbatches to interleave, or if Megatron doesn't allow the place of a layer of
+/// multi-token prediction.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 

@@ -13,10 +13,10 @@ namespace optpipe {
 /// Whether a file is of the format `compute_comms`: it has other actions than computations.
 [[nodiscard]] bool is_compute_comms(const pytorch_schedule& file);
 
-/// All violations by the messages of a `compute_comms` file, each with its place. Examples are a computation without
-/// its receive, a send or receive without its other end or on another rank than its stage's, a send without a wait in a
-/// file that has waits, and an empty cell. Contract: the computations of `file` are of stages and microbatches of `g`,
-/// on the right ranks.
+/// All violations by the messages of a `compute_comms` file, each with its place. Examples: a computation lacks its
+/// receive, a send or receive lacks its other end, a send or receive isn't on its stage's rank, a send has no wait in a
+/// file with waits, or a cell is empty. Contract: the computations of `file` are of stages and microbatches of `g`, on
+/// the right ranks.
 [[nodiscard]] std::vector<violation> message_violations(const any_graph& g, const pytorch_schedule& file);
 
 /// When sends end. Buffered sends end at once, as small sends may. Rendezvous sends end when their receive has been

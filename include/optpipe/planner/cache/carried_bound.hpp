@@ -89,10 +89,10 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 
 /// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
 ///
-/// Suppose `asked` has no fewer microbatches, no smaller stashes, no larger limits, and times of at least `f` times
-/// those of `known`. Then each schedule of `asked` becomes a schedule of `known` with objective / f: leave out the
-/// microbatches beyond those of `known`, and scale times by 1/f. So no schedule of `asked` is below f × bound. The
-/// bound is lowered by the possible rounding error of the numbers.
+/// Suppose that `asked` has at least the microbatches of `known`, stashes that are at least as large, limits that are
+/// at most as large, and times of at least `f` times the times of `known`. Then each schedule of `asked` becomes a
+/// schedule of `known` with objective / f: leave out the microbatches beyond those of `known`, and scale times by 1/f.
+/// So no schedule of `asked` is below f × bound. The bound is lowered by the possible rounding error of the numbers.
 ///
 /// For each storage option of `asked`, `known` must have an option that costs no more, to replace it wherever a
 /// schedule uses it. A stash holds `held` from the forward to the end of the offload, then the part left on the device

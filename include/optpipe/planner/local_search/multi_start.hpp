@@ -29,8 +29,8 @@ struct search_start {
 struct multi_start_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
-    /// Whether to do as much work as without a deadline, so that the result doesn't depend on the clock unless the
-    /// deadline ends the search.
+    /// Whether to plan the same work as without a deadline. The result then depends on the clock only if the deadline
+    /// ends the search.
     bool deterministic = false;
     multi_start_parameters with{};
 };

@@ -71,10 +71,10 @@ struct planned_message {
     std::size_t end = 0;
 };
 
-/// All values that the operations of a schedule hand on to each other. An activation is one copy for all consumers on
-/// its rank, and one for all messages; each other rank that needs it gets one message. An edge that holds memory has a
-/// copy of its own on the producer's rank; that copy is sent when the consumer needs the value. A gradient goes to one
-/// stage.
+/// All values that the operations of a schedule hand on to each other. On the producer's rank, all consumers share one
+/// copy of an activation, and all messages share another copy. Each other rank that needs the activation gets one
+/// message. An edge that holds memory has a copy of its own on the producer's rank; that copy is sent when the consumer
+/// needs the value. A gradient goes to one stage.
 class handed_values {
 public:
     /// Finds an operation in the schedule: for a backward_input, the full backward that takes its place. Null if the

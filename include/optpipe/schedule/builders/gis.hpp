@@ -138,8 +138,8 @@ template <pipeline_graph Graph>
 /// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2). The schedule resembles
 /// interleaved 1F1B, but rank r does only R(v − 1) + R − r forwards before its first gradient, where v is the number of
 /// stages per rank. Each input gradient is followed by its weight gradient. Microbatches go in groups of g. With g = R,
-/// a rank holds Rv stashes of a stage; with ⌈R/2⌉ ≤ g < R, only g(v − 1) + R, at the price of (R − g)(v − 1) unit
-/// passes of idle time. With smaller groups, the chunks of a rank are several groups apart.
+/// a rank holds Rv stashes of a stage. With ⌈R/2⌉ ≤ g < R, it holds only g(v − 1) + R stashes, but is idle for (R −
+/// g)(v − 1) unit passes. With smaller groups, the chunks of a rank are several groups apart.
 ///
 /// For loop placement and any number of stages per rank. With one stage per rank (linear placement), the schedule is
 /// 1F1B with split backwards, whatever the group. Any number of ranks and microbatches, any costs and hops. If
