@@ -47,8 +47,8 @@ struct handover_result {
 ///
 /// Every step comes with one minimum over the ranks' votes on the plan under way: not ready yet, refused, or ready. The
 /// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so after the
-/// step all switch to the plan under way, or all drop it, or all wait. No rank announces in advance at which step to
-/// switch, so no such announcement can be late.
+/// step all switch to the plan under way, or all drop it, or all wait. The step of the switch isn't announced in
+/// advance, so no announcement can be late.
 ///
 /// A rank refuses a plan for one of four reasons. It can't make programs of the plan; `check_programs` rejects the
 /// programs; the programs have other stages on the rank, or other microbatches, than the first program; the programs

@@ -23,7 +23,7 @@ struct post_validation_options {
     /// Limit on the norm of the gradients of all stages together; larger gradients are scaled down to it.
     double max_norm = std::numeric_limits<double>::infinity();
     /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
-    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for those before it, so ranks that end late
+    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for the ranks before it, so ranks that end late
     /// should come late (`order_of_ends`). Results don't depend on the order.
     std::vector<rank> order{};
     /// Makes every rank wait for all gradients before its update, as without post-validation; for comparisons.

@@ -40,8 +40,8 @@ struct online_plan {
 /// measured steps, the controller plans again with the measured costs, if they differ from the given costs. From then
 /// on, each measured step, together with the steps before it, is compared with the costs used for planning (`drift`).
 /// If the difference may be worth a switch, a new window is measured, and a search starts from the plan in use with the
-/// new costs. Transfers that are too rare in the plan for a window are compared over more steps; the ranks probe
-/// transfers that the plan doesn't use (`probe_rounds`).
+/// new costs. If a window has too few of the plan's rare transfers, they are compared over more steps. Transfers that
+/// the plan doesn't use are probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.

@@ -104,8 +104,8 @@ private:
     }
 
     [[nodiscard]] const step_shape& shape() const { return programs_[0].shape; }
-    /// Checks an instruction at the end of a training step: either every stage that trains weights has it once, or
-    /// none.
+    /// Checks an instruction at the end of a training step: either every stage that trains weights has it once, or no
+    /// stage has it.
     void check_all_or_none(std::span<const place> of_stages, const char* which, const char* not_after_forwards) {
         std::size_t has = 0;
         std::size_t lacks = 0;

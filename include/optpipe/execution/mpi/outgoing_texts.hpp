@@ -21,7 +21,7 @@ class outgoing_texts {
 public:
     /// When a text counts as done.
     enum class completion {
-        sent,     ///< when MPI doesn't need it any more: it may be in a buffer, waiting for its receiver
+        sent,     ///< when MPI doesn't need the text any more; a copy may wait in a buffer for its receiver
         received, ///< when its receiver takes it
     };
 

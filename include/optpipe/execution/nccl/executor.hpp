@@ -82,8 +82,8 @@ public:
     using milliseconds = std::chrono::milliseconds;
     using clock = std::chrono::steady_clock;
 
-    /// Returns when all ranks have joined and NCCL has created the links to the neighbours, as it does at their first
-    /// use. `failures`: see `cuda::options`.
+    /// Returns when all ranks have joined and NCCL has created the links to the neighbours, which happens at their
+    /// first use. `failures`: see `cuda::options`.
     messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience,
              const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : patience_{patience}, failures_{failures}, layout_{id.layout} {

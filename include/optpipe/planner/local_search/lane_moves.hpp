@@ -184,7 +184,7 @@ private:
         }
         return moved;
     }
-    /// Moves the operation ahead of those that start within a random time before it.
+    /// Moves the operation ahead of the operations that start within a random time before it.
     bool move_ahead(id i, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const auto halves = static_cast<double>(random.between(1, with_.most_halves_ahead));

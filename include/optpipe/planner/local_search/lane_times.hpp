@@ -357,7 +357,7 @@ private:
     }
     bool in_touched(id lane, id position) const { return touched(lane) && position <= settled_[at(lane)]; }
 
-    /// Whether the start of the late candidate is final, because nothing earlier is dirty, and still too late.
+    /// Whether the late candidate is still too late, and its start is final because nothing earlier is dirty.
     template <class TooLate> bool confirmed_late(TooLate& too_late) {
         if (late_candidate_ == none) return false;
         if (!dirty_queue_.empty() && dirty_queue_.front().first < start(late_candidate_)) return false;

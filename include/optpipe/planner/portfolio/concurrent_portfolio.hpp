@@ -22,8 +22,8 @@ struct time_share_parameters {
     /// probably take as long again. A strategy that resumes its search keeps its share, because each slice brings its
     /// proof nearer. Measured on store-p3-m6-k150 with two threads and six seeds: proofs took 7.5 s on average and 10 s
     /// at most. Without this rule, they took 11 s on average and 21 s at most; with 0.3 instead of 1, 8.5 s and 11 s.
-    /// On eighty random problems with 3 and 5 s on one thread, 11 plans were better and 12 worse. Objectives were 0.02
-    /// % lower on average, and the plans of the same 25 problems were proven optimal.
+    /// On eighty random problems with 3 and 5 s on one thread, 11 plans were better and 12 worse. Objectives were
+    /// 0.02 % lower on average, and the plans of the same 25 problems were proven optimal.
     double staleness_seconds = 1.0;
     /// A slice is idle if it has more effort than the previous slice, but takes less than this factor times as long: it
     /// has used none of the additional effort. After `most_idle_slices` idle slices in a row, the strategy rests until

@@ -156,8 +156,8 @@ private:
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
-    /// The last operation on the path of `j`'s microbatch whose end leaves time to run `j` before the stash is needed;
-    /// null if there is none. Adds to `ahead` the least time from this end until the stash is needed.
+    /// On the path of `j`'s microbatch, the last operation after whose end there is time to run `j` before the stash is
+    /// needed; null if there is none. Adds to `ahead` the least time from this end until the stash is needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
         auto after = j.op.stage;

@@ -22,7 +22,8 @@ namespace optpipe {
 /// The random distributions of `rescheduling_search`. Measured alone, half a second each, on schedules of the
 /// constructive planner for random problems (2 to 16 ranks, all features): the search makes them 0.4 % shorter on
 /// average. With a third of the noises, the search made 130 schedules only 0.1 % shorter; with half of the length, it
-/// made 40 schedules 0.3 % shorter. Twice the length, or half or twice the waits, made no difference beyond 0.1 %.
+/// made 40 schedules 0.3 % shorter. Doubling the length, or halving or doubling the waits, made no difference above 0.1
+/// %.
 struct rescheduling_parameters {
     /// Limit of the length of a rescheduled part: the time that the steady state takes for this number of microbatches
     /// per rank. Warm-up and cool-down each take about the time of one microbatch per rank; longer parts turn out worse

@@ -91,8 +91,8 @@ struct builder_parameters {
     /// schedules, with the whole effort and in a time slice of its own. On fourteen random models in v placement with 4
     /// to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 %
     /// shorter on average. With one stage per rank, the last run gained nothing: on seventeen models, steps were 0.1 %
-    /// longer on average. The last run is skipped if nothing may be recomputed: on such problems the run made steps 0.7
-    /// % longer on average (four models, five seeds).
+    /// longer on average. The last run is skipped if nothing may be recomputed: on such problems the run made steps
+    /// 0.7 % longer on average (four models, five seeds).
     std::size_t options_built_further = 3;
     /// Without a deadline: limit of the cells (stages times microbatches), summed over the options with which the
     /// constructive planner runs. A cell takes about 7 µs.

@@ -256,7 +256,7 @@ private:
         return options_.rounded_bytes(node.memory);
     }
     /// Called if all ready nodes wait for memory. This happens if times differ only by rounding, or if transfers have
-    /// no duration. Gives the first node memory that is promised for later, or memory beyond the plan's peak.
+    /// no duration. The first node gets memory that is promised for later, or memory beyond the plan's peak.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());

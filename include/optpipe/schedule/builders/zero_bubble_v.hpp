@@ -88,8 +88,8 @@ private:
         return m < count_ ? lanes_.arrival(backward_input(stage_of(r, chunk), microbatch{m})) : duration::unlimited();
     }
 
-    /// Puts weight gradients while the rank waits until `ready`: those that fit and, with `beyond`, one more if the
-    /// rank would otherwise have idled longer than others.
+    /// While the rank waits until `ready`, puts the weight gradients that fit. With `beyond`, puts one more if the rank
+    /// would otherwise have idled longer than others.
     constexpr void fill_wait(std::size_t r, duration ready, bool beyond) {
         const auto& lane = own(r);
         while (lane.has_weight() && lane.clock + next_weight(lane) <= ready + time_slack())

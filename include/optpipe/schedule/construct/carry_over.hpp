@@ -141,7 +141,7 @@ inline bool is_like(const problem& p, const drawn_order& of) {
            of.slices.size() == slices_of(p).size();
 }
 
-/// The best order found in which microbatches of `p` replace those of the draw, if there is one.
+/// The best order found in which microbatches of `p` replace the draw's microbatches, if there is one.
 inline best_order<any_graph> best_match(const problem& p, const drawn_order& of) {
     best_order<any_graph> best{p};
     if (!is_like(p, of)) return best;

@@ -23,8 +23,8 @@ namespace optpipe {
 struct lane_search_parameters {
     /// Number of failures since the last improvement after which `lane_search` ends.
     std::size_t most_failures = 1000;
-    /// Every n-th swap, on average, that leaves the objective unchanged is kept even if it is worse otherwise, to leave
-    /// local optima.
+    /// Some swaps leave the objective unchanged, but are worse otherwise. On average, one in this number of such swaps
+    /// is kept, to leave local optima.
     std::size_t kept_of_harmless = 16;
 };
 
