@@ -28,8 +28,8 @@ public:
     [[nodiscard]] const problem& reduced() const { return reduced_; }
     [[nodiscard]] bool is_reduced() const { return reduced_.graph.microbatches() < p_.graph.microbatches(); }
 
-    /// Completes a pattern in several ways in the reduced problem. Offers each completion that promises to be the best
-    /// so far.
+    /// Completes a pattern in several ways in the reduced problem. Offers each completion that may be better than all
+    /// earlier ones.
     void offer(const periodic_pattern& pattern) {
         if (with_.completion_gain * static_cast<double>(p_.graph.microbatches()) * pattern.period > best_value_) return;
         const bool may_refill = can_refill(p_, pattern);
