@@ -10,8 +10,8 @@
 
 namespace language_model {
 
-/// Data that a slice of a sequence shares with the other slices, on one stage or for one of its layers. Empty for a sequence
-/// that isn't sliced.
+/// Data that a slice of a sequence shares with the other slices, on one stage or for one of its layers. Empty for a
+/// sequence that isn't sliced.
 template <class Real> struct sequence_slices {
     using reals = std::span<Real>;
 
