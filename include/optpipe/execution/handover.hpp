@@ -241,7 +241,7 @@ private:
     std::optional<std::string> waiting_;
     std::vector<std::string> refusals_;
     std::deque<execution::rank_text> reports_;
-    /// The preparer is destroyed first, because its thread uses all of the above.
+    /// The preparer is destroyed first, because its thread uses all members above.
     execution::program_preparer preparer_;
 };
 

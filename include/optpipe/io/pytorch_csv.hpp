@@ -221,9 +221,9 @@ private:
 
     /// Adds the waits for sends, and for each stage the reduction of its gradients after the last of its backwards.
     ///
-    /// The receiver of a send posts its receive and may later send a message back. The wait for the send follows the
-    /// computation that uses that message. So the waits for sends are short, and the sent data isn't held longer than
-    /// necessary. Other sends are waited for at the end.
+    /// After the receiver of a send has posted its receive, the receiver may send a message back. The wait for the send
+    /// follows the computation that uses this message. So the waits for sends are short, and the sent data isn't held
+    /// longer than necessary. Other sends are waited for at the end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;

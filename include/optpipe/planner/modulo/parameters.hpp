@@ -30,7 +30,7 @@ struct period_parameters {
     /// After `least_rounds` rounds, periodicities whose best period exceeds the best of all by this factor are skipped.
     double max_ratio = 1.15;
     std::size_t least_rounds = 3;
-    /// Cost of completing a pattern, in attempts to place a stage, per cell of the step.
+    /// Completing a pattern counts as this number of attempts to place a stage, for each cell of the step.
     std::size_t completion_effort = 12;
 };
 
@@ -60,7 +60,7 @@ struct wavefront_parameters {
     /// spacing is tried with `first_fill`, then the best spacing with each of `fills`.
     double first_fill = 0.95;
     std::array<double, 4> fills{1.0, 0.9, 0.8, 0.7};
-    /// Cost of a schedule of the whole step, in attempts to place a stage, per cell.
+    /// A schedule of the whole step counts as this number of attempts to place a stage, for each cell.
     std::size_t attempt_effort = 12;
 };
 

@@ -142,7 +142,7 @@ public:
     /// The time of one pass through a schedule, in seconds; 0 before the first schedule. The time of work that can't be
     /// interrupted is estimated in passes.
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
-    /// Whether `passes` passes through the problem end before the deadline.
+    /// Whether there is time before the deadline for `passes` passes through the problem.
     [[nodiscard]] bool has_time_for(double passes) const;
     /// Seconds until the deadline; infinite without one.
     [[nodiscard]] double seconds_left() const;

@@ -44,7 +44,7 @@ struct over_memory_parameters {
     std::size_t first_effort_per_cell = 200;
     /// Time share relative to other strategies. The share is small, because each call tries the same few factors.
     double share = 0.5;
-    /// Time of a builder and of its offload search, in passes through the problem.
+    /// Time of a builder and of its offload search; 1 is the time of one pass through the problem.
     double least_passes = 10.0;
 };
 

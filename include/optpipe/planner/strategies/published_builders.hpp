@@ -71,8 +71,8 @@ struct builder_parameters {
     /// steps were 0.4 % shorter on average. On thirty models with 3 s each, 10 plans were better and 4 were worse;
     /// steps were 0.1 % shorter. The share itself isn't tuned.
     double slice_of_quick = 0.5;
-    /// Time that must remain, in passes through the problem: to offer the best schedule, or if there is none yet, to
-    /// build and offer one.
+    /// Time that must remain to offer the best schedule or, if there is none yet, to build and offer one. 1 is the time
+    /// of one pass through the problem.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
     /// In seconds. Builders that can't be stopped may exceed the deadline by this time; on all but the largest

@@ -39,8 +39,8 @@ struct offload_search_parameters {
     int most_rounds = 6;
     /// Limit of the number of operations examined. Reaching the limit takes a second or two.
     std::size_t effort = 5'000'000;
-    /// Stashes that are needed within this number of round trips stay on the device: 3 as published, then fewer if that
-    /// takes too much memory.
+    /// Stashes that are needed within this number of round trips stay on the device: first 3, as published; then 1, if
+    /// 3 takes too much memory.
     std::array<double, 2> round_trips{3.0, 1.0};
     /// Share by which a plan is slowed down; it is doubled until all allowed transfers are in time. In 54 plans of
     /// random problems, the best plans were slowed down to twice the length if transfers took two thirds of the step,

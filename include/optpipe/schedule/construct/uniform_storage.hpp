@@ -96,8 +96,9 @@ template <pipeline_graph Graph>
 /// for memory. The classic problem is for builders that only support kept and offloaded stashes.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` becomes the activation; both are exact.
-/// - `recompute` also lengthens the gradient, because it runs right before. The limit of the rank is lowered by the
-///   largest amount that recomputation restores. The lowered limit is negative if not even one microbatch fits.
+/// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient. The limit of the
+///   rank is lowered by the largest amount that recomputation restores. The lowered limit is negative if not even one
+///   microbatch fits.
 /// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer;
 ///   the builder then decides for each microbatch. Any other transfer removes its size from the activation, and lowers
 ///   the limit by the largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because

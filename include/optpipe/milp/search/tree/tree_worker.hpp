@@ -60,8 +60,9 @@ public:
     tree_worker(const tree_worker&) = delete;
     tree_worker& operator=(const tree_worker&) = delete;
 
-    /// Processes nodes from `n` on, depth first: at most `budget`, fewer if they are expensive. The remaining nodes are
-    /// in `open`, the shallowest first. After each node `share` is called with `open`, and may remove nodes from it.
+    /// Processes nodes from `n` on, depth first: at most `budget` nodes, or fewer if nodes are expensive. The remaining
+    /// nodes are in `open`, the shallowest first. After each node `share` is called with `open`, and may remove nodes
+    /// from it.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
         const auto last = effort() + with_.effort_per_dive;
         open.clear();
