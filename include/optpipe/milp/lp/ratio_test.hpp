@@ -118,7 +118,7 @@ private:
             if (candidates_[k].pivot > candidates_[best].pivot) best = k;
         return best;
     }
-    /// Takes the last group whose best pivot isn't much smaller than the largest of all groups.
+    /// Takes the last group whose best pivot isn't much smaller than the largest pivot of all groups.
     void choose() {
         double most = 0.0;
         for (const auto& g : groups_)

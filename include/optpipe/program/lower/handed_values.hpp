@@ -265,7 +265,7 @@ private:
     /// The users of one operation's values, as four lists: users of its activation on the same rank, and on other
     /// ranks; then users of its partial result on the same rank, and on other ranks.
     std::array<std::vector<use>, 4> shared_{};
-    /// Links by the number of their operation, until they are sorted.
+    /// Each link with the number of its operation; used until the links are sorted.
     std::vector<std::pair<std::size_t, value_link>> linked_;
     std::vector<value_link> links_;
     /// For each operation, the position of its first link; one more entry at the end.

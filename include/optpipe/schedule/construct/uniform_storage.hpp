@@ -92,13 +92,13 @@ template <pipeline_graph Graph>
 }
 
 /// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of the classic
-/// problem into a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits
-/// for memory. The classic problem is for builders that only support kept and offloaded stashes.
+/// problem into a valid order of `p`. In this order, operations end no later than in the classic problem, unless a
+/// transfer waits for memory. The classic problem is for builders that only support kept and offloaded stashes.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` becomes the activation; both are exact.
-/// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient. The limit of the
-///   rank is lowered by the largest amount that recomputation restores. The lowered limit is negative if not even one
-///   microbatch fits.
+/// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient. The limit of
+///   the rank is lowered by the largest amount that recomputation restores. The lowered limit is negative if not even
+///   one microbatch fits.
 /// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer;
 ///   the builder then decides for each microbatch. Any other transfer removes its size from the activation, and lowers
 ///   the limit by the largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because
