@@ -85,7 +85,7 @@ private:
     any_graph graph_;
     probe_rounds rounds_;
     std::mutex mutex_{};
-    /// The current programs of all ranks, and the programs of the last plan, which the mutex guards.
+    /// The current programs of all ranks, and the programs of the last plan; the mutex guards `next_programs_`.
     per_rank<rank_program> programs_;
     per_rank<rank_program> next_programs_{};
     std::uint64_t steps_ = 0;

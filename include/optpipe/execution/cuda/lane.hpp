@@ -238,7 +238,7 @@ public:
 
 private:
     friend struct flow;
-    /// A second handle of the lane, which owns nothing, to be passed to work.
+    /// A second handle of the lane, to be passed to work. The handle owns nothing.
     explicit lane(detail::lane_state& of) : state_{&of} {}
 
     void put(const detail::command& c) {

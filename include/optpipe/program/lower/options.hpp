@@ -22,7 +22,7 @@ enum class message_lanes : std::uint8_t {
 /// When a receive may start, once it has its buffer.
 enum class receive_issue : std::uint8_t {
     early,    ///< at any time: a message never waits for its receiver's computations
-    when_due, ///< after all computations of its rank that end, by the plan, before the message is sent; for transports
+    when_due, ///< after those computations of its rank that the plan ends before the message is sent; for transports
               ///< whose waiting receives occupy multiprocessors
 };
 

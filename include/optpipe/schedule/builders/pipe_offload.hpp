@@ -123,7 +123,8 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 
-    /// Number of stages per rank whose stashes are offloaded, or all stages that can be offloaded if there are fewer.
+    /// Number of stages on each rank that offload their stashes; if fewer stages can be offloaded, all of these
+    /// offload.
     std::size_t chunks = 1;
     /// Number of microbatches in a group, at most R. 0 means 1 or, under a memory limit, the best of R, `half_group`
     /// and 1.

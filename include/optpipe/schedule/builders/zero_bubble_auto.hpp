@@ -16,7 +16,7 @@
 namespace optpipe {
 namespace detail {
 
-/// The three switches of the heuristic, which uses the best of all eight runs.
+/// The three switches of the heuristic. The heuristic is run with all eight combinations, and the best run counts.
 struct zero_bubble_switches {
     /// In the warm-up, run only forwards that don't delay the first gradient.
     bool keep_first_gradient = false;

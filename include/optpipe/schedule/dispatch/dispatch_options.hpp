@@ -27,7 +27,8 @@ struct dispatch_options {
     /// A forward waits for a gradient that is known to arrive within this share of the forward's duration.
     double forward_wait = 0.0;
     forward_preference forwards = forward_preference::deepest_stage;
-    /// Share of each rank's stages whose stashes are always offloaded, from 0 to 1, longest lifespan first.
+    /// Share, from 0 to 1, of each rank's stages that always offload their stashes: the stages with the longest
+    /// lifespans.
     double offload_share = 0.0;
     /// Memory kept free for transfers, as a number of stashes; stashes that would take this memory are offloaded. A
     /// negative number means that no memory is kept free.
