@@ -15,9 +15,9 @@ enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbat
 struct dispatch_options {
     static constexpr double no_limit = 1e9; ///< a depth above any number of microbatches
 
-    /// Number of microbatches in flight on a stage at once, in units of the stage's lifespan over the cycle time. Must
-    /// be positive. With a depth of 1, microbatches are just enough to keep the busiest rank busy. A larger depth also
-    /// fills the time before the first gradient.
+    /// Number of microbatches in flight on a stage at once; 1 stands for the stage's lifespan divided by the cycle
+    /// time. Must be positive. With a depth of 1, microbatches are just enough to keep the busiest rank busy. A larger
+    /// depth also fills the time before the first gradient.
     double depth = 1.0;
     /// Usable share of the device memory between the need of one microbatch (0) and the limit (1).
     double memory_share = 1.0;

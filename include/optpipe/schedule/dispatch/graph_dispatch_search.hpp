@@ -41,8 +41,8 @@ struct graph_dispatch_search_parameters {
     /// kind of change has the weight 1.
     std::size_t moves_of_sequences = 4;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
-    /// random problems, eight with slices and eight with unequal microbatches (2500 trials, four seeds), orders are
-    /// 0.7 % shorter in the mean than without annealing, where no change for the worse is kept.
+    /// random problems, eight with slices and eight with unequal microbatches (2500 trials, four seeds), orders are 0.7
+    /// % shorter in the mean than without annealing. Without annealing, no change for the worse is kept.
     double first_temperature = 2e-3;
     double last_temperature = 1e-4;
     /// Number of trials in one round of annealing, in which the temperature falls; fewer if fewer are left. The next

@@ -21,7 +21,7 @@ namespace optpipe {
 
 /// The parameters of a `graph_dispatcher`. Any values give orders, of different quality; defaults are not tuned.
 struct graph_dispatch_options {
-    /// Number of microbatches in flight on a stage, in units of its lifespan over the cycle time.
+    /// Number of microbatches in flight on a stage; 1 stands for the stage's lifespan divided by the cycle time.
     double depth = 1.0;
     /// Number of microbatches in flight beyond `depth`, by stage.
     std::vector<int> further{};
