@@ -80,8 +80,8 @@ optpipe_exhibit(dualpipe-v v dual_pipe_v "DualPipeV"
 # As the papers have it, in the words of this library.
 set(published [=[
 The papers give these values for equal stages without communication. There are R ranks, M microbatches, and v stages on each
-rank; T_F, T_I and T_W are the times of all stages of a rank. A stash is that of a rank for one microbatch. The bubble is the
-time that the busiest rank is engaged beyond its work.
+rank; T_F, T_I and T_W are the times of all stages of a rank. A stash is that of a whole rank for one microbatch. The bubble
+is the time that the busiest rank is engaged beyond its work.
 
 | method | bubble | stashes of the first rank | source |
 | --- | --- | --- | --- |

@@ -31,7 +31,7 @@ enum class idle_cause {
     /// Operations have their inputs, but none of them would fit the memory if it started now instead of at its time in
     /// the schedule.
     memory,
-    /// An operation could run, but the schedule leaves the rank idle because another one comes first.
+    /// An operation could run, but the schedule leaves the rank idle, because another operation comes first.
     sequence
 };
 inline constexpr std::array all_idle_causes{idle_cause::start, idle_cause::end,    idle_cause::neighbour,
@@ -191,7 +191,7 @@ private:
 ///
 /// A gap is divided where its cause may change: when further operations get their inputs, and when memory is freed or
 /// taken. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had more memory.
-/// O(n log n) for n operations, if few operations of a rank wait with their inputs at a time.
+/// O(n log n) for n operations, if at any time few operations of a rank have their inputs and wait.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<idle_time> idle_times(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                 tolerance t = {}) {
