@@ -4,10 +4,10 @@
     bench/beside_others.py --bench build/release/bin/bench_milp [--limit SECONDS] [--results FILE.jsonl] [--table] MODELS
 
 MODELS is a folder of .mps or .mps.gz files; where there is none, `bench_milp --write` makes it, with models from seeds.
-Times and the limit (10 s) are the processor's, from the model in memory to the solution in memory, so that what else the
-machine does counts little. One model after the other, all solvers in turn, each in a process of its own. What is in the
-results file already isn't run again; --table makes the table from that file alone. A ratio is how often longer we take
-than HiGHS, 10 ms added to both; with a limit that was hit it is a bound.
+Times and the limit (10 s) are processor time, from the model in memory to the solution in memory, so that other load on
+the machine counts little. Models are solved one after the other by all solvers in turn, each in a process of its own.
+Results that are in the file already aren't measured again; --table makes the table from that file alone. A ratio is our
+time divided by that of HiGHS, after 10 ms are added to both; if a limit was hit, the ratio is only a bound.
 """
 import argparse
 import importlib.util

@@ -1,6 +1,6 @@
 // Two pipelines that share the experts of their layers, as threads, with rate-limited links between equal ranks: how
-// long a pair takes against its model, and a step with pairs against the best plan without. Computations are as long as
-// they are told, by sleeping; tokens are routed, sent and computed as in training.
+// long a pair takes compared with its model, and how long a step with pairs takes compared with the best plan without
+// pairs. Computations sleep for as long as they are told; tokens are routed, sent and computed as in training.
 #include <optpipe/execution.hpp>
 #include <optpipe/optpipe.hpp>
 #include <optpipe/planner.hpp>
@@ -108,7 +108,7 @@ struct replica {
     std::vector<language_model::expert_layer<double>> experts;
 };
 
-/// The problem of one pipeline, in which a pair lasts as long as both computations or both communications, whatever is
+/// The problem of one pipeline, in which a pair lasts as long as both computations or both communications, whichever is
 /// longer.
 problem make(bool has_pairs) {
     per_stage<rank> rank_of(stages);

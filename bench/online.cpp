@@ -206,8 +206,8 @@ double measured_step(const training& how, const phase& costs, const schedule& pl
 
 struct switch_cost {
     std::uint64_t step = 0;
-    /// Per rank, in seconds: the time of the steps from publication to exchange outside the program, in excess of their
-    /// usual time; and the same for the exchange alone.
+    /// In seconds, on the worst rank. The first is the time outside the program of all steps from publication to
+    /// exchange, less the usual time of these steps. The second is the time of the exchange alone.
     double all = 0.0;
     double exchange = 0.0;
 };

@@ -7,10 +7,12 @@ programs are installed, HiGHS, SCIP and CP-SAT, if pip has installed them (highs
 
 Two things are solved: the model that `optpipe export-mps` writes (by `optpipe solve` and all the others), and the problem
 itself (by `optpipe plan`, and by CP-SAT as intervals and reservoirs). By default the problems of the tests, 10 seconds
-and 2 threads; a second time limit is for problems above 4×8. `--in-order` leaves out of the models what overtakes.
+and 2 threads; a second time limit is for problems above 4×8. With `--in-order`, the models have no schedules in which
+microbatches overtake each other.
 
-Every answer is a line of the results file; what is there already isn't run again, so that a run can be broken off and
-taken up. Each solver runs in a process of its own with limits on time and memory: whatever becomes of it, the run goes on.
+Every answer is a line of the results file. Answers that are in the file already aren't computed again, so that a run
+can be interrupted and resumed. Each solver runs in a process of its own with limits on time and memory: whatever becomes
+of it, the run goes on.
 Standard output gets Markdown: the summary, and one table (`--table`: from the results alone).
 """
 import argparse
@@ -28,7 +30,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_MODEL_BYTES = 60e6
 MOST_MEMORY_BYTES = 8 << 30
-# A gap is level with another that is no further away: about what the solvers stop at.
+# Gaps that differ by at most this are level; it is about the gap at which the solvers stop.
 LEVEL = 1e-4
 
 
@@ -65,7 +67,7 @@ def our_planner(problem, limit, threads, program):
 
 def cbc(model, limit, threads, _):
     log = output_of("cbc", model, "-timeMode", "elapsed", "-seconds", limit, "-threads", threads, "-solve", "-quit")
-    if "Result -" not in log:  # a model without anything whole
+    if "Result -" not in log:  # a model without integers
         objective = first_number(r"Optimal objective (\S+)", log)
         return objective, objective
     objective = first_number(r"Objective value:\s+(\S+)", log)
@@ -122,7 +124,8 @@ def cp_sat_on_model(model, limit, threads, _):
 
 class interval_model:
     """A problem for CP-SAT, as intervals and reservoirs; times in units of 1e-4, memory of 1e-6. A full backward is an
-    input gradient and at once a weight gradient, which is as good while no weight stash is above its activation."""
+    input gradient followed at once by a weight gradient, which is equally good if no weight stash is larger than its
+    activation."""
 
     TIME, MEMORY = 10_000, 1_000_000
 
@@ -275,7 +278,7 @@ def version_of(solver, program):
     return "OR-Tools " + version("ortools")
 
 
-# One answer, in a process of its own: these packages bring libraries of the same names that don't get on with each other.
+# One answer, in a process of its own, because these packages bring different libraries of the same names.
 
 def answer_here(task, solver, path, limit, threads, program):
     """In the child: what was found, as JSON on the last line of standard output."""

@@ -61,17 +61,17 @@ optpipe_exhibit(gis loop gis "generalized interleaved"
 optpipe_exhibit(gis-h loop gis_half "generalized interleaved, half groups"
                 "Take it if there is too little memory for `gis`: it has the smallest groups that still keep the ranks busy.")
 optpipe_exhibit(gis:g=1 loop gis "generalized interleaved, groups of one"
-                "Groups of one show the cost of the smallest group.")
+                "These are the smallest groups. They show what small groups cost in time.")
 optpipe_exhibit(po-h loop pipe_offload_half "PipeOffload, half of the stages"
                 "Take it where stashes may be offloaded. Half of the stages offload their stashes, if the copies fit between forward and backward.")
 optpipe_exhibit(po-f loop pipe_offload_full "PipeOffload, all stages"
-                "Take it if there is too little memory for `po-h`, and a copy is much shorter than a pass.")
+                "Take it if there is too little memory for `po-h`, and a copy is much shorter than a forward.")
 optpipe_exhibit(zb-v v zero_bubble_v "ZB-V"
                 "It is the first choice where the placement may be a V: it needs the memory of 1F1B, and idles little if costs are equal.")
 optpipe_exhibit(v-half v v_half "V-Half"
                 "On many ranks, it holds about half as many stashes as ZB-V, and idles somewhat more.")
 optpipe_exhibit(v-min v v_min "V-Min"
-                "It needs the least memory of the methods without offloading, and idles more.")
+                "It needs the least memory of the methods with a fixed pattern and without offloading. It idles more than `v-half`.")
 optpipe_exhibit(v-auto v v_auto "V, the best building block"
                 "It searches for the best block of this family for the costs and the limit, so planning takes longer.")
 optpipe_exhibit(dualpipe-v v dual_pipe_v "DualPipeV"
@@ -80,8 +80,8 @@ optpipe_exhibit(dualpipe-v v dual_pipe_v "DualPipeV"
 # As the papers have it, in the words of this library.
 set(published [=[
 The papers give these values for equal stages without communication. There are R ranks, M microbatches, and v stages on each
-rank; T_F, T_I and T_W are the times of all stages of a rank. A stash is that of a rank for one microbatch. The bubble is the
-time that the busiest rank is engaged beyond its work.
+rank; T_F, T_I and T_W are the times of all stages of a rank. A stash is all that a rank keeps for one microbatch. The
+bubble is the time for which the busiest rank is engaged, minus its work.
 
 | method | bubble | stashes of the first rank | source |
 | --- | --- | --- | --- |

@@ -1,12 +1,13 @@
 /* Planning from C, and from every language that calls C.
 
-   Texts are UTF-8 and end with a zero byte. An argument must not be NULL unless its comment allows it: a function that
-   returns a status then returns OPTPIPE_INVALID_ARGUMENT, one that returns a pointer NULL, and one that returns a
-   number NaN or 0. No C++ exception leaves a function.
+   Texts are UTF-8 and end with a zero byte. An argument must not be NULL unless its comment allows it. If such an
+   argument is NULL, a function that returns a status returns OPTPIPE_INVALID_ARGUMENT; a function that returns a
+   pointer returns NULL; a function that returns a number returns NaN or 0. No C++ exception leaves a function.
 
-   The caller owns what `optpipe_..._new` returns, results and errors, and frees each with the `_free` of its name,
-   which also takes NULL. All other pointers that are returned belong to the handle that was asked, and are valid until
-   it is freed; texts from functions without a handle are valid as long as the program runs.
+   The caller owns results, errors, and everything that an `optpipe_..._new` returns. It frees each of them with the
+   function `optpipe_..._free` of the same name, which also takes NULL. All other returned pointers belong to the handle
+   that was asked, and are valid until the handle is freed. Texts from functions without a handle are valid as long as
+   the program runs.
 
    Several threads may plan at once, also with the same options. `optpipe_stop_request` may be called while another
    thread uses the stop; any other handle must not be changed or freed while another thread uses it. */
@@ -47,12 +48,12 @@ typedef enum optpipe_status {
 /* The status in words; "unknown status" for a number that isn't listed above. */
 OPTPIPE_C_API const char* optpipe_status_text(int status);
 
-/* Errors. A function that fails stores one through its argument `error`, and NULL if it succeeds; memory that runs out
-   may leave NULL with a failure as well. The argument itself may be NULL. */
+/* Errors. A function stores an error through its argument `error` if it fails, and NULL if it succeeds. If memory runs
+   out, a function that fails may store NULL, too. The argument itself may be NULL. */
 typedef struct optpipe_error optpipe_error;
 
 OPTPIPE_C_API void optpipe_error_free(optpipe_error* error);
-/* Everything that is wrong, in one text; of more than five violations, the first five. */
+/* Everything that is wrong, in one text; only the first five violations if there are more. */
 OPTPIPE_C_API const char* optpipe_error_message(const optpipe_error* error);
 /* Number of violations, at least 1. */
 OPTPIPE_C_API size_t optpipe_error_count(const optpipe_error* error);
@@ -66,7 +67,7 @@ typedef struct optpipe_stop optpipe_stop;
 
 /* NULL if memory ran out. */
 OPTPIPE_C_API optpipe_stop* optpipe_stop_new(void);
-/* Options that have this stop may live on. */
+/* Options that have this stop may still be used. */
 OPTPIPE_C_API void optpipe_stop_free(optpipe_stop* stop);
 /* Stops plans that run or begin with this stop; each returns the best schedule so far. May be called from any thread, a
    progress function included, but not from a signal handler. */

@@ -61,10 +61,10 @@ was found.
 methods storage drawn sweep)
 
 answer("How robust are plans?"
-"Every duration varies by 10 % (standard deviation); all operations of a rank share a quarter of the variance. Each problem
-is first planned without regard to noise (the nominal plan). From that plan on, it is planned for the 95th percentile of the
-step time (the robust plan). Both plans then run in 2000 random steps that weren't used for planning. `price` is by how much the
-robust plan is longer without noise, and `gain` is by how much its percentile is lower."
+"Every duration varies by 10 % (standard deviation); all operations of a rank share a quarter of the variance. Each
+problem is first planned without regard to noise (the nominal plan). From that plan on, it is planned for the 95th
+percentile of the step time (the robust plan). Both plans then run in 2000 random steps that weren't used for planning.
+`price` is how much longer the robust plan is without noise; `gain` is how much lower its percentile is."
 robust)
 
 answer("Does switching plans disturb training?"
@@ -107,8 +107,8 @@ In the last table, half of a sequence's forward is attention. Slices of equal le
 slices of a sequence take longer than the first. Slices of equal time (`equal_time_slices`) are shorter, the later they come.
 Plans have the memory that Seq1F1B holds with slices of equal length.
 
-If microbatches change from step to step, `bench_step_plans` compares plans within 0.1 s, from a plan of another draw, with plans
-within 10 s."
+For microbatches that change from step to step, `bench_step_plans` compares plans made in 0.1 s, from a plan of another
+draw, with plans made in 10 s."
 format3)
 
 answer("What is new over Zero Bubble's ILP?"

@@ -145,7 +145,7 @@ private:
         return from_peers;
     }
 
-    /// The router; its tokens are under way then.
+    /// Runs the router; afterwards its tokens are under way.
     void start(const forward_task& t) {
         if (!has_experts(t.stage)) return;
         begin(t.stage, expert_phase::router);
@@ -174,7 +174,7 @@ private:
         base::forward(on, blocks);
     }
 
-    /// The blocks' backward; the gradients of the experts' results are under way then.
+    /// Runs the blocks' backward; afterwards the gradients of the experts' results are under way.
     template <class Lane> void start_back(Lane& on, const backward_task& t) {
         begin(t.stage, expert_phase::blocks_back);
         const part_of<0> kept{*this, t.stage, t.kept};

@@ -10,15 +10,15 @@
 
 namespace language_model {
 
-/// What a slice of a sequence shares with the other slices, on one stage or for one of its layers. Empty for a sequence
-/// that isn't sliced.
+/// Data that a slice of a sequence shares with the other slices, on one stage or for one of its layers. Empty for a
+/// sequence that isn't sliced.
 template <class Real> struct sequence_slices {
     using reals = std::span<Real>;
 
     /// Keys and values of the slices up to this one, in order; its own are the last.
     std::vector<reals> keys_values{};
-    /// For the backward: their gradients, as far as later slices use them. This slice's are the last, unless it is the
-    /// last of its sequence.
+    /// For the backward: the gradients of these keys and values, as far as later slices use them. The last entry is
+    /// this slice's, unless this slice is the last of its sequence.
     std::vector<reals> gradients{};
 
     [[nodiscard]] bool empty() const { return keys_values.empty(); }
@@ -60,8 +60,8 @@ void attend(Math& math, const shape& s, std::span<Real> projected, std::span<Rea
     }
 }
 
-/// The gradient of attention of a slice. Adds the gradients of its keys and values that later slices left, and adds to
-/// those of the slices before it.
+/// The gradient of attention of a slice. Takes in the gradients of its keys and values that later slices left, and adds
+/// to the gradients of the slices before it.
 template <class Math, class Real>
 void attend_back(Math& math, const shape& s, std::span<Real> gradient, std::span<Real> projected,
                  std::span<Real> weights, std::span<Real> projected_gradient, std::span<Real> scratch,

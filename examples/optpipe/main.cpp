@@ -476,7 +476,8 @@ void add_partition(CLI::App& app, program::partition_options& o, std::function<i
     constexpr int usual_seconds = 10; // for all partitions together; a fixed effort for each may take minutes
     o.search.time_limit = usual_seconds;
     add_search(*command, std::to_string(usual_seconds), o.search);
-    command->add_option("--out", o.out, "Write the pipeline (optpipe.problem/1, or /2 with storage options)");
+    command->add_option("--out", o.out,
+                        "Write the pipeline (optpipe.problem; /2 with storage options, /3 for graphs and pairs)");
     add_files(*command, "--plan", o.files);
     auto* table = command->add_flag("--table", o.table,
                                     "Print tables in Markdown: the uniform layout, yours and the plan, with step, "

@@ -200,7 +200,7 @@ class stash:
         return [None if each is None else self.pack(each, ("gradient", n)) for n, each in enumerate(gradients)]
 
     def to_host(self, share):
-        """Copies this share of the bytes, rounded up to whole blocks: first what W needs, large before small."""
+        """Copies this share of the bytes, rounded up to whole blocks: first the blocks that W needs, the largest first."""
         for_weight = {id(item.memory) for item in list(self.items) if self.is_kept(item)}
         all_blocks = sorted(self.blocks.values(), key=lambda each: (id(each) not in for_weight, -each.bytes))
         left = share * sum(each.bytes for each in all_blocks)
@@ -338,8 +338,8 @@ def in_topological_order(roots):
 
 def weights_by_node(roots, entry):
     """The nodes on the way to the stage's input, each with the weights whose gradients branch off there, and the roots
-    beside that way, with their weights. The second result are the weights that are used in several places; their
-    gradients are computed with the input's."""
+    beside that way, with their weights. The second result lists the weights that are used in several places; their
+    gradients are computed together with the input's gradient."""
     leads_to_input, weights_below, branches = {entry}, {}, {}
     for node in in_topological_order(roots):
         following = successors_of(node)
@@ -475,7 +475,7 @@ class stage_runner:
         return now.input_gradients
 
     def backward_to_input(self, now, gradients):
-        """Returns what W does: from each node where weights branch off, with the gradients that arrived there."""
+        """Returns the work of W: a backward from each node where weights branch off, with the gradients that arrived there."""
         groups, shared = weights_by_node([each.node for each in now.roots], now.entry)
         arrived = {}
         hooks = [node.register_prehook(lambda all_of, node=node: arrived.__setitem__(node, all_of)) for node in groups]

@@ -30,7 +30,7 @@ TIMES = {"forward": 1.0, "backward_input": 1.1, "backward_weight": 0.7}
 MICROBATCHES_PER_RANK = 2
 # Costs from a trace differ from the runtime's by at most this share.
 TRACE_ERROR = 0.05
-# What a stage has if it isn't told: submodules that recompute, by storage option.
+# The default of a stage: submodules that recompute, by storage option.
 SELECTIVE = ["wide"]
 
 
@@ -116,7 +116,7 @@ def problems_of(ranks):
         for is_tight in False, True:
             stages = []
             for s, (costs, options) in enumerate(own):
-                # With the number, small pipelines have all options, too.
+                # The number of the placement is added so that small pipelines, too, use all options.
                 chosen = options if is_tight else [options[1 + (s + 2 * ranks * number) % (len(options) - 1)]]
                 stages.append(costs | {"rank": rank_of(placement, s, ranks), "storage": chosen})
             whole = max(each["activation"] for each in stages) * len(stages) / ranks

@@ -175,7 +175,7 @@ struct layer_norm_back {
         });
     }
 };
-/// Turns the scores of all tokens into weights: of the tokens that the row's token sees, and zeros for later ones.
+/// Turns the scores of all tokens into weights. Tokens that the row's token doesn't see get the weight 0.
 struct causal_softmax {
     std::size_t sequence;
     float* scores;

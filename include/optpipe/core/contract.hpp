@@ -20,7 +20,8 @@ public:
 
 namespace detail {
 
-// Not constexpr on purpose: reaching it in a constant expression is a compile error that shows the sentence.
+// Deliberately not constexpr: in a constant expression, a broken contract is then a compile error that shows the
+// sentence.
 [[noreturn]] void contract_violated(const char* sentence, const char* file, int line);
 
 } // namespace detail

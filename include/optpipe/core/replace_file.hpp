@@ -44,7 +44,7 @@ inline file_handle open_file(const std::filesystem::path& path, const char* mode
 inline constexpr std::string_view temporary_prefix = ".optpipe-";
 inline constexpr std::string_view temporary_suffix = ".tmp";
 
-/// The process that made the temporary file of this name; 0 if no temporary file has such a name.
+/// The process that made the temporary file of this name; 0 if the name isn't that of a temporary file.
 [[nodiscard]] inline long maker_of(std::string_view name) {
     if (!name.starts_with(temporary_prefix) || !name.ends_with(temporary_suffix)) return 0;
     name.remove_prefix(temporary_prefix.size());
@@ -63,8 +63,8 @@ inline void remove_left_overs(const std::filesystem::path& folder) {
         if (maker > 0 && !is_running(maker)) left.push_back(it->path());
     }
     for (const auto& path : left) {
-        // The process that made the file may run, invisible from here, on another machine or in another container; then
-        // it still holds the file's lock.
+        // The process that made the file may still run, on another machine or in another container, where it can't be
+        // seen from here. Then it holds the file's lock.
         const auto file = open_file(path, "ab");
         std::error_code ignored;
         if (file && try_lock(file.get())) std::filesystem::remove(path, ignored);

@@ -47,7 +47,8 @@ inline bool try_lock(std::FILE* file) {
     return ::flock(::fileno(file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-/// Opens the file of this number for writing from its current position; null if there is none.
+/// Opens the file with this number for writing, from the file's current position. Returns null if no file has this
+/// number.
 inline std::FILE* open_inherited(int number) {
     const int copy = ::dup(number);
     std::FILE* file = copy < 0 ? nullptr : ::fdopen(copy, "wb");
@@ -55,7 +56,7 @@ inline std::FILE* open_inherited(int number) {
     return file;
 }
 
-/// Whether the file of this number is open for writing; sets `errno` if not.
+/// Whether the file with this number is open for writing. Sets `errno` if not.
 inline bool is_writable(int number) {
     const int flags = ::fcntl(number, F_GETFL);
     if (flags != -1 && (flags & O_ACCMODE) == O_RDONLY) errno = EBADF;

@@ -130,7 +130,7 @@ OPTPIPE_INLINE bound_program::bound_program(const rank_program& p, const arena_m
         bind(p, i);
     find_copies(p);
     mark_last_weights(p.stages);
-    commands.assign(p.lanes.size(), 1); // a wait for the commands before the step
+    commands.assign(p.lanes.size(), 1); // one command for the wait before the step
     for (const auto& i : p.instructions)
         commands[i.lane] += 1 + i.waits + (i.records != no_marker ? 1 : 0);
 }
@@ -164,7 +164,7 @@ OPTPIPE_INLINE std::span<std::byte> bound_program::only_piece(const rank_program
 
 OPTPIPE_INLINE std::span<std::byte> bound_program::message_memory(const rank_program& p, buffer_id id) const {
     if (owners.messages == buffer_owner::engine) return {};
-    if (!is_ours(p.buffers[id.position()])) // what an edge holds is counted as a stash
+    if (!is_ours(p.buffers[id.position()])) // memory that an edge holds is counted as a stash
         throw error{"a message out of the engine's memory, where messages are the library's"};
     return only_piece(p, id);
 }

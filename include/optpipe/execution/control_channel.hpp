@@ -45,13 +45,13 @@ template <class C> concept has_minimum = requires(C& by) {
 ///
 /// `begin_minimum(value)` joins an all-reduce and returns at once; `minimum()` waits for the result of the all-reduce,
 /// the least value of all ranks. A rank may join the next all-reduce only after `minimum()` has returned the result of
-/// the one before. When rank 0 gets a result, rank 0 also has all reports that ranks sent before they joined that
-/// all-reduce. Texts and results arrive at any time, and are kept until the rank asks for them.
+/// the previous all-reduce. When rank 0 gets a result, rank 0 also has all reports that ranks sent before they joined
+/// that all-reduce. Texts and results arrive at any time, and are kept until the rank asks for them.
 ///
 /// `cancel(what_it_did, reason)` tells all ranks at once that this rank has failed. The channel also fails if a rank is
 /// gone, or doesn't join an all-reduce within the channel's time limit (`patience`). After a failure, every call on
-/// every rank, except `cancel`, and except a `minimum()` whose result has already arrived, throws `execution_error`,
-/// which names the failed rank. The channel is then unusable. To be used by one thread at a time.
+/// every rank throws `execution_error`, which names the failed rank. Exceptions are `cancel`, and a `minimum()` whose
+/// result has already arrived. The channel is then unusable. To be used by one thread at a time.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;

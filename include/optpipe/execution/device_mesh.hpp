@@ -116,8 +116,7 @@ public:
     [[nodiscard]] constexpr std::size_t groups(mesh_dimension along) const { return size() / extents_.along(along); }
 
 private:
-    /// Groups are numbered as processes are, but without the coordinate along the dimension that the group extends
-    /// along.
+    /// Groups are numbered as processes are, but without the coordinate along the group's own dimension.
     [[nodiscard]] constexpr std::size_t number_of(const mesh_place& at, mesh_dimension along) const {
         std::size_t number = 0;
         for (std::size_t i = order_.size(); i-- > 0;)

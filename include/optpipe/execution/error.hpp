@@ -8,8 +8,8 @@
 
 namespace optpipe {
 
-/// A step that couldn't be completed: the rank, the operation, and the reason. All ranks throw the same error, that of
-/// the rank where the failure started.
+/// A step that couldn't be completed: the rank, the operation, and the reason. All ranks throw the same error: the
+/// error of the rank where the failure started.
 class execution_error : public error {
 public:
     execution_error(optpipe::rank where, std::string operation, const std::string& reason)

@@ -47,12 +47,13 @@ struct handover_result {
 ///
 /// Every step comes with one minimum over the ranks' votes on the plan under way: not ready yet, refused, or ready. The
 /// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so after the
-/// step all switch to the plan under way, or all drop it, or all wait. No rank announces in advance at which step to
-/// switch, so no such announcement can be late.
+/// step all switch to the plan under way, or all drop it, or all wait. The step of the switch isn't announced in
+/// advance, so no announcement can be late.
 ///
-/// A rank refuses a plan if it can't make programs of the plan, if `check_programs` rejects the programs, if the
-/// programs have other stages on the rank, or other microbatches, than the first program, or if they need larger
-/// arenas, or more lanes or markers, than there are. If a rank refuses, all ranks keep their current program.
+/// A rank refuses a plan for one of four reasons. It can't make programs of the plan; `check_programs` rejects the
+/// programs; the programs have other stages on the rank, or other microbatches, than the first program; the programs
+/// need larger arenas, or more lanes or markers, than there are. If a rank refuses, all ranks keep their current
+/// program.
 ///
 /// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, the channel of
 /// a `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured
@@ -62,8 +63,8 @@ struct handover_result {
 /// uses the channel meanwhile. To be used only by the thread that issues.
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
-    /// Starts with `first`, in arenas of the size it needs, or of `room` if that is larger. A thread of the handover
-    /// calls `make`, one plan at a time. Throws what the constructor of `runner` throws.
+    /// Starts with `first`. Each arena has the size that `first` needs, or the size in `room` if that is larger. A
+    /// thread of the handover calls `make`, one plan at a time. Throws what the constructor of `runner` throws.
     handover(const rank_program& first, Executor& on, Model& model, Channel& channel, program_maker make,
              const execution::arena_sizes& room = {}, const execution::buffer_owners& owners = {})
         : executor_{on}, channel_{channel}, make_{std::move(make)}, program_{first}, runner_{first, on, model, room,
@@ -240,7 +241,7 @@ private:
     std::optional<std::string> waiting_;
     std::vector<std::string> refusals_;
     std::deque<execution::rank_text> reports_;
-    /// The preparer is destroyed first, because its thread uses all of the above.
+    /// The preparer is destroyed first, because its thread uses all members above.
     execution::program_preparer preparer_;
 };
 

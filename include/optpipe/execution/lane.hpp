@@ -34,8 +34,8 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
 /// CUDA stream.
 ///
 /// Semantics: `launch`, `record`, `wait`, copies and exchanges append a command to the lane and return without waiting
-/// for it. Commands of one lane run in order, each after the end of the one before; different lanes run at the same
-/// time. `record(m)` marks all commands that are in the lane when it is called. `wait(m)` holds back the following
+/// for it. Commands of one lane run in order, each after the end of the previous command; different lanes run at the
+/// same time. `record(m)` marks all commands that are in the lane when it is called. `wait(m)` holds back the following
 /// commands of the lane until all commands marked by the last `record(m)` before it have ended; without such a `record`
 /// it does nothing. Results of commands that ended before a wait ends are visible to the commands after it.
 ///

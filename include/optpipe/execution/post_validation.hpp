@@ -23,7 +23,7 @@ struct post_validation_options {
     /// Limit on the norm of the gradients of all stages together; larger gradients are scaled down to it.
     double max_norm = std::numeric_limits<double>::infinity();
     /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
-    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for those before it, so ranks that end late
+    /// every rank. If empty, the order is 0, 1, and so on. A rank waits for the ranks before it, so ranks that end late
     /// should come late (`order_of_ends`). Results don't depend on the order.
     std::vector<rank> order{};
     /// Makes every rank wait for all gradients before its update, as without post-validation; for comparisons.
@@ -39,7 +39,7 @@ public:
     /// Throws `error` if the order isn't a permutation of all ranks. An empty order means 0, 1, and so on.
     state_route(std::vector<rank> order, rank self, std::size_t ranks);
 
-    /// The rank before this one in the order, and the rank after it; null if there is none.
+    /// The rank before this one in the order, and the rank after it; empty if there is none.
     [[nodiscard]] std::optional<rank> previous() const { return previous_; }
     [[nodiscard]] std::optional<rank> next() const { return next_; }
     [[nodiscard]] rank last() const { return last_; }

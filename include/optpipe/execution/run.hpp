@@ -33,8 +33,8 @@ template <class Executor, class Model> class runner {
 public:
     using loaded_program = execution::loaded_program<Executor, Model>;
 
-    /// Allocates memory, lanes and markers. Each arena is as large as the program needs, or as `room` if that is
-    /// larger, except those that the engine owns. A failed allocation throws, on the other ranks too.
+    /// Allocates memory, lanes and markers. Each arena that the library owns is as large as the program needs, or as
+    /// `room` if that is larger. A failed allocation throws, on the other ranks too.
     runner(const rank_program& p, Executor& on, Model& model, const execution::arena_sizes& room = {},
            const execution::buffer_owners& owners = {}) try
         : executor_{&on}, model_{&model}, arenas_{on, largest(execution::sizes_of(p), room), owners}, lanes_{on} {
@@ -58,7 +58,7 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// Gives the program lanes and markers: those of the current program, and new ones if the program needs more. To be
+    /// Gives the program lanes and markers: first the current program's, and more lanes and markers if needed. To be
     /// called between two steps. Throws the executor's exceptions.
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
@@ -68,9 +68,9 @@ public:
         return std::exchange(program_, std::move(next));
     }
 
-    /// Before the next step, moves `bytes` to the host and back to measure it; `what` is the offload to name in the
-    /// result. Returns false, and does nothing, if the arenas are too small, or belong to the engine. To be called
-    /// between two steps.
+    /// Before the next step, moves `bytes` to the host and back, and measures the transfers. `what` is the offload to
+    /// name in the result. Returns false, and does nothing, if the arenas are too small, or belong to the engine. To be
+    /// called between two steps.
     bool probe(execution::transfer_probe<Executor>& by, const operation& what,
                std::size_t bytes) requires execution::timed_lane<lane_type> {
         if (!by.is_possible(arenas_.memory(), bytes)) return false;
@@ -123,7 +123,8 @@ private:
     Model* model_;
     // Lanes are destroyed first, because they use the program and the memory.
     execution::arenas<Executor> arenas_;
-    std::unique_ptr<loaded_program> program_; // nvcc 13.0 aborts at an initializer here and a try block there
+    std::unique_ptr<loaded_program> program_; // nvcc 13.0 aborts at an initializer here, as the constructor has a try
+                                              // block
     execution::lane_pool<Executor> lanes_;
 };
 

@@ -23,12 +23,12 @@ using stash_part = std::span<const std::span<std::byte>>;
     return part.empty() ? std::span<std::byte>{} : part.front();
 }
 
-/// What a task gets from another stage.
+/// A value that a task gets from another stage.
 struct received_value {
     optpipe::stage from{};
     std::span<const std::byte> data{};
 };
-/// What a task hands on to another stage.
+/// A value that a task hands on to another stage.
 struct handed_value {
     optpipe::stage to{};
     std::span<std::byte> data{};
@@ -64,7 +64,8 @@ struct forward_task {
     std::span<const handed_value> outputs{};
     /// In a group of stages: the places for this stage's share of the result, which all gradients of the group get.
     std::span<const handed_value> partials{};
-    /// Keys and values of a sequence's slices up to this one, in their order; the forward writes the last, its own.
+    /// Keys and values of a sequence's slices up to this one, in their order. The last entry is this slice's own, which
+    /// the forward writes.
     std::span<const slice_memory> keys_values{};
 };
 
@@ -94,9 +95,9 @@ struct backward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Memory that the weight gradient needs in addition to the other parts, if weight_stash is larger than those.
-    /// Empty in a full backward. A model that writes to `added` therefore needs `backward` (`has_backward`), or a
-    /// problem without full backwards.
+    /// Memory that the weight gradient needs in addition to the other parts, if weight_stash is larger than those
+    /// parts. Empty in a full backward. A model that writes to `added` therefore needs `backward` (`has_backward`), or
+    /// a problem without full backwards.
     stash_part added{};
     /// Empty if no RECOMPUTE ran before this task; with a storage option that has `backward_extra`, this task itself
     /// recomputes.
@@ -117,7 +118,7 @@ struct backward_task {
     /// The gradients of keys and values: those of all earlier slices of the sequence, then those of this slice. The
     /// last slice of a sequence has no gradients of its own keys and values, because no later slice uses these. The
     /// gradient of the sequence's last slice runs first and sets the gradients of keys and values; each other gradient
-    /// adds to those of the slices before its own.
+    /// adds to the gradients of the slices before its own.
     std::span<const slice_memory> keys_values_gradients{};
     /// In a pair: whether the task also computes the weight gradient, as `backward` does.
     bool is_full = false;
@@ -165,10 +166,10 @@ concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> &
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
 };
-/// A model that can run a forward and a backward, of two microbatches, as one task, in which one computes while the
-/// other communicates. For the first task, `overlap` does what `forward` does; for the second, it does what `backward`
-/// does, or what `backward_input` does if `is_full` is false. Neither task uses a buffer that the other writes. Loading
-/// a program with pairs fails for a model without `overlap`. On a CUDA stream, `cuda::side_stream` is for the second
+/// A model that can run a forward and a backward of two microbatches as one task: one computes while the other
+/// communicates. For the first task, `overlap` does what `forward` does; for the second, it does what `backward` does,
+/// or what `backward_input` does if `is_full` is false. Neither task uses a buffer that the other writes. Loading a
+/// program with pairs fails for a model without `overlap`. On a CUDA stream, `cuda::side_stream` is for the second
 /// task.
 template <class M, class L>
 concept has_overlap = requires(M& model, L& on, const forward_task& f, const backward_task& b) {

@@ -22,9 +22,9 @@ namespace optpipe::formulation {
 /// everything counts until the end of W. The amount by which `weight_stash` is larger than the restored stash (`extra`)
 /// counts from the start of an I that isn't part of a full backward.
 ///
-/// Keys and values, and the memory that edges hold, count from the start of the operation that takes the memory to the
-/// end of the operation that frees it; the second operation may run on another rank. Memory of keys, values and edges
-/// rises at the starts of F and gradients.
+/// Keys and values, and the memory that edges hold, count from the start of the operation that takes the memory. They
+/// count to the end of the operation that frees the memory, which may run on another rank. Memory of keys, values and
+/// edges rises at the starts of F and gradients.
 ///
 /// If memory rises twice at one instant, the event that is ordered second counts both rises.
 class device_memory {

@@ -20,7 +20,7 @@ struct event {
 constexpr event start_of(operation_id a) { return {a, false}; }
 constexpr event end_of(operation_id a) { return {a, true}; }
 
-/// What a variable of the model means in terms of a schedule.
+/// The meaning of a variable of the model in terms of a schedule.
 struct meaning {
     enum class kind : unsigned char {
         objective,

@@ -28,14 +28,13 @@ namespace optpipe::formulation {
 ///   backward may be full, this holds for the W of split backwards.)
 ///
 /// *With a choice of storage options, the order may exclude all optima, too*, because F and I of one microbatch have
-/// the same option. With a choice of options, too, microbatches may be numbered in the order of stage 0's forwards, and
-/// the W of a stage follow the order of its gradients.
+/// the same option. The two statements above hold here as well.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
-/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice, which all have
-/// the same delay. Memory depends only on the number of operations of each list and kind. The first slices of sequences
-/// may be numbered in the order of their forwards on stage 0. The W of a stage follow the order of its gradients if
-/// these W cost the same.
+/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice; these inputs
+/// all have the same delay. Memory depends only on the number of operations of each list and kind. The first slices of
+/// sequences may be numbered in the order of their forwards on stage 0. The W of a stage follow the order of its
+/// gradients if these W cost the same.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const auto names_matter = [&](stage s) {
         return operations.options(s).size() > 1 || operations.may_offload(s) || operations.may_recompute(s);

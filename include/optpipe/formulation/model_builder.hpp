@@ -350,7 +350,7 @@ private:
     std::vector<literal> offloaded_;
     std::vector<literal> fulls_;
     std::vector<std::vector<literal>> choices_;
-    std::vector<std::size_t> local_; ///< position of an operation among those of its rank
+    std::vector<std::size_t> local_; ///< position of an operation among the operations of its rank
     std::vector<std::vector<literal>> orders_;
     std::map<std::pair<operation_id, operation_id>, literal> transfer_orders_;
     std::map<std::pair<event, event>, statement> before_literals_;

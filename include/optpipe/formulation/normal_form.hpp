@@ -193,11 +193,11 @@ private:
                 start(role::recompute, c) = start(role::gradient, c);
     }
     /// Places the zero-length transfers of a stage. If microbatches may overtake each other, both transfers of a stash
-    /// come at the end of F. If microbatches keep their order, so do zero-length transfers: an offload comes at the end
-    /// of F or of the previous offload, whichever is later; or, if an earlier microbatch is being reloaded at that
-    /// time, at the end of that reload. A zero-length reload comes at the end of the previous reload. So the
-    /// zero-length transfers keep their order, and lie within none of the stage's real transfers. If transfers are
-    /// pooled, the zero-length ones come last, at the start of the last gradient.
+    /// come at the end of F. If microbatches keep their order, so do zero-length transfers. An offload comes at the end
+    /// of F or of the previous offload, whichever is later. If an earlier microbatch is being reloaded at that time,
+    /// the offload comes at the end of that reload instead. A zero-length reload comes at the end of the previous
+    /// reload. So the zero-length transfers keep their order, and lie within none of the stage's real transfers. If
+    /// transfers are pooled, the zero-length transfers come last, at the start of the last gradient.
     void place_unused_transfers(stage s) {
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));

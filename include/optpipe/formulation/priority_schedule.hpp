@@ -26,7 +26,7 @@ namespace optpipe::formulation {
 
 namespace optpipe::formulation {
 
-/// List scheduling. The priorities are times, which may be inconsistent, such as those of a relaxation. Among the
+/// List scheduling. The priorities are times, which may be inconsistent, such as the times of a relaxation. Among the
 /// operations that are ready and fit the memory, the one with the earliest time is next.
 class priority_list {
 public:

@@ -82,8 +82,8 @@ inline void add_options_of(model_builder& d, cell c) {
     if (t.may_recompute(s))
         place_unused_recomputation(d, c,
                                    with("recomputed.", [&](storage_index o) { return t.stored(s, o).recomputes(); }));
-    // A backward may be full only with options for which a full backward may be better; with others, the pair of I and
-    // W is never worse.
+    // A backward may be full only with options for which a full backward may be better; with other options, the pair of
+    // I and W is never worse.
     if (t.may_be_full(s)) {
         const auto better = with("short.", [&](storage_index o) { return t.is_full_better(s, o); });
         d.add_row(family::storage_options, sum{}.add(1.0, better).add(-1.0, d.full(c)), 0.0, milp::infinity);

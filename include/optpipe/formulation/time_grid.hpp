@@ -11,8 +11,8 @@
 
 namespace optpipe::formulation {
 
-/// The unit of which all times of a problem are integral multiples, if they are decimals of few digits. The makespan of
-/// every schedule that `simulate` times is a multiple of the unit, too, so bounds can be rounded.
+/// The largest unit that divides all times of a problem, if these are decimals of few digits. The makespan of every
+/// schedule that `simulate` times is a multiple of the unit, too, so bounds can be rounded.
 [[nodiscard]] inline std::optional<double> time_grid(const operation_table& t) {
     std::vector<double> times;
     for (operation_id a = 0; a < t.size(); ++a) {

@@ -38,8 +38,8 @@ struct html_options {
 };
 
 /// A page that shows a schedule in any browser. The page has a timeline to zoom and pan, with memory under each rank,
-/// tooltips, and the path of a microbatch through the ranks; idle time by cause; the progress of the search; and the
-/// storage options in use. The page is one file, which loads nothing.
+/// tooltips, and the path of a microbatch through the ranks. It also has idle time by cause, the progress of the
+/// search, and the storage options in use. The page is one file, which loads nothing.
 [[nodiscard]] std::string schedule_to_html(const problem& p, const schedule_report& report,
                                            const html_options& options = {});
 
@@ -123,8 +123,8 @@ private:
                             {"device", list_of(shown.ranks, [](const auto& r) { return curve(r.device_memory); })},
                             {"host", list_of(shown.ranks, [](const auto& r) { return curve(r.host_memory); })}});
     }
-    /// Operations as a flat list: stage, kind (`kinds` of the script is in the order of `operation_kind`), microbatch,
-    /// start, end, storage option.
+    /// Operations as a flat list of numbers: stage, kind, microbatch, start, end, storage option. A kind is a position
+    /// in the script's `kinds`, which has the order of `operation_kind`.
     static std::string operations(const rank_timeline& lists) {
         std::vector<std::string> numbers;
         for (const auto* each : {&lists.compute, &lists.offloads, &lists.reloads})

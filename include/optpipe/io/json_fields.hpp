@@ -111,7 +111,7 @@ public:
         return value;
     }
 
-    /// Reports every field except these; `note` and names that begin with "x-" are allowed. A name in `later` is
+    /// Reports every field that isn't in `known`, except `note` and names that begin with "x-". A name in `later` is
     /// reported with its own reason.
     void refuse_unknown(std::initializer_list<const char*> known,
                         std::initializer_list<std::pair<const char*, const char*>> later = {}) const {

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-// What `optpipe.problem/3` adds: edges, groups, pairs, and microbatches that differ.
+// The parts of a problem that only `optpipe.problem/3` has: edges, groups, pairs, and microbatches that differ.
 namespace optpipe::detail {
 
 /// The stage that a list or an edge names; empty, with a violation, if there is none.

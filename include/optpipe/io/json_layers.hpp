@@ -172,7 +172,7 @@ inline std::vector<problem> read_placements(const fields& top, const problem& p,
     return pipelines;
 }
 
-/// The number of a layer, stage or rank; whether it exists is for `validate_rules`.
+/// The number of a layer, stage or rank. `validate_rules` checks whether it exists.
 inline std::size_t read_index(const fields& at, const char* name) {
     return at.count(name, std::numeric_limits<std::uint32_t>::max()).value_or(0);
 }

@@ -21,8 +21,8 @@ struct model_config {
 /// (Mixtral, Qwen, DeepSeek). If the file describes a multimodal model, the language model in `text_config` is read.
 /// Sequence length, rates and parallelism aren't in the file, and keep the defaults of `decoder`.
 ///
-/// Throws `input_error` with all fields that are missing, of another type or not understood. Dense layers before routed
-/// ones are understood, but no other mix of the two, and no experts of unequal widths.
+/// Throws `input_error` with all fields that are missing, of another type or not understood. Dense layers may come
+/// before routed layers. No other mix of dense and routed layers is understood; nor are experts of unequal widths.
 [[nodiscard]] model_config parse_model_config(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_model_config`. Throws `file_error` if the file can't be read or is larger than 1 MiB.

@@ -14,10 +14,10 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 
 } // namespace detail
 
-/// Reads the formats `optpipe.problem/1` to /3. Format /2 has no graphs, pairs, frozen stages, keys and values, or
-/// microbatches that differ; format /1 has no storage options either. Throws `input_error` with everything that is
-/// wrong with the text: each violation with its field, or with the line and column where the text stops being JSON. A
-/// problem without a name gets the name of its source. Without units, times are in ms and sizes in GB.
+/// Reads the formats `optpipe.problem/1` to /3. Format /2 lacks graphs, pairs, frozen stages, keys and values, and
+/// microbatches that differ. Format /1 lacks storage options, too. Throws `input_error` with everything that is wrong
+/// with the text: each violation with its field, or with the line and column where the text stops being JSON. A problem
+/// without a name gets the name of its source. Without units, times are in ms and sizes in GB.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.

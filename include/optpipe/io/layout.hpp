@@ -23,8 +23,8 @@ struct stage_layout {
 /// Reads a layout of `layers` layers: the number of layers of each stage, as "3,8,8,9", or Megatron-Core's
 /// `pipeline_model_parallel_layout`, as "Et*3|(tt|)*29,m|L". In Megatron's text, `t` and `m` (multi-token prediction)
 /// are layers. The embedding E and the output layer L are layers as well if there are two more layers than `t` and `m`;
-/// otherwise E and L belong to the first and the last layer. Throws `input_error`, with the place in the text, for what
-/// doesn't parse or doesn't fit; a stage must hold at least one layer.
+/// otherwise E and L belong to the first and the last layer. Throws `input_error`, with the place in the text, if the
+/// text doesn't parse or doesn't fit; a stage must hold at least one layer.
 [[nodiscard]] stage_layout parse_layout(std::string_view text, const std::string& source_name, std::size_t layers);
 
 /// The pipeline for a layout: the first pipeline of `p` with as many stages as the layout, and in loop placement if the

@@ -39,9 +39,10 @@ struct megatron_settings {
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
 /// The settings of Megatron-Core that express a schedule as far as possible, and the parts that they don't express.
-/// Refused for edges, groups, frozen stages, pairs and slices of sequences; if the stages aren't in loop placement,
-/// Megatron's only one; if several stages are on a single rank; if there are too few microbatches to interleave; or if
-/// layers of multi-token prediction are in a place that Megatron doesn't allow.
+/// Refused for edges, groups, frozen stages, pairs and slices of sequences. Also refused if the stages aren't in loop
+/// placement, as Megatron has no other placement. Also refused if one rank has several stages and there are no other
+/// ranks, if there are too few microbatches to interleave, or if Megatron doesn't allow the place of a layer of
+/// multi-token prediction.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 
@@ -168,8 +169,8 @@ private:
         return most;
     }
 
-    /// The group size that gives the plan's order, or else the fastest one within the memory, or else the one that
-    /// exceeds the memory least. Megatron accepts groups of at least R microbatches, the last group included.
+    /// The group size that gives the plan's order; else the fastest size within the memory; else the size that exceeds
+    /// the memory least. Megatron accepts groups of at least R microbatches, the last group included.
     [[nodiscard]] outcome<choice> best_group() const {
         const auto ranks = p_.graph.ranks();
         const auto microbatches = p_.graph.microbatches();

@@ -238,7 +238,8 @@ public:
         return std::any_of(backwards_.begin(), backwards_.end(), [&](const auto& each) { return has_weight(each); });
     }
 
-    /// Replaces the papers' letters by PyTorch's, or reports the first B that can't have the papers' meaning.
+    /// Replaces the papers' letters by PyTorch's. If a B has no meaning in the papers' letters, reports the first such
+    /// B instead.
     void replace(pytorch_schedule& file, std::vector<violation>& found) const {
         for (std::size_t r = 0; r < file.rows.size(); ++r)
             for (std::size_t c = 0; c < file.rows[r].size(); ++c)

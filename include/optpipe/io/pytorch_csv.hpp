@@ -13,7 +13,7 @@ namespace optpipe {
 
 /// The two formats of PyTorch's schedule files.
 enum class pytorch_format {
-    compute_only,  ///< computations; PyTorch adds messages, each receive as early as it can
+    compute_only,  ///< computations; PyTorch adds messages, with each receive as early as possible
     compute_comms, ///< all actions, with each receive where the plan has it
 };
 
@@ -31,11 +31,12 @@ struct pytorch_options {
 /// Whether an operation of the schedule offloads, reloads or recomputes, or a backward recomputes piece by piece.
 [[nodiscard]] bool uses_storage(const problem& p, const schedule& s);
 
-/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: a rank
-/// without a stage; offloading and recomputation, unless they are to be left out; and a schedule that isn't executable.
-/// Refuses edges, groups and frozen stages, too, and pairs with an I, as PyTorch's runtime runs pairs with a full
-/// backward only. Pairs are written in `compute_only`, and refused in `compute_comms`. Microbatches may differ, and be
-/// slices of sequences: a row runs them in their order, and the user's stage keeps what a slice leaves for the next.
+/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses schedules that PyTorch can't run: a rank has
+/// no stage, stashes are offloaded or recomputed (unless `without_storage` leaves that out), or the order isn't
+/// executable. Refuses edges, groups and frozen stages, too, and pairs with an I, as PyTorch's runtime runs pairs with
+/// a full backward only. Pairs are written in `compute_only`, and refused in `compute_comms`. Microbatches may differ,
+/// and be slices of sequences: a row runs them in their order, and the user's stage keeps what a slice leaves for the
+/// next.
 ///
 /// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds UNSHARD and RESHARD to `compute_only`; `to_pytorch` adds
 /// them to `compute_comms` if `unsharded_stages` isn't 0.
@@ -46,8 +47,8 @@ struct pytorch_options {
 /// if the problem has that pair, and otherwise follow each other. All activations are kept on the device. Throws
 /// `input_error` if the file doesn't fit the problem (other ranks, stages elsewhere, other microbatches), if a stage
 /// has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
-/// (`message_violations`). Refused if the file's rows wait for each other even when no send waits for its receive, and
-/// for edges, groups and frozen stages.
+/// (`message_violations`). Refused for edges, groups and frozen stages. Also refused if the file's rows wait for each
+/// other even when no send waits for its receive.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -220,9 +221,9 @@ private:
 
     /// Adds the waits for sends, and for each stage the reduction of its gradients after the last of its backwards.
     ///
-    /// The wait for a send follows the first message that the receiver sent after posting its receive. So the waits for
-    /// sends are short, and the sent data isn't held longer than necessary. The remaining sends are waited for at the
-    /// end.
+    /// After the receiver of a send has posted its receive, the receiver may send a message back. The wait for the send
+    /// follows the computation that uses this message. So the waits for sends are short, and the sent data isn't held
+    /// longer than necessary. Other sends are waited for at the end.
     [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
         pytorch_schedule::row row;
         std::map<rank, std::vector<pytorch_action>> pending;

@@ -13,14 +13,14 @@ namespace optpipe {
 /// Whether a file is of the format `compute_comms`: it has other actions than computations.
 [[nodiscard]] bool is_compute_comms(const pytorch_schedule& file);
 
-/// All violations by the messages of a `compute_comms` file, each with its place. Examples are a computation without
-/// its receive, a send or receive without its other end or on another rank than its stage's, a send without a wait in a
-/// file that has waits, and an empty cell. Contract: the computations of `file` are of stages and microbatches of `g`,
-/// on the right ranks.
+/// All violations by the messages of a `compute_comms` file, each with its place. Examples: a computation lacks its
+/// receive, a send or receive lacks its other end, a send or receive isn't on its stage's rank, a send has no wait in a
+/// file with waits, or a cell is empty. Contract: the computations of `file` are of stages and microbatches of `g`, on
+/// the right ranks.
 [[nodiscard]] std::vector<violation> message_violations(const any_graph& g, const pytorch_schedule& file);
 
-/// When sends end. Buffered sends end at once, as small ones may. Rendezvous sends end when their receive has been
-/// posted, in the order of issue on each rank, as large ones do with NCCL.
+/// When sends end. Buffered sends end at once, as small sends may. Rendezvous sends end when their receive has been
+/// posted, in the order of issue on each rank, as large sends do with NCCL.
 enum class pytorch_sends { buffered, rendezvous };
 
 /// The first action of each rank that never runs, such as "row 2 stops at 1F0"; empty if all run. Contract: no
@@ -46,7 +46,7 @@ namespace detail {
 /// The wait for a send.
 [[nodiscard]] pytorch_action wait_for(pytorch_action sent);
 
-/// The receive of a computation's input, if that comes as a message.
+/// The receive of a computation's input, if the input comes as a message.
 [[nodiscard]] pytorch_action received_by(const pytorch_action& computed);
 
 } // namespace detail
@@ -134,7 +134,7 @@ public:
     }
 
     /// The stage whose output or gradient a computation needs; none for forwards of the first stage, gradients of the
-    /// last one, and weight gradients.
+    /// last stage, and weight gradients.
     [[nodiscard]] std::optional<stage> source_of(const pytorch_action& computed) const {
         if (computed.kind == pytorch_action_kind::backward_weight) return std::nullopt;
         if (computed.kind == pytorch_action_kind::forward)

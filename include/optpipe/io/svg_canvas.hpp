@@ -120,7 +120,8 @@ inline std::string cut_to_width(std::string_view text, double width, double size
     return result.append(ellipsis);
 }
 
-/// Puts the pieces into lines, as many as fit into each. A piece that is too long for a line is broken at its spaces.
+/// Puts the pieces into lines; each line takes all pieces that fit. A piece that is too long for a line is broken at
+/// its spaces.
 inline std::vector<std::string> lines_of(const std::vector<std::string>& pieces, std::string_view between, double width,
                                          double size) {
     std::vector<std::string> lines;

@@ -61,7 +61,8 @@ private:
         x_ = left_;
         y_ += row_height;
     }
-    /// Writes text, `indent` to the right of the box before it; in several rows if the words don't fit into one.
+    /// Writes text, beginning `indent` to the right of the last box. If the words don't fit into one row, they take
+    /// several rows.
     void text(double indent, std::string_view words) {
         const auto lines = lines_of({std::string{words}}, "", right_ - x_ - indent, font_size);
         for (std::size_t i = 0; i < lines.size(); ++i) {

@@ -55,8 +55,8 @@ struct baseline {
 [[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
                                   const std::vector<baseline>& others = {});
 
-/// A table of methods, in the given order. Peak memory is that of the rank that comes closest to its limit. The rate of
-/// recomputation is shown if stages do more than keep or offload whole stashes.
+/// A table of methods, in the given order. The peak memory is the peak of the rank that comes closest to its limit. The
+/// rate of recomputation is shown if stages do more than keep or offload whole stashes.
 [[nodiscard]] std::vector<table_row> comparison_table(const problem& p, const std::vector<comparison_row>& rows);
 
 /// Writes the table of methods.

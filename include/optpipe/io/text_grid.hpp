@@ -22,13 +22,13 @@ struct grid_options {
     view_window window{};
 };
 
-/// Writes the schedule over time, with a line for each rank's computations, and below that line, one for each copy
-/// engine of the rank if the schedule has transfers to the host and back. The width of a cell shows the length of its
-/// operation. Labels are `2F0`, or in narrow cells `F0` or `F`; dots are bubbles. A schedule that is longer than a line
-/// continues below. If a schedule would take too many lines, only its start and its end are shown with labels, and the
-/// time between them is on one line. If no label fits, the whole schedule is on one line. On a line without labels, a
-/// letter stands for the kind of the running operation, and a sign for several kinds in one column. A pair is one
-/// operation: `2F5;3B1`, or `F5;B1`, or the letter P.
+/// Writes the schedule over time. Each rank has a line for its computations. If the schedule has transfers to the host
+/// and back, a line for each copy engine of the rank is below. The width of a cell shows the length of its operation.
+/// Labels are `2F0`, or in narrow cells `F0` or `F`; dots are bubbles. A schedule that is longer than a line continues
+/// below. If a schedule would take too many lines, only its start and its end are shown with labels, and the time
+/// between them is on one line. If no label fits, the whole schedule is on one line. On a line without labels, a letter
+/// stands for the kind of the running operation, and a sign for several kinds in one column. A pair is one operation:
+/// `2F5;3B1`, or `F5;B1`, or the letter P.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
 /// Writes the grid of a measurement and its plan: each line appears twice, as planned and as measured.

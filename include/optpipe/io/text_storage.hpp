@@ -18,8 +18,8 @@ struct storage_use {
     per_stage<std::size_t> by_stage{};
 };
 
-/// The use of all storage options in the order in which the stages list them, without unused ones. Empty if stashes
-/// can only be kept, or offloaded as a whole.
+/// The use of all storage options, in the order in which the stages list them. Unused options are left out. Empty if
+/// stashes can only be kept, or offloaded as a whole.
 [[nodiscard]] std::vector<storage_use> storage_uses(const problem& p, const schedule& s);
 
 /// Writes a table of the storage options in use, with a column per stage if there are few. Writes nothing if stashes

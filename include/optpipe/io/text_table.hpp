@@ -12,8 +12,8 @@ namespace optpipe {
 
 using table_row = std::vector<std::string>;
 
-/// Writes rows of cells in columns, the first aligned left, the others right. The first row is the heading. A shorter
-/// row has a name and a sentence of any length.
+/// Writes rows of cells in columns: the first column is aligned left, the others right. The first row is the heading. A
+/// shorter row has a name and a sentence of any length.
 void write_table(std::ostream& out, const std::vector<table_row>& lines);
 
 /// The text with a backslash before each character that Markdown interprets.

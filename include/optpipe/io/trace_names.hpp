@@ -26,8 +26,8 @@ struct named_operation {
 /// numbers, and `*`, which stands for any text.
 class range_pattern {
 public:
-    /// Reads "F=forward s{stage} m{microbatch}": a kind of operation as it is spelled, and the name. Throws
-    /// `input_error` if the text can't be read.
+    /// Reads a text such as "F=forward s{stage} m{microbatch}": the spelling of a kind of operation, and its name in
+    /// traces. Throws `input_error` if the text can't be read.
     [[nodiscard]] static range_pattern parse(std::string_view text, const std::string& source_name);
 
     [[nodiscard]] std::optional<named_operation> match(std::string_view name) const;

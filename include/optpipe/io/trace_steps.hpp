@@ -99,7 +99,7 @@ private:
     }
     /// Whether two ranges overlap by more than rounding errors. Contract: `a` starts no later than `b`.
     static bool overlap(const trace_range& a, const trace_range& b) {
-        constexpr double rounding = 1e-3; // of the shorter one
+        constexpr double rounding = 1e-3; // relative to the shorter range
         return a.start + a.took - b.start > rounding * std::min(a.took, b.took);
     }
     /// One operation may have several ranges at once: on several streams or threads, or one inside another.

@@ -155,7 +155,7 @@ inline std::string json_edge(const std::string& from, const std::string& to, dou
     return text + " }";
 }
 
-/// What `optpipe.layers/2` adds: edges, pins, layers that belong together, and speeds.
+/// The fields that only `optpipe.layers/2` has: edges, pins, layers that belong together, and speeds.
 inline json_fields json_rules(const partition_problem& p) {
     const auto list = [](const auto& all, const auto& text_of) {
         std::vector<std::string> texts;
@@ -341,7 +341,8 @@ inline std::string json_pipeline(const problem& p, std::string_view format, cons
 inline std::string json_operations(const problem& p, const schedule& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);
-    std::map<operation, std::string> pairs; // the spelling of each pair, by its forward; empty by its backward
+    std::map<operation, std::string> pairs; // for each pair, its spelling at the forward, and an empty text at the
+                                            // backward
     for_each_pair(s, [&](const timed_operation& f, const timed_operation& b) {
         pairs[f.op] = to_string(operation_pair{f.op, b.op});
         pairs[b.op];

@@ -121,7 +121,7 @@ inline std::string json_link(const buffer_link& link) {
            ", " + number_field("buffer", link.buffer.position()) + " }";
 }
 
-/// The buffers by purpose, with the first input and output of the stage, and in programs of graphs, all links.
+/// The buffers by purpose, with the first input and output of the stage. In programs of graphs, also all links.
 inline std::string json_buffers_of(const rank_program& p, const operation_buffers& i) {
     std::vector<std::string> fields;
     const auto links = std::span{p.links}.subspan(i.first_link, i.links);
@@ -157,7 +157,7 @@ inline std::string json_pair(const rank_program& p, const instruction& i) {
     return text + (memory != no_buffer ? ", " + number_field("memory", memory.position()) : "");
 }
 
-/// What the instruction does, without its lane and waits.
+/// The action of an instruction, without its lane and waits.
 inline std::string json_action(const rank_program& p, const instruction& i) {
     if (i.is_pair()) return json_pair(p, i);
     switch (i.kind) {

@@ -29,7 +29,7 @@ public:
         heap_.push_back(static_cast<std::uint32_t>(v));
         sift_up(place_[v]);
     }
-    /// Removes the most active variable, and returns it; nothing if the heap is empty.
+    /// Removes the most active variable, and returns it. Returns nothing if the heap is empty.
     [[nodiscard]] std::optional<std::uint32_t> pop() {
         if (heap_.empty()) return std::nullopt;
         const auto top = heap_.front();

@@ -34,7 +34,7 @@ public:
     [[nodiscard]] double constant() const { return constant_; }
 
     expression& operator+=(const expression& other) {
-        const auto count = other.terms_.size(); // `other` may be this
+        const auto count = other.terms_.size(); // `other` may be `*this`
         for (std::size_t i = 0; i < count; ++i)
             terms_.push_back(other.terms_[i]);
         constant_ += other.constant_;

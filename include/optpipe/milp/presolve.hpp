@@ -18,8 +18,8 @@
 namespace optpipe::milp {
 
 struct presolve_options {
-    /// Allows reductions that keep an optimal solution, but not all feasible ones. Disable dual reductions if rows are
-    /// added later.
+    /// Allows reductions that keep an optimal solution, but not all feasible solutions. Disable dual reductions if rows
+    /// are added later.
     bool dual_reductions = true;
     /// Allows reductions that map several points to one, and so lose the values of some columns. Disable many-to-one
     /// and dual reductions if rows in terms of the original are added later: `translate` then always has an answer.
@@ -212,7 +212,7 @@ OPTPIPE_INLINE void presolve_result::build(const presolving::reducible& m, const
 
 namespace presolving {
 
-/// Runs cheap methods until they find nothing, then the more expensive ones. Once a method has found something, the
+/// Runs cheap methods until they find nothing, then the more expensive methods. Once a method has found something, the
 /// cheap methods run again.
 inline verdict reduce(reducer& r, const presolve_options& options) {
     const auto is_over = [&] {

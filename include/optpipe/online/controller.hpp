@@ -36,12 +36,12 @@ struct online_plan {
 /// worth a switch. The controller knows neither ranks nor clocks; its caller reports steps and asks for plans.
 ///
 /// The controller plans from the first step on, at first with the given costs. Unless the given costs were measured, no
-/// plan is offered before these costs have been compared with measured ones. After `warm_up` and at least `window`
+/// plan is offered before these costs have been compared with measured costs. After `warm_up` and at least `window`
 /// measured steps, the controller plans again with the measured costs, if they differ from the given costs. From then
 /// on, each measured step, together with the steps before it, is compared with the costs used for planning (`drift`).
 /// If the difference may be worth a switch, a new window is measured, and a search starts from the plan in use with the
-/// new costs. Transfers that are too rare in the plan for a window are compared over more steps; the ranks probe
-/// transfers that the plan doesn't use (`probe_rounds`).
+/// new costs. If a window has too few of the plan's rare transfers, they are compared over more steps. Transfers that
+/// the plan doesn't use are probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.
@@ -78,8 +78,8 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// Measured costs that differ from the costs used for planning, and also differ from what was measured when the
-    /// planning costs were chosen.
+    /// Measured costs that differ from the costs used for planning, and also from the costs measured when the planning
+    /// costs were chosen.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
@@ -95,8 +95,8 @@ private:
     /// Plans with the costs of rare transfers as soon as there are enough samples. No new window is measured first,
     /// because that would take as long again.
     void compare_rare();
-    /// Number of samples with which an interval can reach the confidence that each comparison needs. With n samples,
-    /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
+    /// Number of samples that an interval needs to reach the confidence of each comparison. With n samples, the widest
+    /// interval, from the least to the largest, has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
     /// Number of measured steps, at least `online_options::window`, that give `samples` samples of operations that
     /// every microbatch has.
@@ -134,7 +134,7 @@ private:
     /// Duration of a transfer in its last probe, if that differed from the plan by more than `least_probed_change`.
     std::map<cost_key, duration> suspected_{};
     /// Measured times that the costs can't express, by the name of the cost. An example is a full backward in a plan
-    /// with split ones, if its time isn't the sum of I and W.
+    /// with split backwards, if its time isn't the sum of I and W.
     std::map<std::string, duration> unexplained_{};
     std::uint64_t measured_ = 0;
     /// Whether the window being measured will give the costs for planning.

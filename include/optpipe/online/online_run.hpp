@@ -26,11 +26,10 @@ namespace optpipe {
 /// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. On rank 0, an
 /// `online_controller` maintains the costs, plans on threads of its own, and publishes plans that are worth a switch.
 /// All ranks switch between the same two steps (`handover`). From time to time, transfers that the plan in use doesn't
-/// have are measured before a step (`probe_rounds`). Without probes, a link that was slow once, and that the plan
-/// therefore avoids, would count as slow for ever. On rank 0, `step` also compares costs; on other ranks, it only runs
-/// the step.
+/// have are measured before a step (`probe_rounds`). Without probes, a link that was slow once would count as slow for
+/// ever, because the plan avoids it. On rank 0, `step` also compares costs; on other ranks, it only runs the step.
 ///
-/// Contract: that of `handover`. All ranks have the same problem, schedule, setting and options. The executor records
+/// Contract: as for `handover`. All ranks have the same problem, schedule, setting and options. The executor records
 /// times.
 template <class Executor, class Model, execution::control_channel Channel> class online_run {
 public:

@@ -62,8 +62,8 @@ public:
     [[nodiscard]] std::size_t bytes_of(const planned_probe& what) const;
     /// A rank's report on a probe that has ended.
     [[nodiscard]] std::string report_of(const operation& what, const execution::probed_transfer& took);
-    /// Reports the end of a step, and with it of a handover if there is a `result`. `seconds` is the duration of the
-    /// step alone, `exchange_seconds` that of the handover.
+    /// Reports the end of a step and, if there is a `result`, of its handover. `seconds` is the duration of the step
+    /// alone, and `exchange_seconds` the duration of the handover.
     void end_step(double seconds, double exchange_seconds, const handover_result* result);
 
     /// The controller on rank 0; null elsewhere.
@@ -85,7 +85,7 @@ private:
     any_graph graph_;
     probe_rounds rounds_;
     std::mutex mutex_{};
-    /// Programs of all ranks: the current ones, and those of the last plan, which the mutex guards.
+    /// The current programs of all ranks, and the programs of the last plan; the mutex guards `next_programs_`.
     per_rank<rank_program> programs_;
     per_rank<rank_program> next_programs_{};
     std::uint64_t steps_ = 0;

@@ -25,7 +25,7 @@ struct online_options {
     std::size_t measure_every = 2;
     /// Number of measured steps ignored at first, because first uses are slower.
     std::size_t warm_up = 1;
-    /// Least number of measured steps from which costs are taken and compared with those of the plan. With few
+    /// Least number of measured steps from which costs are taken, and compared with the costs of the plan. With few
     /// microbatches, it takes more steps until `drift` has enough samples. A larger number tells smaller changes from
     /// noise, but later.
     std::size_t window = 3;

@@ -51,7 +51,7 @@ public:
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
-    /// For each probe in the first steps: one step for it, and one to repeat it if it differs from the plan.
+    /// Steps for each first probe: one for the probe itself, and one to repeat it if it differs from the plan.
     static constexpr std::uint64_t steps_of_first_probe = 2;
 
     [[nodiscard]] std::optional<planned_probe> first_probe(std::uint64_t step) const;

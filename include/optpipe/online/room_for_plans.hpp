@@ -13,9 +13,9 @@ namespace optpipe {
 ///
 /// The problem has no limit for messages. At each stage, a microbatch needs memory for at most one message at a time,
 /// because its activation is used before its gradient is made. While an operation runs, its microbatch has one more
-/// message, because input and output exist at once. So a stage needs room for microbatches + 1 messages of the larger
-/// of two sizes: that of its input and that of its output. Fragmentation, which occurs if boundaries differ in size,
-/// isn't included.
+/// message, because input and output exist at once. So a stage needs room for microbatches + 1 messages; each is as
+/// large as the stage's input or its output, whichever is larger. Fragmentation, which occurs if boundaries differ in
+/// size, isn't included.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
 
 } // namespace optpipe

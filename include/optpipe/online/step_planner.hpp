@@ -13,8 +13,8 @@
 namespace optpipe {
 
 /// Plans each step before it begins, for training whose microbatches differ from step to step: the costs of a step are
-/// known as soon as the data of its microbatches is there. Each search starts from the plan before (`carry_over`), and
-/// goes on beside the training:
+/// known as soon as the data of its microbatches is there. Each search starts from the previous plan (`carry_over`),
+/// and goes on beside the training:
 ///
 ///     planner.submit(next);                    // as soon as the next step's data is there
 ///     run(planner.next_plan());                // waits at most for the rest of the time limit

@@ -28,8 +28,8 @@ struct stage_costs {
     /// Device memory of the stash, from the start of the forward to the end of the input gradient.
     memory_size activation{};
     /// Memory that the weight gradient still needs after I. The weight stash is held from I to W, and is usually a part
-    /// of the activation. The default is half of the activation, as in a file; set it again if `activation` is assigned
-    /// later.
+    /// of the activation. The default is half of the activation, as in problem files; set it again if `activation` is
+    /// assigned later.
     memory_size weight_stash = 0.5 * activation;
     /// Transfer times from which `set_stage` makes the storage option `offload`. Inside a problem, `transfer` is empty,
     /// because the options in `storage[s]` have the times.

@@ -207,7 +207,7 @@ struct decoder {
         result.transfer = transfers_over(result.activation, host_link_rate);
         return result;
     }
-    /// The share of the duration of a stage's F that attention takes, from 0 to 1.
+    /// Attention's share of the duration of a stage's F, from 0 to 1.
     [[nodiscard]] constexpr double attention_share(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         const auto attention =

@@ -19,9 +19,9 @@ struct edge {
     stage to{};
     /// Factor on the communication time between the ranks of both stages, for the message and for its gradient.
     double size = 1.0;
-    /// Device memory of the message, and of its gradient, while it waits to be used. On the rank of `from`, the memory
-    /// is held from the start of F of `from` to the end of F of `to`; on the rank of `to`, from the start of the
-    /// gradient of `to` to the end of the gradient of `from`.
+    /// Device memory of the message, and of its gradient, while it waits to be used. The rank of `from` holds the
+    /// message from the start of F of `from` to the end of F of `to`. The rank of `to` holds the gradient from the
+    /// start of the gradient of `to` to the end of the gradient of `from`.
     memory_size held{};
     friend constexpr bool operator==(const edge&, const edge&) = default;
 };

@@ -55,9 +55,9 @@ template <pipeline_graph Graph>
     return found;
 }
 
-/// Lists of microbatches that can be exchanged for each other, because they have the same place in sequences that cost
-/// the same. Every microbatch is in one list. Each list is in ascending order, and the lists are sorted by their first
-/// microbatches.
+/// Lists of microbatches that can be exchanged for each other: they have the same place in their sequences, and their
+/// sequences cost the same. Every microbatch is in one list. Each list is in ascending order, and the lists are sorted
+/// by their first microbatches.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<std::vector<microbatch>> interchangeable_microbatches(const basic_problem<Graph>& p) {
     std::vector<std::vector<microbatch>> lists;

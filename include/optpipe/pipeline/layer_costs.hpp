@@ -20,15 +20,15 @@ namespace optpipe {
 
 /// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
 /// of a stage are the sums over its layers. A stage computes a kind of gradient if any of its layers does. A stage
-/// first runs its layers without a backward, and keeps nothing of them; so the activation of the stage is the larger of
-/// two: that of these layers, and that of the stage's other layers.
+/// first runs its layers without a backward, and keeps nothing of them. So the stage's activation is the larger of two
+/// sums: over the layers without a backward, and over all other layers.
 struct layer_costs {
     stage_costs costs{};
     /// Device memory for weights, gradients and optimizer state, taken for the whole training.
     memory_size static_memory{};
-    /// The layer's storage options; if empty, those that its costs describe. A stage has an option if all of its layers
-    /// with a backward have an option of that name, unless some of them recompute ahead of the backward and others
-    /// inside it.
+    /// The layer's storage options. If the list is empty, the layer has the options that its costs describe. A stage
+    /// has an option if all of its layers with a backward have an option of that name. But if some of these layers
+    /// recompute ahead of the backward and others inside it, the stage lacks the option.
     storage_list<false> storage{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };
@@ -113,9 +113,9 @@ namespace detail {
 
 } // namespace detail
 
-/// The pipeline `p` with these layers distributed over its stages in order: stage s holds `counts[s]` of them, at least
-/// one. `p.memory_limit` is the memory of the devices; the static memory of the layers of each rank is subtracted from
-/// it. Costs and storage of `p` are replaced.
+/// The pipeline `p` with these layers distributed over its stages in order: stage s holds `counts[s]` ≥ 1 layers.
+/// `p.memory_limit` is the memory of the devices; the static memory of the layers of each rank is subtracted from it.
+/// Costs and storage of `p` are replaced.
 ///
 /// Contract: `counts` has one entry per stage and adds up to the number of layers; the layers of each stage have a
 /// storage option in common.
@@ -138,7 +138,7 @@ OPTPIPE_INLINE storage_list<false> listed_storage(const layer_costs& layer) {
     return layer.storage.empty() ? described_storage(layer.costs) : layer.storage;
 }
 
-/// The sum over layers that all have a backward, or all have none.
+/// The sum over layers. Either all of them have a backward, or none has.
 inline layer_costs sum_of_alike(std::span<const layer_costs> layers, std::span<const std::size_t> which) {
     auto sum = layers[which.front()];
     sum.storage = listed_storage(sum);
@@ -161,7 +161,7 @@ OPTPIPE_INLINE layer_costs sum_of(std::span<const layer_costs> layers, std::span
     sum.costs = both(before, sum.costs);
     sum.costs.activation = activation;
     for (auto& option : sum.storage)
-        option.held = std::max(option.held, before.activation); // the forward takes as much
+        option.held = std::max(option.held, before.activation); // the forward needs this memory
     return sum;
 }
 

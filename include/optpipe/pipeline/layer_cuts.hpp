@@ -15,7 +15,7 @@ namespace optpipe::detail {
 /// The cuts of a model: the sets of layers that the first stages of a pipeline may hold together. A cut that has a
 /// layer also has all layers that feed this layer. A cut that has a layer with a backward also has all layers without
 /// one. Layers that can't be divided, because they belong together or lie between such layers, are one piece. Cuts are
-/// numbered: a cut's number is above those of its proper subsets, and cut 0 is empty.
+/// numbered: a cut's number is above the numbers of its proper subsets, and cut 0 is empty.
 class layer_cuts {
 public:
     /// A cut with one piece more or less than another cut, and the piece by which they differ.
@@ -125,7 +125,8 @@ inline layer_cuts::layer_cuts(std::size_t layers, const std::optional<std::vecto
                               std::span<const std::vector<std::size_t>> together, std::size_t without_backward,
                               std::size_t most)
     : piece_of_(layers) {
-    graph feeds(layers + 1); // the node behind the layers is between those without a backward and the others
+    graph feeds(layers + 1); // an extra node after the layers' nodes; it separates layers without a backward from the
+                             // others
     if (edges)
         for (const auto& each : *edges)
             feeds[each.from].push_back(each.to);
@@ -149,7 +150,7 @@ inline void layer_cuts::find_pieces(const graph& feeds, std::size_t without_back
         else
             leads_to[between].push_back(layer);
     component_search search{leads_to};
-    for (auto layer = layers(); layer-- > 0;) { // backwards: so pieces come in the order of layers if they can
+    for (auto layer = layers(); layer-- > 0;) { // backwards, so that pieces are in the order of layers where possible
         if (layer + 1 == without_backward) search.visit(between);
         search.visit(layer);
     }

@@ -19,7 +19,7 @@
 namespace optpipe::detail {
 
 /// A division of layers among stages: entry s is the cut that has the layers of stages 0 to s. A stage holds the layers
-/// by which its cut exceeds the previous cut.
+/// that are in its cut, but not in the previous cut.
 using layer_division = std::vector<std::size_t>;
 
 /// The ways to divide the layers of a model among the stages of one pipeline: every edge leads to the same or a later

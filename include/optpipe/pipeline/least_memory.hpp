@@ -91,7 +91,7 @@ private:
             }
             for (const auto& from : at_once_) {
                 add(at_once, {{}, from.left + option.left_on_device(), from.on_host + option.transfer_size});
-                add(at_once, {{}, from.left + option.held, from.on_host}); // not yet offloaded, or back
+                add(at_once, {{}, from.left + option.held, from.on_host}); // the stash isn't offloaded yet, or is back
             }
         }
         lower_bound_ = std::max(lower_bound_, left_at_least() + least_own);
@@ -103,7 +103,7 @@ private:
         at_once_is_cut_ = keep_best(at_once) || at_once_is_cut_;
         at_once_ = std::move(at_once);
     }
-    /// A lower bound on the sum of device memory that the stashes of the stages visited so far take after offloading.
+    /// A lower bound on the device memory that the stashes of the visited stages take together after offloading.
     constexpr memory_size left_at_least() const {
         if (at_once_is_cut_) return std::max(least_left_, least_held_ - std::min(least_held_, host_limit_));
         auto least = memory_size::unlimited();
@@ -114,8 +114,8 @@ private:
     constexpr void add(std::vector<state>& states, const state& now) const {
         if (now.on_host <= host_limit_) states.push_back(now);
     }
-    /// Keeps the states that no other dominates or, if there are too many, those with the lowest peaks. Returns whether
-    /// there were too many states.
+    /// Keeps the states that no other state dominates or, if there are too many, those with the lowest peaks. Returns
+    /// whether there were too many states.
     constexpr bool keep_best(std::vector<state>& states) const {
         keep_frontier(states);
         if (states.size() <= most_states_) return false;
@@ -132,8 +132,8 @@ private:
             if (a.on_host != b.on_host) return a.on_host < b.on_host;
             return a.peak != b.peak ? a.peak < b.peak : a.left < b.left;
         });
-        // The kept states that no other dominates if host memory is ignored. Among the states in `steps`, a higher peak
-        // leaves less on the device.
+        // The kept states that no other state dominates if host memory is ignored. Among the states in `steps`, a
+        // higher peak leaves less on the device.
         std::vector<state> steps;
         std::erase_if(states, [&](const state& each) {
             auto behind = std::upper_bound(steps.begin(), steps.end(), each,
@@ -152,7 +152,7 @@ private:
     memory_size limit_;
     memory_size host_limit_;
     std::vector<std::vector<state>> layers_{{state{}}};
-    /// The sums of memory, on the device and on the host, that the stashes of the stages visited so far may take.
+    /// The possible sums of memory, on the device and on the host, that the stashes of the visited stages take.
     std::vector<state> at_once_{state{}};
     bool at_once_is_cut_ = false;
     memory_size least_left_{};
@@ -166,20 +166,20 @@ private:
 ///
 /// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; the
 /// same holds in the backward. So the need is the maximum over the rank's stages i of Σ_{j<i} l_j + a_i. Here l_j is
-/// the memory that the storage option of stage j leaves on the device; a_i is the larger one of the memory that the
-/// forward of stage i leaves and of the restored memory. Without full backwards, a_i is at least the weight stash of
-/// stage i. The sizes of all transfers together must fit the host. `needed` is the best over all options (up to
-/// `most_states` different combinations per stage; beyond that the best of them are kept). The lower bound may choose
-/// different options for each stage at work.
+/// the memory that the storage option of stage j leaves on the device; a_i is the larger of two: the memory that the
+/// forward of stage i leaves, and the restored memory. Without full backwards, a_i is at least the weight stash of
+/// stage i. The sizes of all transfers together must fit the host. `needed` is the least over all combinations of
+/// options; if a stage has more than `most_states` combinations, only the best are followed. For each stage i, the
+/// lower bound may choose other options.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {
     return detail::storage_choices<Graph>{p, r, most_states}.result();
 }
 
-/// A lower bound on the device memory of rank `r` for any graph and microbatches: the memory of one stage at work, plus
-/// the memory that the earlier stages of the rank must leave on the device meanwhile. The bound ignores slices, groups
-/// and the memory that edges hold.
+/// A lower bound on the device memory of rank `r` for any graph and microbatches: the memory of one stage while it
+/// runs, plus the memory that the rank's earlier stages must leave on the device. The bound ignores slices, groups and
+/// the memory that edges hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_memory_of_any(const basic_problem<Graph>& p, rank r) {
     const auto stages = p.graph.stages();

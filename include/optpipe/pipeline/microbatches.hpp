@@ -122,7 +122,7 @@ private:
             factors_.push_back(each);
             usual = usual && each == usual_factors;
         }
-        if (usual) { // as if none had been given
+        if (usual) { // the same as no factors at all
             factors_.clear();
             is_by_stage_ = false;
             count_ = 0;

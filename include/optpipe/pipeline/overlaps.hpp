@@ -28,9 +28,9 @@ struct overlap {
     stage forward{};
     stage backward{};
     overlap_kind kind = overlap_kind::backward;
-    /// Duration of the pair if its microbatches have no factors; at least that of its longer part.
+    /// Duration of the pair if its microbatches have no factors; at least the duration of its longer part.
     optpipe::duration duration{};
-    /// Device memory that is taken while the pair runs, in addition to that of its parts.
+    /// Device memory that the pair takes while it runs, in addition to the memory of its parts.
     memory_size memory{};
     friend constexpr bool operator==(const overlap&, const overlap&) = default;
 };
@@ -47,8 +47,8 @@ public:
         OPTPIPE_EXPECT(find(each.forward, each.backward, each.kind) == nullptr, "overlaps: the pair is there already");
         list_.push_back(each);
     }
-    /// The pair of F of `forward` and the backward of `backward`; null if there is none. Calling `add` invalidates the
-    /// pointer.
+    /// The pair that consists of F on stage `forward` and a backward of this kind on stage `backward`; null if there is
+    /// none. Calling `add` invalidates the pointer.
     [[nodiscard]] constexpr const overlap* find(stage forward, stage backward, overlap_kind kind) const {
         for (const overlap& each : list_)
             if (each.forward == forward && each.backward == backward && each.kind == kind) return &each;

@@ -20,9 +20,9 @@ namespace optpipe {
 /// and microbatches; their placements of the stages differ.
 struct partition_problem {
     std::vector<layer_costs> layers{};
-    /// Each pipeline is a chain without groups and pairs, and its microbatches have the same factors on all stages.
-    /// The memory limits of a pipeline are those of the devices. Costs and storage options of pipelines are ignored,
-    /// because the layers have their own.
+    /// Each pipeline is a chain without groups and pairs, and its microbatches have the same factors on all stages. The
+    /// memory limits of a pipeline are the devices' limits. Costs and storage options of pipelines are ignored, because
+    /// the layers have their own.
     std::vector<problem> pipelines{};
     /// Which layer feeds which, each pair once. Without a list, every layer feeds the next one.
     std::optional<std::vector<layer_edge>> edges{};
@@ -54,8 +54,8 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
     return p;
 }
 
-/// The pipeline `p` with each of the usual placements: one stage per rank and, if there are several ranks and `layers`
-/// is enough for two stages on each, two stages per rank as a loop and as a v.
+/// The pipeline `p` with each of the usual placements. The first has one stage per rank. If there are several ranks,
+/// and enough layers for two stages on each, two more placements have two stages per rank: as a loop, and as a v.
 [[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
 
 namespace detail {

@@ -21,7 +21,7 @@
 
 namespace optpipe {
 
-/// An input of a stage: the earlier stage that feeds it, and the size and memory of the edge between them (`edge`).
+/// An input of a stage: the earlier stage that sends it, and the size and memory of the edge between them (`edge`).
 struct stage_input {
     stage from{};
     double size = 1.0;
@@ -66,7 +66,8 @@ public:
     /// `fed_by` feed every shard. Returns the shards.
     std::vector<stage> add_shards(const std::vector<rank>& ranks, const stage_costs& each, inputs fed_by,
                                   duration delay = {});
-    /// Makes these stages a group: the gradient of each starts no earlier than `delay` after F of all of them.
+    /// Makes these stages a group: for each microbatch, the gradient of every stage starts no earlier than `delay`
+    /// after the end of the last F of the group.
     void group(std::vector<stage> stages, duration delay = {});
 
     /// The problem of a step with `microbatches` microbatches. The problem has all ranks up to the highest one that

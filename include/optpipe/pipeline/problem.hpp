@@ -187,13 +187,13 @@ template <pipeline_graph Graph> struct basic_problem {
     }
 
     [[nodiscard]] constexpr rank rank_of(stage s) const { return graph.rank_of(s); }
-    /// Time from the end of an operation of stage `from` until a dependent one of stage `to` may start.
+    /// Time from the end of an operation of stage `from` until a dependent operation of stage `to` may start.
     [[nodiscard]] constexpr duration hop(stage from, stage to) const { return p2p(rank_of(from), rank_of(to)); }
     /// Time from the end of F of (`e.from`, m) until F of (`e.to`, m) may start.
     [[nodiscard]] constexpr duration message_time(const edge& e, microbatch m) const {
         return e.size * microbatches.factors(e.from, m).message * hop(e.from, e.to);
     }
-    /// Time from the end of the gradient of (`e.to`, m) until that of (`e.from`, m) may start.
+    /// Time from the end of the gradient of (`e.to`, m) until the gradient of (`e.from`, m) may start.
     [[nodiscard]] constexpr duration gradient_message_time(const edge& e, microbatch m) const {
         return e.size * microbatches.factors(e.from, m).message * hop(e.to, e.from);
     }

@@ -17,13 +17,13 @@ namespace optpipe {
 /// The work of a microbatch's tokens, relative to the sequence for which the stages' costs are given.
 struct token_work {
     double linear = 0.0;    ///< its tokens
-    double quadratic = 0.0; ///< its pairs of a token and an earlier one, which causal attention computes
+    double quadratic = 0.0; ///< its pairs of a token and an earlier token, for which attention is computed
     friend constexpr bool operator==(const token_work&, const token_work&) = default;
 };
 
-/// The factors of a microbatch with linear part l and quadratic part q. The stages' costs are for a sequence in whose
-/// forward attention takes the share a. The gradient of attention is a part of I, and takes twice as long as its
-/// forward. All other work takes equally long in F, I and W:
+/// The factors of a microbatch with linear part l and quadratic part q. The stages' costs are for a sequence; attention
+/// takes the share a of the forward of this sequence. The gradient of attention is a part of I, and takes twice as long
+/// as its forward. All other work takes equally long in F, I and W:
 ///
 ///     forward          (1 − a) l + a q
 ///     backward_input  ((1 − a) l + 2 a q) / (1 + a)

@@ -49,7 +49,7 @@ public:
 
 private:
     struct place {
-        std::uint32_t group = 0; // from 1 on; 0: none
+        std::uint32_t group = 0; // counted from 1; 0 if the stage is in no group
         duration delay{};
         friend constexpr bool operator==(const place&, const place&) = default;
     };

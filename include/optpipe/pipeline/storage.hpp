@@ -25,10 +25,11 @@ inline constexpr std::size_t longest_storage_name = 32;
 struct storage_option {
     /// Unique within its stage.
     bounded_text<longest_storage_name> name{};
-    /// Device memory that the forward leaves. This size is at most the stage's activation, and less only if something
-    /// is recomputed. The member must be set: only files default to the activation (see `keep_stash`).
+    /// Device memory that the forward leaves. At most the stage's activation, and less only if something is recomputed.
+    /// Must be set here; only in a file, the activation is the default (see `keep_stash`).
     memory_size held = memory_size::unlimited();
-    /// Duration of a separate operation, before the backward, that restores the whole activation. 0: there is none.
+    /// Duration of a separate operation, before the backward, that restores the whole activation. 0 if there is no such
+    /// operation.
     duration recompute{};
     /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. The backward never holds
     /// more than `held`, except that I may hold a larger weight stash.

@@ -37,8 +37,8 @@ template <class S> consteval bool check_layer_split() {
 /// Equally many layers on each stage; the remaining layers go to the first stages, one each.
 struct even_layers {
     std::size_t total = 0;
-    /// How many fewer layers the first and the last stage each have than the others. The papers use 1, for the
-    /// embedding and the output layer.
+    /// Number of layers by which the first stage, and likewise the last, is smaller than the others. The papers use 1,
+    /// for the embedding and the output layer.
     std::size_t fewer_at_ends = 0;
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
@@ -92,7 +92,8 @@ template <class Split = even_layers> struct transformer {
     double parameters_per_layer = 12.0;
     /// Whether LayerNorm, GeLU and the dropout mask are recomputed instead of stashed.
     bool recompute_cheap_layers = true;
-    /// Duration of recomputing the norms, as a share of a layer's forward: bound by memory bandwidth, not arithmetic.
+    /// Duration of recomputing the norms, as a share of a layer's forward. It depends on memory bandwidth, not on
+    /// arithmetic.
     double norm_share = 0.03;
     /// TFLOP/s that a rank reaches; must be above 0.
     double compute_rate = 0.0;

@@ -21,10 +21,10 @@ namespace optpipe {
     return transfer_times{one_way, one_way};
 }
 
-/// Makes the storage options of a stage: `keep`, and for each part of the stash that can be recomputed, one option that
-/// recomputes the part inside the backward and one that does so ahead of the backward (`-ahead`). With a link to the
-/// host, each option gets two variants: with a transfer of all held memory (`+offload`; `offload` for `keep`), and with
-/// a transfer of half of it (`+offload-half`; `offload-half` for `keep`).
+/// Makes the storage options of a stage. One of them is `keep`. Each part of the stash that can be recomputed adds two
+/// options: the first recomputes the part inside the backward, the second ahead of the backward (`-ahead`). With a link
+/// to the host, each option gets two variants: one transfers all held memory (`+offload`; `offload` for `keep`), the
+/// other transfers half of it (`+offload-half`; `offload-half` for `keep`).
 class usual_storage {
 public:
     /// `host_link_rate` is the rate of the rank's host link in GB/s; 0 if there is none.

@@ -45,14 +45,14 @@ private:
             found_->push_back({where, "must be at most " + format_number(most_) + ", is " + format_number(value)});
     }
 
-    // Below `least_` or above `most_`, sums and areas (memory × time) over all microbatches would leave the range of a
-    // double.
+    // With values below `least_` or above `most_`, sums and areas (memory × time) over all microbatches would leave the
+    // range of a double.
     static constexpr double least_ = 1e-60;
     static constexpr double most_ = 1e60;
     std::vector<violation>* found_;
 };
 
-/// Checks each storage option of a stage by itself, and that the options don't contradict each other.
+/// Checks each storage option of a stage by itself, and checks that the options don't contradict each other.
 template <pipeline_graph Graph>
 void validate_storage(const basic_problem<Graph>& p, stage s, std::vector<violation>& found) {
     const auto& list = p.storage[s];

@@ -174,9 +174,9 @@ private:
         if (each.planned && found.method == start_method) found.method = each.planned->method;
         each.planned = std::move(found);
     }
-    /// Plans at most `kept` problems again, for longer: those with the best plans among the plans that aren't settled.
-    /// If `kept` is 1, the best problem gets all remaining time; otherwise the best problems share half of the
-    /// remaining time.
+    /// Plans some problems again, for longer: the `kept` unsettled problems with the best plans, or all unsettled
+    /// problems if there are fewer. If `kept` is 1, the best problem gets all remaining time; otherwise the best
+    /// problems share half of the remaining time.
     void plan_longer(std::size_t kept) {
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < result_.all.size(); ++i)

@@ -37,8 +37,8 @@ struct background_options {
     std::size_t threads = 1;
     /// The average share of its processors' time that the planner may use, in (0, 1] (`processor_share`).
     double share = 1.0;
-    /// Called with each better schedule before it is reported, to return the schedule to report in its place, or null
-    /// to skip it. The planner's threads call `adapt`, one call at a time. If unset, schedules are reported as found.
+    /// Called with each better schedule before it is reported. Returns the schedule to report in its place, or null to
+    /// report none. The planner's threads call `adapt`, one call at a time. If unset, schedules are reported as found.
     /// Contract: the returned schedule is valid for the problem; an invalid one is never published.
     std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();

@@ -23,10 +23,11 @@ namespace optpipe {
 
 /// How to plan. All limits hold at once.
 struct plan_options {
-    /// The search ends at the proof, at the gap, or after this time. Without a limit, the search does deterministic
-    /// work that takes one second to a few seconds, and the plan depends only on the problem and the seed.
+    /// The search ends once the plan is proven optimal, once the gap is reached, or after this time. Without a limit,
+    /// the search does deterministic work that takes one second to a few seconds, and the plan depends only on the
+    /// problem and the seed.
     std::optional<std::chrono::duration<double>> time_limit{};
-    /// Number of threads; 0, or a number above that of the cores, means one thread per core.
+    /// Number of threads. With 0, or with more threads than cores, there is one thread per core.
     std::size_t threads = 0;
     /// Counts the processor time of all threads of the search, and may limit it to a share. If null, processor time is
     /// neither counted nor limited.
@@ -36,8 +37,8 @@ struct plan_options {
     double gap = 0.0;
     std::stop_token stop{};
     /// Whether a stop request ends the search at once and without a plan, for callers that read the plans from
-    /// `progress`. On large problems, a stop that returns a plan takes a tenth of a second to make the plan, or to
-    /// check it.
+    /// `progress`. On large problems, making or checking the returned plan takes another tenth of a second after the
+    /// stop.
     bool stops_without_plan = false;
     /// Whether the plan depends only on the problem and the seed, whatever the number of threads, unless the time limit
     /// or a stop request ends the search. Searches without a time limit are always deterministic.
@@ -48,15 +49,15 @@ struct plan_options {
     std::size_t most_distinct_pairs = std::numeric_limits<std::size_t>::max();
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
-    /// A schedule to begin from, such as the one in use after costs have changed; the plan is never worse than this
+    /// A schedule to begin from, such as the schedule in use when costs change. The plan is never worse than this
     /// schedule. The search uses the order of this schedule, not its times, and finds storage options by their
     /// positions in the lists, not by their names. If microbatches differ, the schedule may be one for another draw of
     /// microbatches (`carry_over`). `plan` throws `input_error` if the problem can't execute the schedule within its
     /// memory; call `carry_over` first to find out.
     std::optional<schedule> start{};
     /// Optimizes a percentile of the step time under random durations instead of the planned step time. In the random
-    /// steps that confirm the choice, the percentile of the plan is never worse than that of the start, or without a
-    /// start, of the plan without noise.
+    /// steps that confirm the choice, the plan's percentile is never worse than the percentile of the reference. The
+    /// reference is the start or, without a start, the plan without noise.
     std::optional<robust_options> robust{};
     /// Called at every better schedule or bound: one call at a time, from any thread. Strategies with new results wait
     /// for the call, so keep it short.

@@ -241,9 +241,9 @@ private:
         if (found.best) state_.offer(*found.best, single_device_method);
     }
 
-    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once: less than a
-    /// second, which time slices would spread over the search. Without a time limit, the strategy gets the effort of
-    /// its first slice, and later batches of the portfolio give it more.
+    /// Runs the adaptive strategy once. With a time limit, the strategy gets all its effort at once. The effort takes
+    /// less than a second; in time slices, it would be spread over the whole search. Without a time limit, the strategy
+    /// gets the effort of its first slice, and later batches of the portfolio give it more.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -369,7 +369,8 @@ private:
         return found == strategies_.end() ? nullptr : &*found;
     }
 
-    /// If there is no schedule yet, builds one without search, whatever the time limit; or records the refusal.
+    /// If there is no schedule yet, builds one without search, even after the time limit. If there can't be one,
+    /// records the refusal.
     void find_any_schedule() {
         if (state_.incumbent() || refused_ || state_.abandoned()) return;
         const stopwatch watch;

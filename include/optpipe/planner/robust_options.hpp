@@ -21,7 +21,7 @@ struct robust_options {
 };
 
 /// Step times of the robust plan and of its reference under noise, in random steps that the search didn't use. The
-/// reference is the start, or without a start, the best plan without noise.
+/// reference is the start or, without a start, the best plan without noise.
 struct robust_result {
     duration mean{};
     duration percentile{};

@@ -36,8 +36,8 @@ struct robust_parameters {
     /// searches begin with the plan without noise.
     double nominal_share = 0.5;
     double protected_share = 0.2;
-    /// Number of schedules, found on the way to the plans without noise and with slack, that are ranked by percentile:
-    /// the latest, which are the best.
+    /// Number of schedules that are ranked by percentile: the latest schedules found on the way to the plan without
+    /// noise and to the plan with slack. The latest schedules are the best.
     std::size_t most_candidates = 12;
     /// A move takes a computation past at most this number of computations of the same rank.
     std::size_t farthest_move = 3;
@@ -126,7 +126,7 @@ private:
     const robust_options& options_;
     stop_check stop_;
     std::size_t within_;
-    /// The random steps, sorted: those in which the best order is slowest come first.
+    /// The random steps, sorted by the best order's step time, the slowest first.
     std::vector<std::size_t> sequence_;
     order best_{};
     duration best_percentile_ = duration::unlimited();

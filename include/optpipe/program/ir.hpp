@@ -16,7 +16,7 @@
 namespace optpipe {
 
 /// The purpose of a lane. A program has at most one lane of each kind; the copy engines of the problem and
-/// `message_lanes` decide which ones.
+/// `message_lanes` decide which kinds it has.
 enum class lane_kind : std::uint8_t {
     compute,
     copy,     ///< to the host and back, on a rank with one copy engine
@@ -218,7 +218,7 @@ struct instruction {
     /// The marker that is recorded after the instruction, if another instruction waits for this one.
     marker_id records = no_marker;
     /// For a pair: the position of its backward in `rank_program::pairs`. Buffers, links and `op` of the instruction
-    /// are then those of the forward; waits and marker are those of both parts.
+    /// then belong to the forward; its waits and its marker belong to both parts.
     std::uint32_t pair = no_pair;
 
     [[nodiscard]] constexpr bool is_pair() const { return pair != no_pair; }

@@ -104,8 +104,8 @@ private:
     }
 
     [[nodiscard]] const step_shape& shape() const { return programs_[0].shape; }
-    /// Checks an instruction at the end of a training step: either every stage that trains weights has it once, or
-    /// none.
+    /// Checks an instruction at the end of a training step: either every stage that trains weights has it once, or no
+    /// stage has it.
     void check_all_or_none(std::span<const place> of_stages, const char* which, const char* not_after_forwards) {
         std::size_t has = 0;
         std::size_t lacks = 0;
@@ -513,7 +513,8 @@ private:
         return found == messages_.end() ? nullptr : &found->second;
     }
 
-    /// Checks the keys and values that F of a slice leaves, and that it uses those of all slices before it.
+    /// Checks the keys and values that F of a slice leaves, and checks that this F uses the keys and values of all
+    /// earlier slices.
     void check_slices_of_forward(const operation_place& f, ends_of_links& ends) {
         const stage s = at(f).op.stage;
         const microbatch m = at(f).op.microbatch;

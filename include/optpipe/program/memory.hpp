@@ -52,8 +52,8 @@ private:
         if (at != b.first_use) pairs_.emplace_back(b.first_use, at);
         if (at != b.last_use) pairs_.emplace_back(at, b.last_use);
     }
-    /// Puts buffers that share a byte in the order in which they are issued: the use of each must end before that of
-    /// the next starts.
+    /// Puts buffers that share a byte in the order in which they are issued: the use of each buffer must end before the
+    /// use of the next buffer starts.
     void add_neighbours(memory_arena arena) {
         std::vector<std::size_t> cuts;
         std::vector<std::pair<memory_segment, std::size_t>> used;

@@ -76,7 +76,7 @@ struct operation {
     bool is_paired = false;
     friend constexpr auto operator<=>(const operation&, const operation&) = default;
     friend constexpr bool operator==(const operation&,
-                                     const operation&) = default; // which <=> declares, but not for nvcc
+                                     const operation&) = default; // needed by nvcc, although <=> declares it
 };
 
 constexpr operation forward(stage s, microbatch m) { return {s, operation_kind::forward, m}; }
@@ -186,7 +186,7 @@ template <pipeline_graph Graph>
     const auto& stored = storage_of(p, op);
     switch (op.kind) {
     case operation_kind::forward:
-    case operation_kind::backward_weight: break; // above
+    case operation_kind::backward_weight: break; // handled above
     case operation_kind::backward_input: return f.backward_input * c.backward_input + f.forward * stored.backward_extra;
     case operation_kind::backward:
         return f.backward_input * c.backward_input + f.backward_weight * c.backward_weight +

@@ -56,7 +56,7 @@ inline constexpr std::string_view pair_suffix = "OVERLAP_F_B";
     return is_pair ? std::optional{pair_of(*f, *b)} : std::nullopt;
 }
 
-/// The element of the list that describes a pair of these two operations; null if they can't be a pair.
+/// The list's element for a pair of these two operations; null if they can't be a pair.
 template <bool IsStatic>
 [[nodiscard]] constexpr const overlap* overlap_of(const overlap_list<IsStatic>& overlaps, const operation& f,
                                                   const operation& b) {
@@ -113,7 +113,8 @@ constexpr void for_each_pair(const basic_schedule<Graph>& s, const Visit& visit)
     }
 }
 
-/// Whether the operation is the second part of a pair: it runs while the first does, and occupies no time of its own.
+/// Whether the operation is the second part of a pair: it runs together with the first part, and occupies no time of
+/// its own.
 [[nodiscard]] constexpr bool is_second_part(const operation& op) {
     return op.is_paired && op.kind != operation_kind::forward;
 }

@@ -21,9 +21,9 @@ inline constexpr std::size_t operation_extent = extent_product(most_operations_p
 
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
-/// A sequence of all operations. The sequence determines the order in which operations run on each compute lane, copy
-/// engine and link, and in which they take each rank's memory. Nothing else in the sequence matters. `simulate` derives
-/// the times.
+/// A sequence of all operations. The sequence determines in which order operations run on each compute lane, copy
+/// engine and link, and in which order they take each rank's memory. Nothing else in the sequence matters. `simulate`
+/// derives the times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};

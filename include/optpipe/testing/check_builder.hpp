@@ -150,11 +150,11 @@ template <class Builder> builder_verdict judge_builder(const Builder& build, con
 
 } // namespace detail
 
-/// Tries a builder on random problems of every kind whose stages only keep and offload stashes. For other problems,
-/// builders are called through `build_uniform_schedule` (schedule/construct/uniform_storage.hpp), with one option at a
-/// time. A builder fails if it throws, gives an order that can't be executed or an invalid schedule, or gives another
-/// answer when called again. Each kind of failure is reported once, on the smallest problem found. A builder that
-/// refuses nearly all problems also fails.
+/// Tries a builder on random problems of every kind, but only with stages that keep or offload whole stashes. For other
+/// problems, builders are called through `build_uniform_schedule` (schedule/construct/uniform_storage.hpp), with one
+/// option at a time. A builder fails if it throws, gives an order that can't be executed or an invalid schedule, or
+/// gives another answer when called again. Each kind of failure is reported once, on the smallest problem found. A
+/// builder that refuses nearly all problems also fails.
 template <class Builder>
 [[nodiscard]] builder_report check_builder(const Builder& build, const builder_trials& trials = {}) {
     static_assert(check_schedule_builder<Builder>());

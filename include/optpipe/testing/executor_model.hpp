@@ -34,8 +34,9 @@ public:
         spend(operation_of(t));
         write(t);
     }
-    /// Reads the inputs of both tasks before any output is written, and those of each task again after the other task
-    /// has written: neither may use a buffer that the other writes. Also fills and checks the memory of the pair.
+    /// Reads the inputs of both tasks before any output is written. Reads the inputs of each task again after the other
+    /// task has written, because neither task may use a buffer that the other writes. Also fills and checks the memory
+    /// of the pair.
     template <class Lane> void overlap(Lane& on, const execution::forward_task& f, const execution::backward_task& b) {
         const auto memory = mixed(activation(f.stage, f.microbatch), 14);
         write(b.pair_memory, memory);
@@ -127,8 +128,8 @@ private:
             at += piece.size();
         }
     }
-    /// Checks the keys and values of the slices in `all`, except those that a forward has yet to write: its own
-    /// slice's.
+    /// Checks the keys and values of the slices in `all`, except those of the forward's own slice, which the forward
+    /// has yet to write.
     static void expect_keys_values(std::span<const execution::slice_memory> all, const operation& op) {
         for (const auto& each : all)
             if (op.kind != operation_kind::forward || each.slice != op.microbatch)

@@ -30,8 +30,7 @@ struct problem_ranges {
     std::size_t split_only_percent = 0;
     /// Percentage of problems whose stages have more options than keep and offload.
     std::size_t storage_percent = 0;
-    /// Percentage of problems with edges, frozen stages, groups, slices and microbatches that differ, each of which may
-    /// be missing.
+    /// Percentage of problems with some of these: edges, frozen stages, groups, slices, microbatches that differ.
     std::size_t graph_percent = 0;
     /// Forwards and backwards take 1 to `steps` grid steps; messages and transfers may take other times.
     std::size_t steps = 4;
@@ -184,8 +183,8 @@ private:
         o.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
         return o;
     }
-    /// Gives stages more options: those that a stage has, sometimes without the first, and up to four new ones, in
-    /// random order. Stages often get the same options.
+    /// Gives each stage a new list of options in random order: its old options, sometimes without the first, and up to
+    /// four new options. Stages often get the same options.
     void set_storage(optpipe::problem& p) {
         const bool transfers = random_->chance(70);
         for (const optpipe::stage s : p.graph.all_stages()) {
@@ -197,7 +196,7 @@ private:
                 options.push_back(some_option(c, transfers));
                 options.back().name = optpipe::bounded_text<32>{"option-", i};
             }
-            // A copy of the last option that also has a transfer.
+            // A copy of the last option, with a transfer added.
             if (random_->chance(50) && !options.back().offloads() && transfers) {
                 options.push_back(options.back());
                 auto& twin = options.back();

@@ -71,6 +71,14 @@ TEST_CASE("a gap is divided where a transfer takes over from the neighbour, and 
     CHECK(gaps(p, text, rank{0}) == "memory 1-3 0F1, neighbour 4-7 0B1, copy 9-12 0B0");
 }
 
+TEST_CASE("differences of rounded times are no gaps") {
+    const auto p = two_ranks(2, 2_gb);
+    CHECK(gaps(p, "0F0@0 0F1@1 1F0@1 1B0@2 1F1@4 1B1@5 0B0@4.000000000000001 0B1@7", rank{0}) ==
+          "neighbour 2-4 0B0, neighbour 6-7 0B1");
+    CHECK(gaps(p, "0F0@0 0F1@1.0000000000000002 1F0@1 1B0@2 1F1@4 1B1@5 0B0@4 0B1@7", rank{0}) ==
+          "neighbour 2-4 0B0, neighbour 6-7 0B1");
+}
+
 TEST_CASE("of each rank the gaps are apart from each other and from all computations, and add up to the idle time") {
     constexpr std::uint64_t seed = 61'000;
     std::array<std::size_t, optpipe::all_idle_causes.size()> seen{};

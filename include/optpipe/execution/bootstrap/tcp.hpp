@@ -113,8 +113,7 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     throw network_error{host + ":" + port + ": can't listen there: " + std::strerror(errno)};
 }
 
-/// The address of one end of a connection, which `ask` (`getsockname` or `getpeername`) determines; empty if `ask`
-/// fails.
+/// The address of one end of a connection, as `ask` (`getsockname` or `getpeername`) reports it; empty if `ask` fails.
 [[nodiscard]] inline std::string address_of(int handle, int (*ask)(int, sockaddr*, socklen_t*)) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;

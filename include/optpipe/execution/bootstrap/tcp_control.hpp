@@ -60,8 +60,8 @@ struct control_frame {
                 all += static_cast<char>((number >> shift) & 0xffU);
         return all += text;
     }
-    /// Removes and returns the first frame; nothing if it is incomplete. Throws `network_error` if `from` doesn't begin
-    /// with a frame.
+    /// Removes and returns the first frame; empty if the frame is incomplete. Throws `network_error` if `from` doesn't
+    /// begin with a frame.
     [[nodiscard]] static std::optional<control_frame> take(std::string& from) {
         if (from.size() < header) return std::nullopt;
         if (static_cast<unsigned char>(from[0]) > static_cast<unsigned char>(kind_type::goodbye))

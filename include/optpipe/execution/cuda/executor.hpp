@@ -291,13 +291,13 @@ private:
             if (const auto message = by_.first_open()) return to_string(*message);
             const std::scoped_lock lock{group_.mutex};
             for (const auto* s : lanes_locked()) {
-                if (s->target.done()) continue; // tasks nobody waits for have no event
+                if (s->target.done()) continue; // a task that no other task waits for has no event
                 if (const auto open = s->issued.first_open()) {
                     place = to_string(open->label);
                     if (!open->waits) break;
                 }
             }
-        } catch (const error&) { // a device that can't even answer that
+        } catch (const error&) { // thrown by a device that can't even answer the query
         }
         return place;
     }

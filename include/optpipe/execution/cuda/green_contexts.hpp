@@ -13,7 +13,7 @@
 namespace optpipe::cuda {
 
 /// Splits the multiprocessors of one device among several virtual ranks, so that their kernels run at the same time,
-/// like those of several devices. Memory bandwidth and copy engines stay shared.
+/// like kernels of several devices. Memory bandwidth and copy engines stay shared.
 ///
 /// Uses the driver's green contexts (CUDA 12.5 and later). The driver's functions are looked up at run time, so nothing
 /// needs to be linked with the driver.
@@ -62,7 +62,8 @@ private:
     using PFN_stream = CUresult (*)(CUstream*, CUgreenCtx, unsigned, int);
 
     template <class Function, class... Arguments> static void run(const char* name, Arguments... arguments) {
-        constexpr unsigned since = 12050; // version of cuGreenCtxStreamCreate; the others came one version before
+        constexpr unsigned since = 12050; // version of cuGreenCtxStreamCreate; the other functions came one version
+                                          // before
         void* found = nullptr;
         cudaDriverEntryPointQueryResult known{};
         check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);

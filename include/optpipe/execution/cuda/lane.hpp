@@ -84,12 +84,12 @@ public:
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
     /// Announces a lane: its kind, and the number of commands that it has room for. Throws if the carrier can't combine
-    /// the messages of the announced lane with those of the other lanes. Called before all other functions, without the
-    /// mutex.
+    /// the messages of the announced lane with the messages of the other lanes. Called before all other functions,
+    /// without the mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if running messages have failed.
     virtual void check_health() {}
-    /// The first of the messages in the streams that haven't ended, if the carrier knows it.
+    /// The first message in the streams that hasn't ended, if the carrier knows it.
     [[nodiscard]] virtual std::optional<task_label> first_open() const { return std::nullopt; }
     /// Called when everything in the streams has ended.
     virtual void forget_messages() noexcept {}
@@ -238,7 +238,7 @@ public:
 
 private:
     friend struct flow;
-    /// A second handle of the lane, which owns nothing, to be passed to work.
+    /// A second handle of the lane, to be passed to work. The handle owns nothing.
     explicit lane(detail::lane_state& of) : state_{&of} {}
 
     void put(const detail::command& c) {
@@ -284,7 +284,7 @@ struct flow {
             // The calling thread may belong to another rank, with another current device.
             const current_device here{on.place.device};
             return issue(on, c, lock);
-        } catch (const execution_error& e) { // of another rank, which has failed meanwhile
+        } catch (const execution_error& e) { // the error of another rank, which has failed meanwhile
             on.group.failed.report(e.rank(), e.operation(), e.reason());
             on.group.moved.notify_all();
             return true;
@@ -433,7 +433,7 @@ private:
 inline void lane::put_locked(const detail::command& c, std::unique_lock<std::mutex>& lock) {
     auto& s = *state_;
     s.place.issuer = std::this_thread::get_id();
-    const bool can_launch = flow::has_launch(s.group); // made possible by others meanwhile
+    const bool can_launch = flow::has_launch(s.group); // other threads may have made launches possible
     s.held.push_back(c);
     const bool is_first = s.held.size() == 1;
     // Only records and exchanges can release other lanes.

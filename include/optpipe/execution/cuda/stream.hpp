@@ -69,7 +69,7 @@ protected:
     cudaStream_t stream_;
 };
 
-/// An owned stream. A stream that doesn't wait for the default stream. Its destruction doesn't wait for running work.
+/// An owned stream. Its work doesn't wait for the default stream, and its destruction doesn't wait for running work.
 class stream : public stream_ref {
 public:
     enum class priority { usual, highest };

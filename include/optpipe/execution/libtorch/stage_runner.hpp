@@ -22,7 +22,7 @@
 
 namespace optpipe::libtorch {
 
-/// What a storage option means for a stash.
+/// The meaning of a storage option for a stash.
 struct stash_option {
     /// Whether a RECOMPUTE restores the stash before the backward.
     bool is_ahead = false;

@@ -39,7 +39,7 @@ struct saved_key {
 };
 using saved_keys = std::set<saved_key>;
 
-/// What autograd holds in place of a saved tensor.
+/// The object that autograd holds in place of a saved tensor.
 struct saved_item {
     std::shared_ptr<block> memory{};
     saved_key key{};

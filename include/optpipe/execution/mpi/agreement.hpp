@@ -51,7 +51,8 @@ public:
             take(came->from, came->what);
             moved = true;
         }
-        const auto now = std::chrono::steady_clock::now(); // one time, so that no end goes without its reason
+        const auto now = std::chrono::steady_clock::now(); // read once: the same time decides whether to close, and why
+                                                           // the run is over
         const auto is_late = [&] { return deadline_ && now >= *deadline_; };
         if (is_first() && deadline_ && !closed_ && (has_all() || is_late())) close();
         if (is_late() && !closed_) missing_ = "no answer from rank 0";

@@ -29,7 +29,7 @@ public:
     explicit control_mail(const communicator& by) : by_{by} {}
     control_mail(const control_mail&) = delete;
     control_mail& operator=(const control_mail&) = delete;
-    ~control_mail() { static_cast<void>(coming_.release()); } // from a lost rank: MPI may still write it
+    ~control_mail() { static_cast<void>(coming_.release()); } // the letter of a lost rank: MPI may still write it
 
     /// Sends the letters in the outbox, and delivers those that have arrived. Returns whether there were any letters.
     /// Throws if a letter can't be sent.

@@ -68,7 +68,7 @@ private:
                              &all),
               "MPI_Iallreduce");
         if (!wait(all, patience_)) {
-            static_cast<void>(room.release()); // a collective can't be cancelled, MPI may still write there
+            static_cast<void>(room.release()); // a collective can't be cancelled, so MPI may still write there
             throw timeout_error{"mpi: replica " + std::to_string(replica()) + " of " + std::to_string(replicas()) +
                                 " waited " + std::to_string(patience_.count()) + " ms for the others' gradients"};
         }

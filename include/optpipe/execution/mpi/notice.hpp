@@ -25,7 +25,8 @@ struct notice {
         verdict = 'v', ///< from rank 0: the failure that ended the run
         heard = 'h',   ///< to rank 0: the verdict was received
         done = 'd',    ///< to rank 0: this rank has no messages under way any more
-        over = 'o',    ///< from rank 0: no rank has any; `reason` lists the ranks that haven't answered
+        over = 'o',    ///< from rank 0: no rank has messages under way any more; `reason` lists the ranks that haven't
+                       ///< answered
     };
     kind_type kind = kind_type::done;
     optpipe::rank where{};

@@ -11,9 +11,9 @@
 namespace optpipe::mpi {
 
 struct options {
-    /// Time limit of a rank's waits for another rank: at a message, at a minimum of the control channel (other ranks
-    /// wait twice as long for rank 0), when a `member` is constructed, and at the end. Must be longer than a step
-    /// takes. A failed run ends on all ranks within three times the limit.
+    /// Time limit of a rank's waits for another rank. A rank waits at a message, at a minimum of the control channel,
+    /// when a `member` is constructed, and at the end. For rank 0, other ranks wait twice as long at a minimum. Must be
+    /// longer than a step takes. A failed run ends on all ranks within three times the limit.
     std::chrono::milliseconds patience{60'000};
     /// Limits, in bytes, on all device slabs of this rank together, and on all its host slabs together. If empty, there
     /// is no limit.

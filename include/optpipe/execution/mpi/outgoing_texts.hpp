@@ -21,7 +21,7 @@ class outgoing_texts {
 public:
     /// When a text counts as done.
     enum class completion {
-        sent,     ///< when MPI doesn't need it any more: it may be in a buffer, waiting for its receiver
+        sent,     ///< when MPI doesn't need the text any more; a copy may wait in a buffer for its receiver
         received, ///< when its receiver takes it
     };
 
@@ -31,7 +31,7 @@ public:
     ~outgoing_texts() {
         are_done();
         for (auto& each : texts_)
-            static_cast<void>(each.release()); // to a lost rank: MPI may still read it
+            static_cast<void>(each.release()); // a text to a lost rank: MPI may still read it
     }
 
     /// Throws `optpipe::error` if the text is longer than MPI allows, or MPI refuses it.

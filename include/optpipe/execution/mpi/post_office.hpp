@@ -177,7 +177,7 @@ private:
             posting_.clear();
             posting_.swap(offered_);
         }
-        if (stopped_) return false; // nothing waits for these
+        if (stopped_) return false; // nothing waits for messages after a failure
         for (const auto& each : posting_)
             try {
                 post(each);

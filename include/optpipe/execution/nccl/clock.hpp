@@ -23,7 +23,7 @@ template <class Clock> struct shared_instant {
 template <class Clock, class Send, class Receive>
 [[nodiscard]] shared_instant<Clock> share_instant(int rank, int ranks, const Send& send, const Receive& receive) {
     using duration = typename Clock::duration;
-    constexpr int rounds = 5; // further rounds improve it less and less
+    constexpr int rounds = 5; // further rounds improve the result less and less
     shared_instant<Clock> begin{Clock::now(), duration{}};
     if (rank > 0) {
         auto shortest = duration::max();

@@ -121,7 +121,7 @@ public:
                 if (asked != ncclSuccess) status = asked;
             }
         }
-        if (!healthy_ && !communicator_) fail_late(what); // a watchdog has aborted it
+        if (!healthy_ && !communicator_) fail_late(what); // a watchdog has aborted the communicator
         if (status == ncclSuccess) return;
         if (status != ncclInvalidArgument) healthy_ = false; // an invalid argument leaves the communicator intact
         throw error{status, place(what)};

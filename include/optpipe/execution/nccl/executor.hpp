@@ -66,8 +66,8 @@ struct world_id {
 /// communicators are borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
 struct borrowed_communicators {
     /// Two communicators, because NCCL runs the work of one communicator in a single order. Non-blocking communicators
-    /// are better: a blocking one holds up the issuing thread until the peer has reached its first message, and ends
-    /// only by `abort`.
+    /// are better: a blocking communicator holds up the issuing thread until the peer has reached its first message,
+    /// and ends only by `abort`.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Aborts the running work of one communicator, as `ncclCommAbort` does; otherwise a wait for a lost rank would
@@ -82,8 +82,8 @@ public:
     using milliseconds = std::chrono::milliseconds;
     using clock = std::chrono::steady_clock;
 
-    /// Returns when all ranks have joined and NCCL has created the links to the neighbours, as it does at their first
-    /// use. `failures`: see `cuda::options`.
+    /// Returns when all ranks have joined and NCCL has created the links to the neighbours, which happens at their
+    /// first use. `failures`: see `cuda::options`.
     messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience,
              const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : patience_{patience}, failures_{failures}, layout_{id.layout} {
@@ -143,8 +143,8 @@ public:
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open{watched_.get()};
         const auto stream = on.target.native();
-        // In a group, the work of a communicator runs after that of communicators used before it. All ranks must use
-        // the communicators in the same order, or ranks would wait for each other.
+        // In a group, the work of a communicator runs after the work of communicators used before it. All ranks must
+        // use the communicators in the same order, or ranks would wait for each other.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -162,7 +162,7 @@ public:
     }
 
     void check_health() override {
-        if (!healthy()) return; // aborted
+        if (!healthy()) return; // the communicators have been aborted
         for (auto* all : {&communicators_, &beside_})
             for (auto& each : *all)
                 each.check_health("waiting");
@@ -177,8 +177,8 @@ public:
     /// read data that never arrived, and the other replicas would use this wrong sum.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// A communicator for work other than the pipeline's messages. The new communicator ends with those of the
-    /// pipeline, and its address stays valid. All ranks of the new communicator must call `join_beside` together.
+    /// A communicator for work other than the pipeline's messages. The new communicator ends with the communicators of
+    /// the pipeline, and its address stays valid. All ranks of the new communicator must call `join_beside` together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);

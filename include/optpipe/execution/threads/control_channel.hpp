@@ -36,7 +36,7 @@ protected:
 };
 
 /// One rank's end of a control channel, for any carrier of letters. `mutex` guards all of its state; several channels
-/// may share one.
+/// may share a mutex.
 class control_channel final : private wakeable {
 public:
     control_channel(rank self, std::size_t ranks, std::chrono::nanoseconds patience, failure& failed, std::mutex& mutex,

@@ -13,8 +13,8 @@
 
 namespace optpipe::threads {
 
-/// The links between devices and hosts. The transfers on a link run one after the other, first come, first served: all
-/// of them (`duplex_kind::half`), or those of each direction.
+/// The links between devices and hosts. Transfers run one after the other, first come, first served: all transfers on a
+/// link (`duplex_kind::half`), or the transfers of each direction.
 class host_links {
 public:
     host_links(std::size_t ranks, const transfer_rules<>& rules);

@@ -37,7 +37,8 @@ struct lane_command {
     std::array<message_offer, execution::most_messages> offers{};
 };
 
-/// The queue of a lane, and the thread that executes its commands. One thread appends commands, one removes them.
+/// The queue of a lane, and the thread that executes its commands. One thread appends commands, and another removes
+/// them.
 class lane_thread {
 public:
     lane_thread(rank_state& of, std::size_t commands, lane& handle);

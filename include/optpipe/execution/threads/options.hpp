@@ -17,8 +17,8 @@ using nanoseconds = std::chrono::nanoseconds;
 
 /// How long a transfer between a rank's device and its host occupies the link.
 using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t bytes)>;
-/// The time from when both ends of a message are ready until its data has arrived. The label is that of the send, so
-/// the label's `peer` is the receiving rank.
+/// The time from when both ends of a message are ready until its data has arrived. The label is the send's, so the
+/// label's `peer` is the receiving rank.
 using message_time = std::function<nanoseconds(rank from, const task_label& sent, std::size_t bytes)>;
 
 /// Failures caused on purpose, for tests of their handling. Storage options of the operations are ignored.

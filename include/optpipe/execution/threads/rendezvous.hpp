@@ -148,7 +148,7 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
     const auto& sent = sends ? mine : other;
     const auto& received = sends ? other : mine;
     if (how.faults.lost_message && is_same_work(*how.faults.lost_message, sent.label.op)) {
-        if (!sends) offers_.front() = mine; // in place of the send
+        if (!sends) offers_.front() = mine; // the receive waits in place of the lost send
         if (!sends) other.gate->arrive(other.ready);
         if (sends) mine.gate->arrive(mine.ready);
         return {};

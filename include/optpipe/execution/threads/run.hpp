@@ -33,7 +33,7 @@ template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
     for (const rank r : index_range<rank>{ranks.ranks()}) {
         try {
             threads.emplace_back(run_rank, r);
-        } catch (...) { // or the others would wait for it until their time limit
+        } catch (...) { // otherwise the other ranks would wait for this one until their time limit
             ranks[r].cancel("starting its thread", caught_reason());
             throw;
         }

@@ -8,11 +8,11 @@
 
 namespace optpipe::milp {
 
-/// Reads a model from a text in CPLEX's LP format: an objective with constants, rows (also `a <= x + y <= b`, and those
-/// of lazy constraints and user cuts), bounds, general and binary variables. A row may be reversed (`2 >= x`). Each
-/// row, each bound and the keyword of each section starts on a line of its own. A column with only a negative upper
-/// bound has the lower bound 0, as in other readers. A UTF-8 byte order mark is skipped. Throws `input_error` with the
-/// line if the text is wrong, or has something that isn't linear.
+/// Reads a model from a text in CPLEX's LP format: an objective with constants, rows (also `a <= x + y <= b`, lazy
+/// constraints and user cuts), bounds, general and binary variables. A row may be reversed (`2 >= x`). Each row, each
+/// bound and the keyword of each section starts on a line of its own. A column with only a negative upper bound has the
+/// lower bound 0, as in other readers. A UTF-8 byte order mark is skipped. Throws `input_error` with the line if the
+/// text is wrong, or has something that isn't linear.
 [[nodiscard]] model parse_lp(std::string_view text, const std::string& source);
 
 /// Reads a file, which may be compressed with gzip. Also throws `file_error`.

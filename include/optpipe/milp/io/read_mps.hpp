@@ -311,7 +311,7 @@ private:
                           " words");
         if (w.size() == most) return {w[0], w[1], w[2], w[3]};
         if (w.size() == 2) return {w[0], {}, w[1], {}};
-        // The name of the set may be left out, and so may the number of a bound that needs none.
+        // The name of the set may be left out, and so may the number of a bound whose kind needs none.
         const bool has_number = needs_number(w[0]) || !column_names_.find(w[2]);
         return has_number ? bound{w[0], {}, w[1], w[2]} : bound{w[0], w[1], w[2], {}};
     }
@@ -366,8 +366,8 @@ private:
     std::optional<std::string_view> bound_set_;
 };
 
-/// Reads a text in the given format. If neither reader accepts the text, the error is that of the reader that got
-/// further, because the file probably has the format of that reader.
+/// Reads a text in the given format. If neither reader accepts the text, the error comes from the reader that got
+/// further, because the file probably has this reader's format.
 inline mps_data read_mps_data(std::string_view text, const std::string& source, mps_format format) {
     mps_reader as_fixed{text, source, true};
     if (format == mps_format::fixed) return as_fixed.read();

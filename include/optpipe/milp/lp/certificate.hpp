@@ -24,8 +24,8 @@ namespace lp {
     return std::min(least(coefficient - error), least(coefficient + error));
 }
 
-/// Sets multipliers to 0 if they would make the bound infinite or are only rounding. Changing multipliers is safe: any
-/// multipliers give a valid bound.
+/// Sets a multiplier to 0 if it would make the bound infinite, or if it is a mere rounding error. Changing multipliers
+/// is safe: any multipliers give a valid bound.
 [[nodiscard]] inline std::vector<double> without_infinite_terms(const linear_program& program,
                                                                 std::span<const double> multipliers) {
     constexpr double rounding = 1e-14;

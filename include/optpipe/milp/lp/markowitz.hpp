@@ -90,7 +90,8 @@ private:
 };
 
 /// Gaussian elimination of the matrix that remains when all singletons are gone, in the order of Markowitz (1957) with
-/// threshold pivoting: it takes the pivot with the least possible fill-in among a few of the shortest columns and rows.
+/// threshold pivoting. Each pivot is chosen from a few of the shortest columns and rows, for the least possible
+/// fill-in.
 class markowitz {
 public:
     markowitz(int rows, int columns, const pivot_rules& rules, pivot_sequence& out)

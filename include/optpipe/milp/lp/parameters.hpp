@@ -94,8 +94,8 @@ struct simplex_parameters {
     int rounds = 5;
     std::size_t least_iteration_limit = 50'000;
     std::size_t iterations_per_variable = 50;
-    /// `between_looks_at_the_clock` counts the iterations between two checks of the clock. `cutoff_caution` is the
-    /// relative rise of the objective before the next proof of a cutoff is tried.
+    /// `between_looks_at_the_clock` counts the iterations between two checks of the clock. After a failed proof of a
+    /// cutoff, the next one is tried once the objective has risen by the share `cutoff_caution`.
     std::size_t between_looks_at_the_clock = 16;
     double cutoff_caution = 1e-4;
 

@@ -90,8 +90,8 @@ private:
             least = std::min(least, (candidates_[k].reduced + tolerance_) / candidates_[k].pivot);
         return least;
     }
-    /// Moves the candidates with ratios up to theta to the front, at least one of them despite rounding. Returns their
-    /// end.
+    /// Moves the candidates with ratios up to theta to the front, but at least one candidate, as rounding might exclude
+    /// all. Returns their end.
     std::size_t part(std::size_t begin, std::size_t end, double theta) {
         auto next = begin;
         for (auto k = begin; k < end; ++k)
@@ -118,7 +118,7 @@ private:
             if (candidates_[k].pivot > candidates_[best].pivot) best = k;
         return best;
     }
-    /// Takes the last group whose best pivot isn't much smaller than the largest of all groups.
+    /// Takes the last group whose best pivot isn't much smaller than the largest pivot of all groups.
     void choose() {
         double most = 0.0;
         for (const auto& g : groups_)

@@ -100,8 +100,8 @@ public:
             direction[j] *= scale.column[j];
         return direction;
     }
-    /// The multipliers that combine the rows to a basic column's row of the tableau, in which that column has
-    /// coefficient 1.
+    /// The multipliers that combine the rows of the program to a row of the tableau: the row of basic column j, in
+    /// which this column has coefficient 1.
     [[nodiscard]] std::vector<double> row_multipliers(std::size_t j) {
         if (!is_factorized_) factorize();
         work_vector rho;

@@ -43,9 +43,9 @@ public:
     void set_column_bounds(std::size_t j, double lower, double upper);
     void set_row_bounds(std::size_t i, double lower, double upper);
     void set_cost(std::size_t j, double cost);
-    /// New columns follow the existing ones, and are nonbasic.
+    /// New columns follow the existing columns, and are nonbasic.
     void add_columns(std::span<const new_column> columns);
-    /// New rows follow the existing ones; their slacks are basic.
+    /// New rows follow the existing rows; the slacks of new rows are basic.
     void add_rows(std::span<const cut_row> rows);
     /// The rows after a removed row move up.
     void remove_rows(std::span<const std::size_t> rows);

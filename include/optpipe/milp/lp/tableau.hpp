@@ -37,7 +37,7 @@ struct scaled_program {
 class tableau {
 public:
     scaled_program program;
-    /// The working bounds and costs of the methods: the program's, or shifted ones.
+    /// The working bounds and costs of the methods: those of the program, or shifted.
     std::vector<double> lower, upper, cost;
     std::vector<double> value;
     std::vector<double> reduced_cost;
@@ -84,7 +84,7 @@ public:
         program.columns += added;
     }
 
-    /// Puts a nonbasic variable on one of its bounds, if possible the one at which it was.
+    /// Puts a nonbasic variable on one of its bounds, if possible on the bound at which it was.
     void settle(int j) {
         auto& s = status[at(j)];
         if (s == basis_status::basic) return;
@@ -144,7 +144,7 @@ public:
         return sum;
     }
 
-    /// Computes the values of the basic variables from the values of the nonbasic ones.
+    /// Computes the values of the basic variables from the values of the nonbasic variables.
     void compute_values() {
         work_.resize(head.size());
         for (int j = 0; j < program.variables(); ++j)

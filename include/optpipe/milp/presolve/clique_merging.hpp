@@ -18,7 +18,7 @@ namespace optpipe::milp::presolving {
 /// A row that says "at most one of these literals is true". A literal is a binary x or its complement 1 - x.
 struct clique_row {
     row at;
-    bool is_equation = false;          ///< exactly one of them is true
+    bool is_equation = false;          ///< exactly one of the literals is true
     double unit = 1.0;                 ///< coefficient of a literal; negative if the lower side bounds the row
     std::vector<std::size_t> literals; ///< 2 x for x, 2 x + 1 for 1 - x; sorted
 };

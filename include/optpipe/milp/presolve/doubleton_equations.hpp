@@ -45,7 +45,8 @@ private:
                slack.is_integral(m.lower(r) / gone.coefficient);
     }
 
-    /// How much the error of the divisor `factor` adds to the error of a quotient with the larger of the two dividends.
+    /// The part of a quotient's error that comes from the error of its divisor `factor`. The dividend is the larger of
+    /// `below` and `above`.
     static double relative_noise(const rounded& factor, const rounded& below, const rounded& above) {
         const auto finite = [](double v) { return std::isfinite(v) ? std::abs(v) : 0.0; };
         return factor.noise / std::abs(factor.value) * std::max(finite(below.value), finite(above.value));

@@ -56,10 +56,10 @@ private:
         if (!milp::is_integral(left) || size >= largest_exact_integer || left < 0.0) return false;
         return is_beyond_all_sums(weights, std::llround(left));
     }
-    /// Whether no multiples of the weights add up to the sum. For each residue modulo the least weight, the least sum
-    /// with that residue decides. The least sums are found round by round (Böcker and Lipták, 2007). Every sum that is
-    /// at least the product of the least and the largest weight can be reached, because the weights have no common
-    /// divisor (Brauer, 1942).
+    /// Whether no multiples of the weights add up to the sum. Sums are sorted by their residue modulo the least weight;
+    /// for each residue, the least sum decides. The least sums are found round by round (Böcker and Lipták, 2007).
+    /// Every sum that is at least the product of the least and the largest weight can be reached, because the weights
+    /// have no common divisor (Brauer, 1942).
     static bool is_beyond_all_sums(const std::vector<std::int64_t>& weights, std::int64_t sum) {
         const auto [first, last] = std::minmax_element(weights.begin(), weights.end());
         const auto modulus = *first;

@@ -17,7 +17,7 @@
 #include <vector>
 
 /// The reductions of presolve. Each reduction is data and can be applied. A reduction that removes a column returns an
-/// undo, which computes the column's value from the remaining ones. The function `leave` of an undo eliminates the
+/// undo, which computes the column's value from the remaining columns. The function `leave` of an undo eliminates the
 /// column from a row; it returns false if no linear row without the column means the same.
 namespace optpipe::milp::presolving {
 
@@ -112,7 +112,7 @@ struct substitute_column {
     }
 };
 
-/// Whether x = constant + ... computes a small number as the difference of large ones.
+/// Whether x = constant + ... computes a small number as the difference of large numbers.
 [[nodiscard]] inline bool loses_digits(const reducible& m, variable x, double constant) {
     const bool is_bounded = std::isfinite(m.lower(x)) && std::isfinite(m.upper(x));
     return is_bounded && std::abs(constant) > parameters.largest_cancellation * m.size(x);

@@ -33,7 +33,8 @@ struct singleton_rows {
     }
 
 private:
-    /// Turns the sides into bounds of the column. Sides that may just stand for "none" (see `margins`) stay in the row.
+    /// Turns the sides into bounds of the column. A side that may be a large number instead of "no limit"
+    /// (`margins::is_far_above`) stays in the row.
     static void move_near_sides(const reducible& m, row r, const term& t, bound_column b, const margins& slack,
                                 proposal_list& found) {
         const bool far_below = margins::is_far_below(b.lower, std::min(b.upper, m.upper(t.column)));

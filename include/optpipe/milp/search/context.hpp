@@ -53,7 +53,7 @@ struct context {
     std::function<void()> on_incumbent;
     /// The difference between an objective of `incumbents` and the objective of the problem.
     double shift = 0.0;
-    /// The difference between the objective that the user sees (apart from its sign) and that of `incumbents`.
+    /// The difference between the objective that the user sees (apart from its sign) and the objective in `incumbents`.
     double offset = 0.0;
     /// The worst objective that is still searched for, in terms of `incumbents`.
     double ceiling = infinity;

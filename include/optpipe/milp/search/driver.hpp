@@ -59,9 +59,9 @@ public:
 
 private:
     /// Searches again after a search that found no point, now with the sides moved by a part of their tolerance. A
-    /// model is infeasible only if the search with moved sides finds no point either. Points may miss the moved sides
-    /// by no more than the rest of the tolerance. The search may use one node more than the first search did. This
-    /// second search runs no conflict search, which has no node limit.
+    /// model is infeasible only if the search with moved sides also finds no point. Points may miss the moved sides by
+    /// no more than the rest of the tolerance. The search may use one node more than the first search did. This second
+    /// search runs no conflict search, which has no node limit.
     std::optional<result> search_relaxed() {
         constexpr double part = 0.5; // share of the tolerance
         constexpr double rest = 0.499;
@@ -82,8 +82,8 @@ private:
     }
     /// Searches the given model again without presolve, if the first search couldn't settle presolve's model within the
     /// tolerances. The search has at most `least_nodes` more nodes than the first search. This second search runs no
-    /// conflict search, which has no node limit. The result is empty if the second search doesn't settle the model
-    /// either; a better point is kept.
+    /// conflict search, which has no node limit. The result is empty if the second search, too, doesn't settle the
+    /// model; a better point is kept.
     std::optional<result> search_plain() {
         constexpr std::size_t least_nodes = 1000;
         if (!options_->presolve || hooks_.cuts_at) return std::nullopt;

@@ -25,8 +25,8 @@ template <class Hooks> concept gives_first_solution = requires(const Hooks& h) {
 template <class Hooks> concept gives_priorities = requires(const Hooks& h, variable x) {
     { h.branching_priority(x) } -> std::convertible_to<int>;
 };
-/// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows that cut off the point of a relaxation,
-/// whose integers may be fractional. Called at the root and, less often, at nodes of the tree. Each row holds in the
+/// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows that cut off a relaxation's point, in
+/// which integers may be fractional. Called at the root and, less often, at nodes of the tree. Each row holds in the
 /// whole tree.
 template <class Hooks> concept gives_cuts = requires(const Hooks& h, std::span<const double> point) {
     { h.cuts_at(point) } -> std::convertible_to<std::vector<constraint>>;

@@ -28,8 +28,8 @@ namespace detail {
 
 } // namespace detail
 
-/// Finds continuous columns that are implied integers in some unit, scales them by it and makes their kind `implied`.
-/// Two kinds are found, in this order:
+/// Finds continuous columns that are implied integers in some unit, scales them by this unit, and makes their kind
+/// `implied`. Two kinds are found, in this order:
 /// - columns that can move one way without cost until they are stopped by a bound, or by a row without other continuous
 ///   columns;
 /// - columns of connected rows in which continuous columns appear as differences, `c x - c y + (integers) >= b`, at
@@ -67,7 +67,7 @@ private:
             j = group_[j] = group_[group_[j]];
         return j;
     }
-    /// Makes those columns implied that can all move up (`way` 1) or down (-1) until an integral value stops them.
+    /// Makes columns implied if all of them can move up (`way` 1) or down (-1) until an integral value stops them.
     void push(double way) {
         std::vector<common_divisor> stops(problem_.columns());
         std::vector<unsigned char> free(problem_.columns());
@@ -211,7 +211,7 @@ inline void make_rows_integral(problem& p) {
 }
 
 /// The step of the objective: if all columns with a cost are integral, the objective values of best points are
-/// multiples of it; else 0.
+/// multiples of this step; else 0.
 [[nodiscard]] inline double find_objective_step(const problem& p) {
     std::vector<double> costs;
     for (std::size_t j = 0; j < p.columns(); ++j) {

@@ -13,9 +13,9 @@ struct numbers {
     double integrality = 1e-6;
     /// Smaller coefficients count as 0.
     double zero = 1e-9;
-    /// Sides of rows may be off by `noise`, and large ones by `noise` · `noise_share` times their magnitude, because
-    /// users compute them. A contradiction by no more than this error isn't infeasibility. The error of presolve's own
-    /// arithmetic is known row by row.
+    /// Sides of rows may be off by `noise`, and large sides by `noise` · `noise_share` times their magnitude, because
+    /// users compute the sides. A contradiction by no more than this error isn't infeasibility. The error of presolve's
+    /// own arithmetic is known row by row.
     double noise = 1e-9;
     double noise_share = 1e-3;
     /// A bound of a continuous column moves only by more than this share (0 to 1) of the distance to the other bound.

@@ -41,7 +41,7 @@ struct problem {
     std::vector<column_kind> kind;
     /// For implied columns: whether the upper bound is the better value if the rows allow both bounds.
     std::vector<unsigned char> prefers_upper;
-    /// A value in the model is `unit` times the value here.
+    /// For each column: a value in the model is `unit` times the value in this problem.
     std::vector<double> unit;
 
     std::vector<std::size_t> row_start{0};

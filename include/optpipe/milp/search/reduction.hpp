@@ -19,12 +19,13 @@
 
 namespace optpipe::milp::search {
 
-/// The searched model, and the way back from it to the given one: one presolve step per restart.
+/// The model that is searched, and the presolve steps that lead back from its points to points of the given model: one
+/// step per restart.
 class reduction {
 public:
     /// Starts with the given model. Bounds may cross by the tolerance; the value between two crossing bounds replaces
-    /// both. Bounds that may just stand for "none" become rows, because a row takes part in no other computation until
-    /// it becomes tight.
+    /// both. Bounds that may be large numbers instead of "no limit" become rows, because a row takes part in no other
+    /// computation until it becomes tight.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;

@@ -67,7 +67,7 @@ public:
 
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return *lp_; }
-    /// Frees the relaxation; copies must have been made before.
+    /// Frees the relaxation. Copies must be made before this call.
     void forget_relaxation() {
         lp_.reset();
         tree_share_.set(engine_.bytes());

@@ -41,7 +41,8 @@ struct option_difference {
     return result;
 }
 
-/// The position of the option that differs least from `to`; the first of several. Contract: `among` isn't empty.
+/// The position of the option that differs least from `to`. If several differ least, the first of them. Contract:
+/// `among` isn't empty.
 [[nodiscard]] inline std::size_t most_similar(const canonical_options& among, const canonical_option& to) {
     std::size_t best = 0;
     for (std::size_t i = 1; i < among.size(); ++i)
@@ -49,8 +50,8 @@ struct option_difference {
     return best;
 }
 
-/// Replaces the storage options of the operations, from the lists `from`, by the most similar ones in the lists `to`.
-/// Contract: the options exist in `from`.
+/// Replaces the storage options of the operations by similar options: each option in the lists `from` by the most
+/// similar option in the lists `to`. Contract: the options exist in `from`.
 [[nodiscard]] inline operation_sequence translate_storage(operation_sequence all,
                                                           const std::vector<canonical_options>& from,
                                                           const std::vector<canonical_options>& to) {
@@ -74,8 +75,8 @@ struct option_difference {
     return follow_storage(p, all, storage_in_use(p, all));
 }
 
-/// The order `all` with `to` instead of `from` microbatches, to < from: the first `kept` microbatches stay, and the
-/// last `to - kept`.
+/// The order `all` with fewer microbatches, `to` instead of `from`. The first `kept` microbatches stay, and the last
+/// `to - kept`.
 [[nodiscard]] inline operation_sequence drop_microbatches(const operation_sequence& all, std::size_t from,
                                                           std::size_t to, std::size_t kept) {
     operation_sequence result;
@@ -140,7 +141,7 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
         return result;
     }
     // Repeats microbatches from the middle, and from one and two thirds of the step. The number of repeated
-    // microbatches is a period of published schedules, or a small multiple of one.
+    // microbatches is the period of a published schedule, or a small multiple of such a period.
     constexpr std::array<std::size_t, 7> periods{1, 2, 3, 4, 6, 8, 12};
     for (const auto period : periods)
         for (const auto at : {(from - std::min(from, period)) / 2, from / 3, 2 * from / 3})
@@ -171,8 +172,8 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 namespace detail {
 
-/// Renumbers the microbatches of an order, and their `work`: the i-th microbatch to have its first forward becomes
-/// microbatch i. Contract: every microbatch has a forward.
+/// Renumbers the microbatches of an order, and their `work`: they are numbered in the order of their first forwards.
+/// Contract: every microbatch has a forward.
 inline drawn_order numbered_by_entrance(drawn_order of) {
     constexpr auto unknown = static_cast<std::size_t>(-1);
     std::vector<std::size_t> place(of.work.size(), unknown);

@@ -69,7 +69,8 @@ struct canonical_problem {
 
     friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
 };
-/// The number of tables in `canonical_problem::factors`, and the number of tables of times, which come first.
+/// The number of tables in `canonical_problem::factors`, and the number of tables of times; the tables of times come
+/// first.
 inline constexpr std::size_t factor_tables = 5;
 inline constexpr std::size_t factor_tables_of_times = 4;
 

@@ -35,8 +35,8 @@ inline double common_factor(std::span<const double> a, std::span<const double> b
 /// in any schedule. 0 if `known` ever holds more memory than `asked`, on the device or the host, or has an operation
 /// that `asked` lacks.
 inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
-    // Both compared sizes of an option add up to its `held`. The activation, which a recomputation restores, is among
-    // the compared `stashes`.
+    // The two compared sizes, what stays on the device and what is transferred, add up to an option's `held`. The
+    // activation, which a recomputation restores, is among the compared `stashes`.
     const bool holds_no_more =
         at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);
     if (!holds_no_more || (known.offloads() && !asked.offloads())) return 0.0;
@@ -47,7 +47,8 @@ inline double replacing_factor(const canonical_option& known, const canonical_op
                                                    std::array{known.recompute, known.backward_extra}));
 }
 
-/// The largest factor on the times of `known` with which one of its options can replace each storage option of `asked`.
+/// The largest factor on the times of `known` for which some option of `known` can replace each storage option of
+/// `asked`.
 inline double replacing_factor(const std::vector<canonical_options>& known,
                                const std::vector<canonical_options>& asked) {
     double factor = 1.0;
@@ -88,10 +89,10 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 
 /// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
 ///
-/// Suppose `asked` has no fewer microbatches, no smaller stashes, no larger limits, and times of at least `f` times
-/// those of `known`. Then each schedule of `asked` becomes a schedule of `known` with objective / f: leave out the
-/// microbatches beyond those of `known`, and scale times by 1/f. So no schedule of `asked` is below f × bound. The
-/// bound is lowered by the possible rounding error of the numbers.
+/// Suppose that `asked` has at least the microbatches of `known`, stashes that are at least as large, limits that are
+/// at most as large, and times of at least `f` times the times of `known`. Then each schedule of `asked` becomes a
+/// schedule of `known` with objective / f: leave out the microbatches beyond those of `known`, and scale times by 1/f.
+/// So no schedule of `asked` is below f × bound. The bound is lowered by the possible rounding error of the numbers.
 ///
 /// For each storage option of `asked`, `known` must have an option that costs no more, to replace it wherever a
 /// schedule uses it. A stash holds `held` from the forward to the end of the offload, then the part left on the device
@@ -103,8 +104,8 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 /// `known` can replace, no bound is implied.
 ///
 /// If microbatches differ, both problems must have equally many microbatches. A microbatch of `asked` then stands for
-/// the one of `known` with the same number: its factors on memory must not be smaller, and the least ratio of the other
-/// factors lowers the bound.
+/// the microbatch of `known` with the same number: its factors on memory must not be smaller, and the least ratio of
+/// the other factors lowers the bound.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;

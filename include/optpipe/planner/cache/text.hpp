@@ -58,7 +58,7 @@ inline std::vector<double> numbers_of(const std::vector<canonical_options>& stor
     }
     return numbers;
 }
-/// The inverse of `numbers_of`; nothing for any other numbers.
+/// The inverse of `numbers_of`; empty for any other numbers.
 inline std::optional<std::vector<canonical_options>> storage_of_numbers(const std::vector<double>& numbers) {
     std::vector<canonical_options> storage;
     for (auto rest = std::span{numbers}; !rest.empty();) {
@@ -79,7 +79,7 @@ inline std::optional<std::vector<canonical_options>> storage_of_numbers(const st
 inline std::string cache_word(const operation& op) {
     return op.storage == 0 ? to_string(op) : to_string(op) + ':' + std::to_string(op.storage);
 }
-/// The inverse of `cache_word`; nothing for any other text, or if the problem lacks the operation or the option.
+/// The inverse of `cache_word`; empty for any other text, or if the problem lacks the operation or the option.
 inline std::optional<operation> parse_cache_word(std::string_view word, const canonical_problem& of) {
     const auto colon = std::min(word.find(':'), word.size());
     auto op = parse_operation(word.substr(0, colon));
@@ -234,7 +234,7 @@ struct cache_entry_head {
     cache_entry entry{};
     std::size_t size = 0;
 };
-/// Reads the head of an entry; nothing if the text doesn't begin with a valid head.
+/// Reads the head of an entry; empty if the text doesn't begin with a valid head.
 [[nodiscard]] inline std::optional<cache_entry_head> parse_cache_head(std::string_view text) {
     detail::cache_reader in{text};
     cache_entry_head head;
@@ -265,7 +265,7 @@ struct cache_entry_head {
     return head;
 }
 
-/// The inverse of `to_text`; nothing for any other text.
+/// The inverse of `to_text`; empty for any other text.
 [[nodiscard]] inline std::optional<cache_entry> parse_cache_entry(std::string_view text) {
     auto head = parse_cache_head(text);
     if (!head) return std::nullopt;

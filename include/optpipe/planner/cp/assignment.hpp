@@ -74,7 +74,8 @@ private:
     using place = std::optional<timed_operation>;
 
     /// The microbatch of each task; `run` has the microbatches in the order in which they run. If the model sorts
-    /// interchangeable microbatches, the microbatch of a list that runs i-th gets the i-th of the list's tasks.
+    /// interchangeable microbatches, then among the microbatches of a list, the one that runs i-th gets the i-th task
+    /// of the list.
     [[nodiscard]] std::vector<std::size_t> in_order_of_model(std::vector<std::size_t> run) const {
         auto result = run;
         if (!model_->order().is_sorted()) std::sort(result.begin(), result.end());
@@ -325,8 +326,8 @@ public:
     stage_to_schedule(const pipeline_model& m, stage s, const assignment& from, schedule& into)
         : model_{&m}, stage_{s}, own_{&m.stages()[s]}, from_{&from}, into_{&into} {}
 
-    /// `names`: the microbatch of each forward of the stage before; on return, of this stage. False if the stage has no
-    /// schedule without overtaking.
+    /// `names` has the microbatch of each forward: at the call, for the stage before this one; on return, for this
+    /// stage. False if the stage has no schedule without overtaking.
     bool write(std::vector<std::size_t>& names) {
         const auto& all = own_->storage;
         auto own_names = names;

@@ -16,8 +16,8 @@ namespace optpipe::cp {
 struct clause_pool_parameters {
     /// Clauses of more decision levels than this stay with the search that learned them: they prune less, and take as
     /// long to propagate. Measured on store-p3-m6-k150 and store-v-p2-m4-k100 with three seeds: proofs took 8.5 s with
-    /// one search, 7.0 s with two that share nothing, and 4.8, 4.3 and 4.7 s with two that share clauses of up to 3, 5
-    /// and 8 levels.
+    /// one search, and 7.0 s with two searches that share nothing. With two searches that share clauses of up to 3, 5
+    /// and 8 levels, they took 4.8, 4.3 and 4.7 s.
     std::uint32_t most_levels = 5;
     /// Number of latest clauses that are kept: the number that a search learns before it drops some
     /// (`solver_parameters`).
@@ -37,7 +37,7 @@ public:
         /// The largest objective, in ticks, for which the clause holds.
         ticks limit = std::numeric_limits<ticks>::max();
     };
-    /// A search that adds clauses and takes those of the other searches.
+    /// A search that adds clauses and takes the clauses of the other searches.
     class member {
     public:
         member() = default;

@@ -25,7 +25,7 @@ public:
         /// Whether the clause has two literals; the blocker is then the literal that isn't watched here, so the clause
         /// needn't be read.
         [[nodiscard]] bool is_binary() const { return clause_ % 2 != 0; }
-        /// A literal of the clause, which is satisfied while this literal is true.
+        /// A literal of the clause; while this literal is true, the clause is satisfied.
         [[nodiscard]] literal blocker() const { return blocker_; }
 
     private:

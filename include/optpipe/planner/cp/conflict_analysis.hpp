@@ -58,9 +58,9 @@ private:
     }
 
     /// Derives the clause of the conflict's highest level. False if the conflict involves no choice of its highest
-    /// level; `conflict_` is then replaced by the facts of lower levels from which it follows. A conflict without
-    /// choices of its level is possible because propagation isn't complete: a fact may be derived on a higher level
-    /// than that of its reasons.
+    /// level; `conflict_` is then replaced by facts of lower levels that imply the conflict. A conflict without choices
+    /// of its level is possible because propagation isn't complete: a fact may be derived on a higher level than its
+    /// reasons.
     template <class Bump> bool resolve_at_level(const trail& trail, Bump& bump) {
         clause_.assign(1, never);
         here_ = below_ = 0;
@@ -228,7 +228,8 @@ private:
     std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
-    /// For each entry of the trail, whether the clause implies it, if known; and the entries for which this is known.
+    /// For each entry of the trail, whether the clause implies the entry, if that is known. The second list has the
+    /// entries for which it is known.
     std::vector<outcome> implied_;
     std::vector<std::size_t> asked_;
     std::vector<fact> pending_;

@@ -28,16 +28,16 @@ namespace optpipe {
 /// How `cp_search` divides its effort, and the largest problems that it accepts.
 struct cp_parameters {
     /// Number of conflicts of a slice in the first round, in which each search has a slice. Short slices switch often
-    /// between incumbent and bound; long ones use more of the clauses that they learn. Not tuned.
+    /// between incumbent and bound; long slices use more of the clauses that they learn. Not tuned.
     std::size_t first_round = 200;
     /// Each round is longer than the previous one by the part 1 / `round_growth`. Not tuned.
     std::size_t round_growth = 2;
-    /// Number of conflicts of the searches for the incumbent per conflict of the searches for bounds; each search for a
-    /// bound starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to slightly
-    /// lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5 s of
-    /// processor time each: four incumbents were better, one more problem got an incumbent, and three bounds were lower
-    /// by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and no
-    /// proof came later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
+    /// The searches for the incumbent have this number of times the conflicts of the searches for bounds. Each search
+    /// for a bound starts anew. A larger value leads to earlier proofs by the searches for the incumbent, and to
+    /// slightly lower bounds if there is no proof. A value of 2 was compared with 1 on 40 small random problems with 5
+    /// s of processor time each: four incumbents were better, one more problem got an incumbent, and three bounds were
+    /// lower by 0.2 to 2 %. A value of 8 was compared with 2 on 12 other problems with 3 s each: no bound was lower and
+    /// no proof came later; store-v-p2-m4-k100 was proven after 9.2 and 9.6 s instead of 10.4 and 11.5 s.
     std::size_t incumbent_share = 8;
     /// A search for a bound tries to raise it by at least 1 / `most_gap_divisor` of the gap. Smaller steps are decided
     /// sooner, but raise the bound by less. Not tuned.
@@ -340,7 +340,7 @@ private:
         spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
-    /// Offers the schedule of a solution; false if the solution has none.
+    /// Offers the schedule of a solution; false if the solution has no schedule.
     bool offer(const pipeline_model& m, const assignment& a) {
         const auto found = schedule_of(m, a);
         if (!found) return false;

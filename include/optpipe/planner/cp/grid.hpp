@@ -25,7 +25,7 @@ public:
         constexpr int most_digits = 7; // decimal digits of measured times
         for (int digits = 0; digits <= most_digits; ++digits, power *= ten)
             if (fits(values, power, largest_sum)) return;
-        constexpr int bits = 40; // for the largest sum; with the errors of its roundings it still fits in 55 bits
+        constexpr int bits = 40; // bits of the largest sum; with its rounding errors, the sum still fits in 55 bits
         unit_ = largest_sum > 0.0 ? std::ldexp(largest_sum, -bits) : 1.0;
     }
 

@@ -79,10 +79,10 @@ private:
         result_.terms.push_back({chosen, amount, {}});
         origins_.push_back({by, at_end});
     }
-    /// Sets implied terms: if a release hasn't happened, later releases haven't either; if an acquisition has happened,
-    /// so have earlier ones.
+    /// Sets implied terms: as long as a release hasn't happened, later releases haven't happened; once an acquisition
+    /// has happened, earlier acquisitions have happened.
     void join() {
-        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // else terms are weaker, not wrong
+        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // with more pairs, terms are weaker, but not wrong
         if (origins_.size() * origins_.size() > most_pairs) return;
         const auto& paths = known_->paths();
         for (std::uint32_t e = 0; e < origins_.size(); ++e)

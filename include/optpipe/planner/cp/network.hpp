@@ -57,7 +57,7 @@ public:
     }
 
     [[nodiscard]] const arc& operator[](std::uint32_t i) const { return arcs_[i]; }
-    /// The arcs that start at a bound: those of differences, and those of choices.
+    /// The arcs of differences that start at a bound, and the arcs of choices that start there.
     [[nodiscard]] range differences_from(bound_index b) const { return differences_[b]; }
     [[nodiscard]] range choices_from(bound_index b) const { return choices_[b]; }
     [[nodiscard]] std::span<const std::uint32_t> guarded_by(literal l) const { return guarded_[l.code()]; }

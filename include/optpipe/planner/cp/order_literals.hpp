@@ -64,8 +64,8 @@ public:
         // For an optional task, the negation of the reverse order is enough: the literal's value doesn't matter if the
         // task is absent.
         if (x_stays && (!y_stays || y < x)) return !find(starts_, y, x, 0, instants_ ? 1 : 0);
-        // Two optional tasks have a literal for each order. If both start together, the literal holds that puts the
-        // task with the larger number first.
+        // Two optional tasks have a literal for each order. If both tasks start together, the true literal is the one
+        // that puts the task with the larger number first.
         return find(starts_, x, y, 0, (y_stays ? instants_ : !apart && x > y) ? 1 : 0);
     }
 
@@ -119,8 +119,9 @@ private:
     longest_paths paths_;
     /// Whether any task takes no time. If every task takes time, at most two tasks that share a memory start together,
     /// on two machines, and a solution may choose which of them is first. If three or more tasks start together,
-    /// pairwise choices of the first could form a cycle. So if tasks may take no time, one of those that start together
-    /// has all others before it: the last of the tasks that are always present, or if all are optional, the first.
+    /// pairwise choices of the first could form a cycle. So if tasks may take no time, one of the tasks that start
+    /// together has all others before it. This is the last of the tasks that are always present or, if all are
+    /// optional, the first task.
     bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;

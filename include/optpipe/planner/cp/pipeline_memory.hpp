@@ -28,9 +28,9 @@ namespace optpipe::cp {
 ///
 /// Memory that a stash holds only under some options is cut into layers at the sizes that the stash may have. For each
 /// layer and each start of a task, a literal tells whether the layer is in use at that start. A layer is in use if
-/// three conditions hold together: the stash has an option with this layer; the task that brings the layer to the
-/// device (forward, reload or recomputation) has started; the task that removes it (offload, or the gradient or weight
-/// gradient that releases it) hasn't ended.
+/// three conditions hold. The stash has an option with this layer. The task that brings the layer to the device
+/// (forward, reload or recomputation) has started. The task that removes the layer (offload, gradient or weight
+/// gradient) hasn't ended.
 ///
 /// Layers are nested: if one is in use, so are those below it. No option of a stash brings a lower layer to the device
 /// later than a higher one, or removes the lower layer earlier: a recomputation starts after the reload, which starts
@@ -364,7 +364,8 @@ private:
             model_->add_clause({!model_->tasks[at].presence, !is_held(t, j, t.gradient, at), held});
         return held;
     }
-    /// Whether a layer that gradient `k` adds to the stash, up to the weight stash, is in use when `at` starts.
+    /// Gradient `k` may leave a weight stash that is larger than the stash that it used. Whether a layer of this growth
+    /// is in use when `at` starts.
     literal in_gradient(stage s, std::size_t k, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
         std::vector<std::vector<literal>> uses;

@@ -29,9 +29,9 @@ namespace optpipe::cp {
 ///
 /// *Symmetry.* Take a valid schedule without transfers and assign, on each stage, the k-th forward, the k-th gradient
 /// and the k-th weight gradient to microbatch k. After this sorting, the k-th forward of a stage still ends a hop
-/// before the k-th of the next stage starts (if n pairs are in order, so are the sorted pairs), and likewise for all
-/// other inputs; each memory holds the same amounts at the same times. So some optimal schedule runs the operations of
-/// each kind in the order of microbatches.
+/// before the k-th forward of the next stage starts, because sorting keeps n ordered pairs in order. The same holds for
+/// all other inputs, and each memory holds the same amounts at the same times. So some optimal schedule runs the
+/// operations of each kind in the order of microbatches.
 ///
 /// With transfers, sorting isn't always possible, because a transfer belongs to one forward and one gradient. F0
 /// OFFLOAD0 F1 I1 RELOAD0 I0 on a rank that holds one stash has no equivalent in which I0 precedes I1. In the
@@ -56,8 +56,8 @@ namespace optpipe::cp {
 /// If splitting is allowed, a full backward is better than I followed at once by W only if I adds to the memory.
 ///
 /// *Graphs and microbatches that differ.* Only interchangeable microbatches are sorted (`microbatch_order`), and only
-/// in models without choices between storage options or in the form `forbidden`; all other tasks belong to the
-/// microbatch of their number. So for problems that aren't plain, `allowed` needs no assignment between stages, and
+/// if the model has no choices between storage options, or has the form `forbidden`. All other tasks belong to the
+/// microbatch with their number. So for problems that aren't plain, `allowed` needs no assignment between stages, and
 /// `pooled` doesn't exist.
 class pipeline_model {
 public:
@@ -124,9 +124,9 @@ private:
     /// If some schedule engages each rank for at most `most`, one such schedule ends no later than the result. In plain
     /// problems, every rank has begun by the time of the first gradient on the first rank. This time is at most `most`,
     /// because the first rank is engaged from the beginning of the step, so each rank ends by 2 `most`. In other
-    /// problems, one of the schedules that engage each rank for at most `most` starts each operation as early as the
-    /// order of operations and this limit allow. Each operation then starts at the end of a path that visits no
-    /// operation twice, and the limit only shortens paths.
+    /// problems, consider the schedules that engage each rank for at most `most`. In one of them, each operation starts
+    /// as early as the order of operations and this limit allow. Each operation then starts at the end of a path that
+    /// visits no operation twice, and the limit only shortens paths.
     [[nodiscard]] ticks last_end(ticks most) const {
         if (is_plain(*problem_)) return 2 * most;
         ticks all = 0;

@@ -29,7 +29,8 @@ namespace optpipe::cp {
 /// everything is sorted. In the exact form (`allowed`) of plain problems, two assignments are open:
 ///
 /// - for each gradient of a stage, the forward whose stash it uses,
-/// - for each forward and each gradient of a stage, that of the same microbatch on the next stage.
+/// - for each forward (and each gradient) of a stage, the forward (or gradient) of the same microbatch on the next
+///   stage.
 ///
 /// The assignments of consecutive stages must be consistent. If the k-th operation of a stage shares its microbatch
 /// with an operation of a smaller number on the next stage, the operation on the next stage must wait for the one on
@@ -92,8 +93,8 @@ public:
                     if (fifo[j][later] != never) keep_order(j, later, o, fifo[j][later], known);
         add_passes(known);
     }
-    /// Assigns the microbatches of this stage to those of the stage before. To be called after the machines exist, in
-    /// models with permutations.
+    /// Assigns the microbatches of this stage to the microbatches of the stage before. To be called after the machines
+    /// exist, in models with permutations.
     void add_links(const stage_tasks& before, order_literals& known) {
         const auto forwards = add_permutation();
         const auto gradients = add_permutation();

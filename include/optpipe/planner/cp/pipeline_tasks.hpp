@@ -55,8 +55,9 @@ struct storage_tasks {
     /// Per gradient and per forward, whether the gradient uses the forward's stash. Empty if the k-th gradient uses the
     /// stash of the k-th forward, or if gradients may use any stash.
     std::vector<std::vector<literal>> uses{};
-    /// If `uses` are open and there is a stage before: whether forward i of the stage before and forward j of this
-    /// stage are of one microbatch, and whether gradient i of this stage and gradient j of the stage before are.
+    /// If `uses` are open and there is a stage before this one: whether forward i of the stage before and forward j of
+    /// this stage belong to one microbatch. `next_gradient` tells the same of gradient i of this stage and gradient j
+    /// of the stage before.
     std::vector<std::vector<literal>> next_forward{};
     std::vector<std::vector<literal>> next_gradient{};
     /// All optional tasks.

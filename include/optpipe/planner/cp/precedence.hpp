@@ -173,7 +173,8 @@ private:
     const network* network_;
     /// Arcs that contradict the bounds.
     std::vector<std::uint32_t> refuted_;
-    // The search for a cycle: arcs backwards from a bound, and the last walk that met each bound.
+    // For the search for a cycle: the arcs met on the way back from a bound, and for each bound the last walk that met
+    // it.
     std::vector<std::uint32_t> path_;
     std::vector<visit> visits_;
     std::uint64_t walk_ = 0;

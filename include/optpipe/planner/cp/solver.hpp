@@ -41,12 +41,12 @@ struct solver_parameters {
     /// closely.
     double activity_decay = 0.95;
     /// Unit of the random initial activities, which make searches with different seeds differ; each activity is below
-    /// that of one conflict.
+    /// the activity of one conflict.
     double tie_breaker = 1e-9;
     /// Initial activities are below this number of units. A hint adds this number of units, so hinted variables come
-    /// first. In 1200 searches on parts of random problems with storage options, for objectives that are 0.5 and 3 %
-    /// lower, 3 to 6 % more searches succeeded with hints, with 0.5 to 0.7 times the conflicts. In searches without
-    /// storage options, hints made no difference.
+    /// first. Hints were measured in 1200 searches for objectives that are lower by 0.5 or 3 %, on parts of random
+    /// problems with storage options. With hints, 3 to 6 % more searches succeeded, and searches had 0.5 to 0.7 times
+    /// the conflicts. In searches without storage options, hints made no difference.
     std::size_t most_tie_breakers = 1000;
     /// Steps per task after which a propagation is interrupted; on pipelines of 4 to 24 ranks, no propagation took more
     /// than 83 steps per task.
@@ -114,7 +114,8 @@ public:
     /// The limit of the objective; the largest number before a limit is set.
     [[nodiscard]] ticks limit() const { return limit_; }
     /// Sets the value that is tried first for the variable of `l`. Until the first conflict, hinted variables are
-    /// decided before the others, most of which follow from them. So if the hints are a solution, it is found at once.
+    /// decided first; most of the other variables follow from them. So if the hints are a solution, it is found at
+    /// once.
     void hint(literal l) {
         const auto v = l.variable();
         phase_[v] = l.negated() ? 0 : 1;

@@ -179,9 +179,8 @@ private:
         }
         --path_uses_;
     }
-    /// Moves an operation near the end of a block of the critical path behind the block, or one near its start ahead of
-    /// the block. No other change within a block makes the path shorter (Balas and Vazacopoulos 1998; N6 of job-shop
-    /// scheduling).
+    /// Takes an operation near one end of a block of the critical path, and moves it past that end, out of the block.
+    /// No other change within a block makes the path shorter (Balas and Vazacopoulos 1998; N6 of job-shop scheduling).
     bool leave_block() {
         refresh_path();
         const auto& chain = path_.operations();

@@ -30,7 +30,7 @@ public:
     [[nodiscard]] const std::vector<id>& operations() const { return chain_; }
     /// Consecutive computations of the path on one rank, or consecutive transfers, by their places in the path.
     struct block {
-        std::size_t last = 0; ///< the operation that runs last, at the least place
+        std::size_t last = 0; ///< place of the operation that runs last: the least place of the block
         std::size_t first = 0;
     };
     [[nodiscard]] block block_around(std::size_t place) const {

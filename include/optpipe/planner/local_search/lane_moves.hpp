@@ -61,8 +61,8 @@ public:
         if (comes) place_on_link(p_->sibling(i, operation_kind::reload), *comes);
         return true;
     }
-    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if the two operations
-    /// are in that order already.
+    /// Moves an operation right behind a later operation of its lane, or ahead of an earlier operation. False if the
+    /// two operations are in that order already.
     bool shift_past(id i, id other, bool forwards) {
         if (!lanes_->active(i) || !lanes_->active(other)) return false;
         const id from = lanes_->position(i);
@@ -169,7 +169,8 @@ private:
         }
         return moved;
     }
-    /// Applies one shift to an operation and to those of the same kind and microbatch on some consecutive stages.
+    /// Applies one shift to an operation, and to the operations of the same kind and microbatch on some consecutive
+    /// stages.
     bool shift_neighbours(id i, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         const bool forwards = flip(random);
@@ -183,7 +184,7 @@ private:
         }
         return moved;
     }
-    /// Moves the operation ahead of those that start within a random time before it.
+    /// Moves the operation ahead of the operations that start within a random time before it.
     bool move_ahead(id i, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
         const auto halves = static_cast<double>(random.between(1, with_.most_halves_ahead));
@@ -229,8 +230,8 @@ private:
         return true;
     }
     /// Places both transfers, which are inactive, in their lane, and the offload on its link. Returns the approximate
-    /// start of the reload. Once both transfers are active, the caller must place the reload on its link according to
-    /// the returned time, on a half-duplex link behind the offload. Empty if the transfers have no place.
+    /// start of the reload. Once both transfers are active, the caller must place the reload on its link by the
+    /// returned time; on a half-duplex link, behind the offload. Empty if the transfers have no place.
     std::optional<double> place_transfers(id i, id option, random_numbers& random) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
@@ -274,7 +275,7 @@ private:
         const id from = lanes_->position(i);
         lanes_->shift(from, from > position ? position + 1 : position);
     }
-    /// Sets another storage option for one or several stashes, or exchanges the options of two.
+    /// Sets another storage option for one or several stashes, or exchanges the options of two stashes.
     bool propose_storage_move(id i, random_numbers& random) {
         const id options = p_->options(p_->stage_of(i));
         if (options < 2) return false;
@@ -307,8 +308,8 @@ private:
             changed = set_storage(at_microbatch(i, k), option, random) || changed;
         return changed;
     }
-    /// Gives the stashes of one microbatch on some consecutive stages the option with this number, if the stage has it;
-    /// a number may stand for different options on different stages.
+    /// Gives the stashes of one microbatch on some consecutive stages the option with this number, where the stage has
+    /// one. A number may stand for different options on different stages.
     bool set_storage_along_stages(id i, id option, random_numbers& random) {
         const id step = flip(random) ? 1 : -1;
         bool changed = false;

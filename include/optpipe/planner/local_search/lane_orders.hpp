@@ -13,8 +13,8 @@
 namespace optpipe::detail {
 
 /// A state that can be edited. Edits are tentative until all of them are committed or rolled back. If microbatches are
-/// interchangeable, operations of one kind and stage stay in rising order of microbatches: one that moves past another
-/// swaps microbatches with it.
+/// interchangeable, operations of one kind and stage stay in rising order of microbatches: an operation that moves past
+/// another one of its kind and stage swaps microbatches with it.
 class lane_orders : public lane_state {
 public:
     explicit lane_orders(const flat_pipeline& p) : lane_state{p}, memory_{*this}, touched_of_(at(p.ranks()), none) {}

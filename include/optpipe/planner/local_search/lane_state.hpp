@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// The state of a local search: for each rank the sequence of its compute operations and transfers, for each direction
-/// of a shared link the sequence of its transfers, and the storage option of each stage and microbatch.
+/// The state of a local search. It has the sequence of compute operations and transfers of each rank, the sequence of
+/// transfers of each direction of a shared link, and the storage option of each stage and microbatch.
 ///
 /// A sequence also contains the operations that aren't active now, but may become active. Inactive operations keep
 /// their places, so nothing shifts when one becomes active.
@@ -110,7 +110,7 @@ protected:
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
     /// Takes the order of a schedule without renumbering its microbatches. Active transfers are in the schedule's order
-    /// on their links, too; inactive ones are anywhere.
+    /// on their links, too; inactive transfers are anywhere.
     void assign(const schedule& given) {
         const auto sorted = order_of(given);
         std::fill(active_.begin(), active_.end(), char{0});
@@ -144,7 +144,7 @@ protected:
     std::vector<char> active_;
 
 private:
-    /// The operation whose number is larger than `i` by `difference`; none for 0. For a gradient, the result is the
+    /// The operation with the number `i` + `difference`; none if `difference` is 0. For a gradient, the result is the
     /// active one of I and B.
     [[nodiscard]] id other_stage(id i, id difference) const {
         if (difference == 0) return none;
@@ -185,7 +185,7 @@ private:
                 active_[at(p_->sibling(full, operation_kind::backward_weight))] = 1;
             }
     }
-    /// Calls `visit` with an active operation, and with the inactive ones whose places are next to it.
+    /// Calls `visit` with an active operation, and with the inactive operations whose places are next to it.
     template <class Visit> void for_each_beside(id i, Visit visit) const {
         const id s = p_->stage_of(i);
         const auto kind = p_->kind(i);

@@ -106,7 +106,8 @@ private:
             rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::offload))]);
         double& tail = tail_[at(i)];
         if (p_->offloads()) {
-            rest = std::max(rest, tail); // of operations that wait for memory freed by `i`
+            rest = std::max(rest, tail); // at this point, `tail` belongs to operations that wait for memory that `i`
+                                         // frees
             tail = least;
         }
         tail = std::max(f.duration + rest, f.acquired > 0.0 ? next.acquisition : least);

@@ -14,9 +14,9 @@ namespace optpipe::detail {
 
 /// The earliest times of all operations under given sequences, by the rules of `simulate`, updated after edits.
 ///
-/// After an edit only changes are propagated: from the first edited position of a lane until the lane is in the same
-/// state as before (its free time, memory and pending releases), and wherever an input arrives at another time. Dirty
-/// operations are processed in the order of their old starts, so hardly any is placed twice.
+/// After an edit, only changes are propagated. Propagation begins at the first edited position of a lane, and wherever
+/// an input arrives at another time. It ends where the lane is in the same state as before: free time, memory and
+/// pending releases. Dirty operations are processed in the order of their old starts, so hardly any is placed twice.
 class lane_times {
 public:
     using id = flat_pipeline::id;
@@ -98,7 +98,7 @@ private:
     };
     using dirty_entry = std::pair<double, id>;
 
-    /// More visits of one operation in one propagation than this suggest a cycle. Not tuned.
+    /// If one propagation visits an operation more often than this, a cycle is suspected. Not tuned.
     static constexpr char most_visits = 4;
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
@@ -291,8 +291,8 @@ private:
             if constexpr (Offloads) find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
-        // Flipped operations end at NaN: stale times of activated ones must not count as unchanged, and other
-        // operations could wait for deactivated ones.
+        // Flipped operations get NaN as their end. Otherwise, stale times of activated operations would count as
+        // unchanged, and other operations could wait for deactivated operations.
         for (const id i : lanes_->flipped()) {
             note(i);
             if (!lanes_->active(i)) first_change_ = std::min(first_change_, start(i));
@@ -357,7 +357,7 @@ private:
     }
     bool in_touched(id lane, id position) const { return touched(lane) && position <= settled_[at(lane)]; }
 
-    /// Whether the start of the late candidate is final, because nothing earlier is dirty, and still too late.
+    /// Whether the late candidate is still too late, and its start is final because nothing earlier is dirty.
     template <class TooLate> bool confirmed_late(TooLate& too_late) {
         if (late_candidate_ == none) return false;
         if (!dirty_queue_.empty() && dirty_queue_.front().first < start(late_candidate_)) return false;

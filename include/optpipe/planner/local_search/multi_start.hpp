@@ -29,8 +29,8 @@ struct search_start {
 struct multi_start_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
-    /// Whether to do as much work as without a deadline, so that the result doesn't depend on the clock unless the
-    /// deadline ends the search.
+    /// Whether to plan the same work as without a deadline. The result then depends on the clock only if the deadline
+    /// ends the search.
     bool deterministic = false;
     multi_start_parameters with{};
 };
@@ -123,7 +123,8 @@ private:
 /// Local search from each of several schedules, the most promising first. The first round searches equally long from
 /// each start. Each further round searches twice as long from the better half, until two are left (successive halving;
 /// Jamieson and Talwalkar 2016). Offers the best schedule after each round. The number of starts is limited by a share
-/// of the remaining time or, without a deadline, by the work; in the latter case only the seed affects the result.
+/// of the remaining time or, without a deadline, by the work. If the work is the limit, the result depends only on the
+/// starts and the seed.
 ///
 /// Runs on the threads of the caller's arena.
 inline void multi_start_search(search_state& state, std::vector<search_start> starts, std::string_view name,

@@ -38,8 +38,8 @@ struct move_parameters {
     std::size_t full_backward_chance = 8;
     /// Chance of a move that changes a storage option. Other moves change how the chosen options are used. Measured
     /// with 40,000 moves on each of 48 random problems with several options and three seeds: objectives were the same
-    /// with 10 and 25 (within 0.1 %), but with 25 a move takes an eighth longer, since a change of option affects many
-    /// operations.
+    /// with 10 and 25 (within 0.1 %). But with 25, a move takes an eighth longer, because a change of option affects
+    /// many operations.
     std::size_t storage_chance = 10;
     /// Chance of a move that changes the transfers of a computation's stash instead of moving the computation. If the
     /// stash isn't offloaded, the move changes the stash's option.
@@ -90,11 +90,11 @@ struct move_parameters {
 /// temperature is accepted with probability 1/e. Not tuned, unless a comment says otherwise.
 struct annealing_parameters {
     /// Moves of the first round: a constant, plus a number for each cell. The first round is short, so that small
-    /// problems restart often; each round is longer than the one before by the factor `round_growth`.
+    /// problems restart often; each round is longer than the previous round by the factor `round_growth`.
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;
-    /// Initial temperatures, one per round; none is best everywhere. All rounds end at `cold`.
+    /// Initial temperatures, one per round; no temperature is best for all problems. All rounds end at `cold`.
     std::array<double, 5> hot{0.3, 0.06, 0.15, 0.6, 0.1};
     double cold = 0.02;
     /// Weight of the mean over all ranks in the cost, relative to the weight of the worst rank; one number per round.
@@ -111,8 +111,8 @@ struct annealing_parameters {
     /// Percentage of moves that take an operation out of a block of a critical path. The operation moves past one end
     /// of the block, from a place at most `farthest_from_end_of_block` operations away. Measured with local search
     /// alone, 1 to 2 s, on problem files, models and random problems: a chance of 8 was better than 0 in 9 runs of 16
-    /// and worse in 4; 20 was better than 8 in 23 runs of 50 and worse in 13. Chances from 20 to 60, and distances from
-    /// 4 to 16 operations, made no difference beyond the spread of seeds.
+    /// and worse in 4. A chance of 20 was better than 8 in 23 runs of 50 and worse in 13. Chances from 20 to 60, and
+    /// distances from 4 to 16 operations, made no difference beyond the spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
     /// Chance in percent of another try, with a smaller stash, after a move that takes too much memory of a rank. A
@@ -126,7 +126,8 @@ struct annealing_parameters {
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
     /// Number of moves between two reads of the clock: `cells_between_clocks` divided by the number of cells, but at
-    /// most `most_moves_between_clocks`. A move takes longer in larger problems: some milliseconds for a million cells.
+    /// most `most_moves_between_clocks`. A move takes longer in larger problems: with a million cells, it takes some
+    /// milliseconds.
     std::size_t cells_between_clocks = 640'000;
     std::size_t most_moves_between_clocks = 64;
     std::size_t moves_between_offers = 4096;
@@ -138,18 +139,18 @@ struct annealing_parameters {
 
 /// How long `multi_start_search` searches from each of its starts.
 struct multi_start_parameters {
-    /// Moves of the first round, as a share of an annealing's first round. Measured with plans of 5 s on one thread for
-    /// 30 random models: with eight starts instead of one, 10 plans were better by up to 5.1 %, 8 were worse by up to
-    /// 1.3 %, and objectives were 0.32 % lower on average. With a whole first round, and half of all moves spent on
-    /// starts, there was no difference on average over 86 models.
+    /// Moves of the first round, as a share of an annealing's first round. Eight starts were compared with one start in
+    /// plans of 5 s on one thread for 30 random models. With eight starts, 10 plans were better by up to 5.1 %, 8 were
+    /// worse by up to 1.3 %, and objectives were 0.32 % lower on average. With a whole first round, and half of all
+    /// moves spent on starts, there was no difference on average over 86 models.
     double first_round = 0.25;
-    /// Share of the remaining time for all starts together; if this doesn't suffice, fewer starts are searched.
-    /// Measured on eleven random models of 1,000 to 2,048 stashes with 10 s on one thread: compared with a single
-    /// start, steps were 0.71 % longer on average with all eight starts, 0.32 % longer with a share of 0.2, and as long
-    /// with 0.1 (0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all eight starts gave
-    /// equal steps on average (within 0.09 %).
+    /// Share of the remaining time for all starts together; if this doesn't suffice, fewer starts are searched. Shares
+    /// were compared with a single start on eleven random models of 1,000 to 2,048 stashes, with 10 s on one thread. On
+    /// average, steps were 0.71 % longer with all eight starts, 0.32 % longer with a share of 0.2, and as long with a
+    /// share of 0.1 (0.01 %). On twenty models of 256 to 1,000 stashes with 5 s, a share of 0.1 and all eight starts
+    /// gave equal steps on average (within 0.09 %).
     double time = 0.1;
-    /// Limit without a deadline, in moves times stashes: half a second, at 0.05 µs each.
+    /// Limit without a deadline, in moves times stashes. At 0.05 µs each, the searches take half a second.
     double most_work = 1e7;
 };
 

@@ -17,7 +17,8 @@ namespace optpipe::detail {
 
 /// How a repeated pattern is completed with a prologue and an epilogue.
 struct completion_options {
-    /// Forwards move as many periods earlier as memory allows, at most this share of one period per later stage.
+    /// Forwards move earlier by as many periods as memory allows, but at most by this share of a period for each later
+    /// stage.
     double ahead = 0.0;
     /// Whether weight gradients leave their pattern slots, for idle time, or to release memory where it is needed.
     bool refill = false;

@@ -12,8 +12,9 @@
 
 namespace optpipe::detail {
 
-/// A necessary condition for the remaining operations of a rank to fit into the gaps of its period: each gap on its own
-/// is filled as well as the lengths of operations allow, and the time left over may not exceed the rank's idle time.
+/// A necessary condition for the remaining operations of a rank to fit into the gaps of its period. Each gap on its own
+/// is filled as well as the lengths of operations allow; the time that remains in all gaps may not exceed the rank's
+/// idle time.
 class modulo_packing {
 public:
     modulo_packing(const problem& p, double period, std::size_t periodicity, double slack)
@@ -40,11 +41,12 @@ public:
     }
     /// The idle time of a rank in one repetition of the pattern, without recomputation.
     [[nodiscard]] double spare(rank r) const { return spare_[r]; }
-    /// Whether the rank's earlier stages may still fit on `lane`, on which its stages from `s` on are placed.
+    /// Whether the rank's stages before `s` may still fit on `lane`, where its other stages are already placed.
     [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
         const auto& sums = remaining_[s];
         if (sums.empty()) return true;
-        constexpr std::size_t borders = 4; // ends of the sums and of the spare time, each with a rounding error
+        constexpr std::size_t borders = 4; // number of rounding errors: one for each end of the sums and of the spare
+                                           // time
         double wasted = 0.0;
         const auto gaps = lane.gaps();
         for (const auto gap : gaps) {

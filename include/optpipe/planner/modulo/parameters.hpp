@@ -12,9 +12,9 @@ struct period_parameters {
     std::size_t max_periodicity = 4;
     /// A round goes through all periodicities, with wider beams than the previous round.
     std::size_t max_rounds = 12;
-    /// Numbers of partial patterns kept, and of attempts to add a stage to each: in the first round, and at most. If
-    /// ranks have several stages, the first placements decide whether the last ones fit, so the first beams are wider
-    /// by the factor `coupled_factor`.
+    /// Numbers of partial patterns kept, and of attempts to add a stage to each of them. Both have a value for the
+    /// first round, and a maximum. If ranks have several stages, the first placements decide whether the last
+    /// placements fit, so the first beams are wider by the factor `coupled_factor`.
     std::size_t first_width = 3, max_width = 96;
     std::size_t first_attempts = 8, max_attempts = 256;
     std::size_t coupled_factor = 16;
@@ -30,14 +30,14 @@ struct period_parameters {
     /// After `least_rounds` rounds, periodicities whose best period exceeds the best of all by this factor are skipped.
     double max_ratio = 1.15;
     std::size_t least_rounds = 3;
-    /// Cost of completing a pattern, in attempts to place a stage, per cell of the step.
+    /// Completing a pattern counts as this number of attempts to place a stage, for each cell of the step.
     std::size_t completion_effort = 12;
 };
 
 /// How `beam_search` grows patterns. Not tuned.
 struct beam_parameters {
-    /// Penalty in the lifespan for each offloaded stash, in periods, so that among equally good patterns, those with
-    /// fewer transfers are kept.
+    /// Penalty in the lifespan for each offloaded stash, in periods, so that among equally good patterns, the patterns
+    /// with fewer transfers are kept.
     double offload_penalty = 0.01;
     /// Unit of random differences between lifespans, in periods; up to a thousand units are added, so that the children
     /// of one parent don't fill the beam.
@@ -60,14 +60,14 @@ struct wavefront_parameters {
     /// spacing is tried with `first_fill`, then the best spacing with each of `fills`.
     double first_fill = 0.95;
     std::array<double, 4> fills{1.0, 0.9, 0.8, 0.7};
-    /// Cost of a schedule of the whole step, in attempts to place a stage, per cell.
+    /// A schedule of the whole step counts as this number of attempts to place a stage, for each cell.
     std::size_t attempt_effort = 12;
 };
 
 /// How `modulo_search` completes patterns and repeats the steady state. Not tuned, unless a comment says otherwise.
 struct steady_state_parameters {
-    /// The reduced problem has about `pipelines` microbatches per rank, counting at least `least_ranks` ranks, which
-    /// suffices for prologue and epilogue.
+    /// The reduced problem has about `pipelines` microbatches per rank, which suffices for prologue and epilogue. The
+    /// number of ranks counts as at least `least_ranks`.
     std::size_t pipelines = 4;
     std::size_t least_ranks = 4;
     /// A completed schedule may be shorter than its period suggests, but not by more than this factor.

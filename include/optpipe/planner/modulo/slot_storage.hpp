@@ -43,7 +43,8 @@ public:
     }
     /// All choices on the Pareto frontier: each takes more work than the previous one, and holds less memory.
     [[nodiscard]] const std::vector<choice>& choices() const { return choices_; }
-    /// The families of a level: at most two, with the additional work before the backward or in it.
+    /// The families of a level: at most two, of which one adds work before the backward and the other inside the
+    /// backward.
     [[nodiscard]] const std::vector<family>& families(std::size_t level) const { return levels_[level]; }
 
 private:

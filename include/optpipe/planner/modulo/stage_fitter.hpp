@@ -344,8 +344,8 @@ private:
     modulo_timeline& link(rank_occupation& own, bool inward) const {
         return own.link[host_channel_of(p_.transfer, inward)];
     }
-    /// Places offloads as early and reloads as late as engine and link allow: first one kind, then the other, or pair
-    /// by pair, or in random order.
+    /// Places offloads as early and reloads as late as the engine and the link allow. The transfers are placed one kind
+    /// after the other, pair by pair, or in random order.
     bool place_transfers(stage s, rank_occupation& own, std::uint32_t set, unsigned way,
                          std::vector<pattern_slot>& pattern_slots) {
         std::vector<std::size_t> offloaded;

@@ -28,8 +28,8 @@ public:
     [[nodiscard]] const problem& reduced() const { return reduced_; }
     [[nodiscard]] bool is_reduced() const { return reduced_.graph.microbatches() < p_.graph.microbatches(); }
 
-    /// Completes a pattern in several ways in the reduced problem. Offers each completion that promises to be the best
-    /// so far.
+    /// Completes a pattern in several ways in the reduced problem. Offers each completion that may be better than all
+    /// earlier ones.
     void offer(const periodic_pattern& pattern) {
         if (with_.completion_gain * static_cast<double>(p_.graph.microbatches()) * pattern.period > best_value_) return;
         const bool may_refill = can_refill(p_, pattern);
@@ -74,8 +74,8 @@ private:
 
     [[nodiscard]] stop_check abandon() const { return stop_check{state_.limits().abandon}; }
     [[nodiscard]] std::size_t missing() const { return p_.graph.microbatches() - reduced_.graph.microbatches(); }
-    /// The number of microbatches of the reduced problem: about `pipelines` per rank, such that the number of the
-    /// left-out microbatches is a multiple of each of `counts`.
+    /// The number of microbatches of the reduced problem: about `pipelines` per rank, chosen so that the problem leaves
+    /// out a number of microbatches that is a multiple of each of `counts`.
     [[nodiscard]] std::size_t enough() const {
         const auto all = p_.graph.microbatches();
         const auto enough = with_.pipelines * std::max(p_.graph.ranks(), with_.least_ranks);

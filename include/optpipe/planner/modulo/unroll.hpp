@@ -72,7 +72,7 @@ public:
         }
     }
 
-    /// The position with the same state as `position`, shifted by `count` microbatches.
+    /// The position whose state is the state at `position`, shifted by `count` microbatches; empty if there is none.
     [[nodiscard]] std::optional<std::size_t> recurs_at(std::size_t position, std::size_t count) const {
         const auto known = positions_.find(key(states_[position].first, states_[position].second + count));
         if (known == positions_.end()) return std::nullopt;

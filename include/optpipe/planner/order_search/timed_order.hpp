@@ -439,7 +439,7 @@ private:
             resources_.release(of, amount, duration{times_[at(op)].end});
         });
     }
-    /// Times everything, as an operation may wait for memory that any other one frees.
+    /// Times everything, because an operation may wait for memory that any other operation frees.
     bool retime_with_memory(double most) {
         begin_times(0);
         resources_.clear();

@@ -128,7 +128,7 @@ private:
             if (each.best) look_around(*each.best);
         return planned_.empty() ? refused : std::nullopt;
     }
-    /// Tries partitions while time allows, or until none is left that may be the best; false in the latter case.
+    /// Tries partitions while there is time. Returns false if no partition is left that may be the best.
     bool search() {
         while (may_go_on() && !is_near_enough())
             if (!try_most_promising()) return false;

@@ -55,7 +55,7 @@ public:
         }
     }
 
-    /// The memory that all ranks together lack for one microbatch at a time, and the refusal of the rank that lacks
+    /// The memory that all ranks together lack to run one microbatch at a time; the refusal of the rank that lacks
     /// most.
     struct shortage {
         memory_size all{};

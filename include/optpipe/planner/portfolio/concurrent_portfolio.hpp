@@ -20,14 +20,14 @@ struct time_share_parameters {
     /// In seconds. Let t be a strategy's time until its last find, plus `staleness_seconds`. If the strategy has found
     /// nothing for a time of n t since its last find, its share is divided by n + 1, because the next find will
     /// probably take as long again. A strategy that resumes its search keeps its share, because each slice brings its
-    /// proof nearer. Measured on store-p3-m6-k150 with two threads and six seeds: with this rule, proofs took 7.5 s
-    /// instead of 11 s on average, and 10 s instead of 21 s at most; with 0.3 instead of 1, they took 8.5 s on average,
-    /// and 11 s at most. On eighty random problems with 3 and 5 s on one thread, 11 plans were better and 12 worse,
-    /// objectives were 0.02 % lower on average, and the same 25 were proven.
+    /// proof nearer. Measured on store-p3-m6-k150 with two threads and six seeds: proofs took 7.5 s on average and 10 s
+    /// at most. Without this rule, they took 11 s on average and 21 s at most; with 0.3 instead of 1, 8.5 s and 11 s.
+    /// On eighty random problems with 3 and 5 s on one thread, 11 plans were better and 12 worse. Objectives were
+    /// 0.02 % lower on average, and the plans of the same 25 problems were proven optimal.
     double staleness_seconds = 1.0;
-    /// A slice is idle if it has more effort than the slice before, but takes less than this factor longer, so it used
-    /// none of the additional effort. After `most_idle_slices` idle slices in a row, the strategy rests until there is
-    /// a better incumbent. The factor exceeds the noise of a loaded machine.
+    /// A slice is idle if it has more effort than the previous slice, but takes less than this factor times as long: it
+    /// has used none of the additional effort. After `most_idle_slices` idle slices in a row, the strategy rests until
+    /// there is a better incumbent. The factor exceeds the noise of a loaded machine.
     double idle_factor = 1.3;
     std::size_t most_idle_slices = 2;
     /// The least and largest growth of the effort from slice to slice. Strategies that start anew with the same seed
@@ -36,8 +36,8 @@ struct time_share_parameters {
     double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
-    /// A slice may take the remaining time times `rest_per_share` times the strategy's time share, of which at most
-    /// `most_shares` counts.
+    /// A slice may take the remaining time times `rest_per_share` times the strategy's time share. A time share above
+    /// `most_shares` counts as `most_shares`.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
     /// A slice is interrupted after this multiple of its expected time, but not before `least_seconds`, because
@@ -50,7 +50,7 @@ struct time_share_parameters {
 struct concurrent_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
-    /// The length of the first time slices, in seconds; later ones are longer.
+    /// The length of the first time slices, in seconds; later slices are longer.
     double slice_seconds = 0.1;
     time_share_parameters with{};
 };
@@ -93,7 +93,7 @@ namespace detail {
 class time_shares {
 public:
     struct time_slice {
-        /// Index of the strategy among the applicable ones.
+        /// Index of the strategy among the applicable strategies.
         std::size_t index = 0;
         const any_search_strategy* strategy = nullptr;
         strategy_options options{};
@@ -174,7 +174,8 @@ private:
         /// weighted with the time at which it ended.
         double closed = 0.0;
         double taken = 0.0;
-        /// Seconds of the strategy's slices: of all, and of those up to the last that closed a part of the gap.
+        /// Seconds of the strategy's slices: of all slices, and of the slices up to the last one that closed a part of
+        /// the gap.
         double spent = 0.0;
         double fruitful = 0.0;
         /// If set, the strategy is paused until the incumbent is better than this.

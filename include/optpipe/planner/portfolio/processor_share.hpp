@@ -16,10 +16,10 @@ namespace optpipe {
 
 /// Counts the processor time of the threads of a search, and keeps it below a share of the wall-clock time.
 ///
-/// Threads of the search call `enter` and `leave`, and in between, `pause_if_over` wherever they poll whether to stop.
-/// `pause_if_over` reads the processor clocks of the threads every millisecond. Once the threads have used more than
-/// their share, all callers sleep until the excess is paid back or a stop is requested. So the share holds on average
-/// over time, but may be exceeded while a search doesn't poll. Any member may be called from any thread.
+/// Threads of the search call `enter` and `leave`. In between, they call `pause_if_over` wherever they poll whether to
+/// stop. `pause_if_over` reads the processor clocks of the threads every millisecond. Once the threads have used more
+/// than their share, all callers sleep until the excess is paid back or a stop is requested. So the share holds on
+/// average over time, but may be exceeded while a search doesn't poll. Any member may be called from any thread.
 class processor_share {
 public:
     /// `processors`: processor time per wall-clock time; 0.5 is half of one processor. Unlimited by default.

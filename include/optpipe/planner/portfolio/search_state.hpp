@@ -73,8 +73,8 @@ struct search_progress : search_step {
 /// (`with_cheaper_storage_in_place`), if there is time.
 ///
 /// Every member may be called from any thread; `objective`, `bound` and `done` cost an atomic load and at most a read
-/// of the clock. A strategy offers schedules and bounds under its name, reads those of others, and returns once
-/// `done()`.
+/// of the clock. A strategy offers schedules and bounds under its name, reads the schedules and bounds of others, and
+/// returns once `done()`.
 class search_state {
 public:
     using observer = std::function<void(const search_progress&)>;
@@ -136,13 +136,13 @@ public:
     /// The cutoff: only a schedule shorter than this is an improvement.
     [[nodiscard]] duration target() const { return objective() - slack(); }
     /// The tolerance within which two times are equal, relative to the objective. Before the first schedule, the
-    /// tolerance is relative to the serial time, which a single unused storage option can make many times as long.
+    /// tolerance is relative to the serial time, which a single unused storage option can make many times longer.
     [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
     /// The time of one pass through a schedule, in seconds; 0 before the first schedule. The time of work that can't be
     /// interrupted is estimated in passes.
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
-    /// Whether `passes` passes through the problem end before the deadline.
+    /// Whether there is time before the deadline for `passes` passes through the problem.
     [[nodiscard]] bool has_time_for(double passes) const;
     /// Seconds until the deadline; infinite without one.
     [[nodiscard]] double seconds_left() const;
@@ -185,7 +185,7 @@ private:
         std::shared_ptr<const schedule> incumbent{};
         std::vector<search_step> history{};
         std::vector<std::string> reported{};
-        /// The shared objects, each under the address of the `key_of` of its type.
+        /// The shared objects by type: the key is the address of the type's `key_of`.
         std::map<const char*, std::shared_ptr<void>> objects{};
     };
 

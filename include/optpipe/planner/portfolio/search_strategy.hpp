@@ -58,7 +58,8 @@ struct strategy_traits {
     std::size_t first_effort = 100'000;
     /// The initial time share, relative to other strategies.
     double share = 1.0;
-    /// The longest time of a call beyond its deadline, in passes through the problem (`search_state::pass_seconds`).
+    /// The longest time of a call beyond its deadline; 1 is the time of one pass through the problem
+    /// (`search_state::pass_seconds`).
     double least_passes = 0.0;
 };
 

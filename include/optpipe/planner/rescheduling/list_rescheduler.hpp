@@ -156,9 +156,8 @@ private:
         if (beginning_) return kind == operation_kind::offload;
         return kind == operation_kind::reload || kind == operation_kind::recompute;
     }
-    /// The last operation on the path of `j`'s microbatch after whose end there is still time for `j` before the stash
-    /// is needed; null if there is none. `ahead` becomes the least time from the end of the found operation until the
-    /// stash is needed.
+    /// On the path of `j`'s microbatch, the last operation after whose end there is time to run `j` before the stash is
+    /// needed; null if there is none. Adds to `ahead` the least time from this end until the stash is needed.
     template <class Find>
     [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
         auto after = j.op.stage;
@@ -229,7 +228,7 @@ private:
         return a.priority != b.priority ? a.priority > b.priority : a.before < b.before;
     }
 
-    /// Places an operation on the rank or copy engine that can start one first.
+    /// Finds the rank or copy engine that can start an operation first, and places the operation.
     bool place_next() {
         auto first = duration::unlimited();
         std::vector<job*>* lane = nullptr;

@@ -22,13 +22,15 @@ namespace optpipe {
 /// The random distributions of `rescheduling_search`. Measured alone, half a second each, on schedules of the
 /// constructive planner for random problems (2 to 16 ranks, all features): the search makes them 0.4 % shorter on
 /// average. With a third of the noises, the search made 130 schedules only 0.1 % shorter; with half of the length, it
-/// made 40 schedules 0.3 % shorter. Twice the length, or half or twice the waits, made no difference beyond 0.1 %.
+/// made 40 schedules 0.3 % shorter. Doubling the length, or halving or doubling the waits, made no difference above 0.1
+/// %.
 struct rescheduling_parameters {
     /// Limit of the length of a rescheduled part: the time that the steady state takes for this number of microbatches
     /// per rank. Warm-up and cool-down each take about the time of one microbatch per rank; longer parts turn out worse
     /// more often.
     double most_per_rank = 1.6;
-    /// The first sweeps try shares of the longest part, in (0, 1], with all waits, and keep the best schedule.
+    /// The first sweeps reschedule parts of these lengths, as shares of the longest part in (0, 1]. Each length is
+    /// tried with all waits, and the best schedule is kept.
     std::array<double, 8> parts{0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 1.0};
     std::array<double, 4> waits{0.0, 0.3, 0.6, 1.0};
     /// Random trials follow: their longest wait, and their noises in multiples of the busiest rank's work on one
@@ -150,7 +152,7 @@ private:
     /// The longest part to reschedule, as a share of the step.
     double longest_part_ = 1.0;
     std::size_t trials_ = 0;
-    /// Reschedulers for the end and for the beginning of the current schedule; its objective, and its length.
+    /// Reschedulers for the end and for the beginning of the current schedule; then its objective, and its length.
     std::array<std::optional<list_rescheduler>, 2> ends_{};
     duration value_ = duration::unlimited();
     duration end_{};

@@ -20,8 +20,8 @@ namespace optpipe {
 /// schedule.
 struct adaptive_strategy {
     static constexpr std::string_view name = adaptive_builder<>::name;
-    /// Time to time an order once more and to validate it, in passes through the problem. The search stops this long
-    /// before the deadline, so that its last result still counts.
+    /// Time to time an order once more and to validate it; 1 is the time of one pass through the problem. The search
+    /// stops this long before the deadline, so that its last result still counts.
     static constexpr double last_passes = 2.0;
     static constexpr std::size_t most_effort = adaptive_builder<>{}.effort;
     /// A quarter of the builder's effort, so that the next batch has the whole effort. Not tuned.

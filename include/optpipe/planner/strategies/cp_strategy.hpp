@@ -17,7 +17,7 @@ struct cp_strategy {
     /// problems with 60 to 400 cells.
     static constexpr std::size_t first_steps = 50'000;
     /// This is the only strategy that closes the gap from both sides. On 187 random problems with 3 s on two threads,
-    /// this share led to 16 better plans, 6 worse ones and three fewer proofs than a thread reserved for the strategy
+    /// this share led to 16 better plans, 6 worse plans and three fewer proofs than a thread reserved for the strategy
     /// on problems of up to 130 cells.
     static constexpr double share = 4.0;
 

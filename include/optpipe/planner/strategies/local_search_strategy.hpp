@@ -16,10 +16,10 @@ struct local_search_strategy {
     static constexpr std::string_view name = "local-search";
     /// The number of moves of the first call is `first_cells` divided by the number of cells, but at least
     /// `least_moves`. The first call takes some tens of milliseconds, at 0.02 to 0.1 µs per move and stash. The
-    /// measured times of earlier calls decide the length of later ones.
+    /// measured times of earlier calls decide the length of later calls.
     static constexpr std::size_t least_moves = 10;
     static constexpr std::size_t first_cells = 500'000;
-    /// Time of the setup, in passes through the problem; measured for 4 ranks and 100,000 microbatches.
+    /// Time of the setup; 1 is the time of one pass through the problem. Measured for 4 ranks and 100,000 microbatches.
     static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {

@@ -47,7 +47,8 @@ struct milp_parameters {
 
 namespace detail {
 
-/// Solves one model. Incumbents of the solver are offered at once, and the solver gets those of other strategies.
+/// Solves one model. Incumbents of the solver are offered at once, and the solver gets the incumbents of other
+/// strategies.
 class milp_run {
 public:
     milp_run(search_state& state, std::string_view name, std::shared_ptr<const formulation::formulated> f,
@@ -145,7 +146,7 @@ struct milp_strategy {
             if (!formulation::has_form(operations, discipline)) continue;
             const auto left = time_left(state, options, begin);
             if (state.done() || left.count() <= 0.0) return;
-            // The horizon is half of the tolerance below the objective: rounding can't invalidate the proof.
+            // The horizon is below the objective by half of the tolerance, so that rounding can't invalidate the proof.
             const auto horizon = state.objective() - 0.5 * state.slack();
             const auto f = model_of(state, discipline, horizon);
             if (!f) return;

@@ -18,7 +18,7 @@ struct modulo_strategy {
     static constexpr std::size_t first_effort = 50'000;
     /// The strategy finds its periods in few calls. Not tuned.
     static constexpr double share = 0.5;
-    /// Time to unroll a pattern, in passes through the problem.
+    /// Time to unroll a pattern; 1 is the time of one pass through the problem.
     static constexpr double least_passes = 5.0;
     /// Number of placements that take about as long as one move of local search on prologue and epilogue. Not tuned.
     static constexpr std::size_t placements_per_move = 10;

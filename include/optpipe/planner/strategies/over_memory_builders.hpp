@@ -40,11 +40,11 @@ struct over_memory_parameters {
     std::size_t operations_per_cell = 5;
     /// A builder that searches has 1 / `most_of_effort` of the effort, so that some is left for the other builders.
     std::size_t most_of_effort = 8;
-    /// Effort of the first call per cell: some tens of milliseconds for a few hundred cells.
+    /// Effort of the first call per cell. With a few hundred cells, the call takes some tens of milliseconds.
     std::size_t first_effort_per_cell = 200;
     /// Time share relative to other strategies. The share is small, because each call tries the same few factors.
     double share = 0.5;
-    /// Time of a builder and of its offload search, in passes through the problem.
+    /// Time of a builder and of its offload search; 1 is the time of one pass through the problem.
     double least_passes = 10.0;
 };
 

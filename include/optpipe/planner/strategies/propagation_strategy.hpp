@@ -23,9 +23,10 @@ public:
     /// Largest number of cells, because nothing interrupts a run without a time limit. 2500 cells take a second, and
     /// the time grows with the square of their number.
     static constexpr std::size_t most_cells = 10'000;
-    /// Number of chains on a stage: those of F, I and W.
+    /// Number of chains on a stage: one each for F, I and W.
     static constexpr double chains_per_stage = 3.0;
-    /// Limit of `closure_of`: some tenths of a second. 6e10 steps took a minute (4 ranks with 512 stages each).
+    /// Limit of `closure_of`, so that the closure takes at most some tenths of a second. 6e10 steps took a minute (4
+    /// ranks with 512 stages each).
     static constexpr double most_closure = 2e8;
     /// Relative precision of the bound: far finer than any requested gap.
     static constexpr double precision = 1e-8;

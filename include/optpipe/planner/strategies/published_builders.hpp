@@ -67,12 +67,12 @@ struct builder_parameters {
     double slice_with_options = 0.25;
     /// Share of `slice_with_options` for the constructive planner with all storage options, which runs before the other
     /// builders. The planner's few trials tell which options are promising if memory is too small for all other
-    /// builders. On sixty random models with a second each, 19 plans were better with this share and 16 worse, and
-    /// steps 0.4 % shorter on average; on thirty models with 3 s each, 10 plans were better and 4 worse, and steps 0.1
-    /// % shorter. The share itself isn't tuned.
+    /// builders. On sixty random models with a second each, 19 plans were better with this share and 16 were worse;
+    /// steps were 0.4 % shorter on average. On thirty models with 3 s each, 10 plans were better and 4 were worse;
+    /// steps were 0.1 % shorter. The share itself isn't tuned.
     double slice_of_quick = 0.5;
-    /// Time that must remain, in passes through the problem: to offer the best schedule, or if there is none yet, to
-    /// build and offer one.
+    /// Time that must remain to offer the best schedule or, if there is none yet, to build and offer one. 1 is the time
+    /// of one pass through the problem.
     double to_offer = 2.0;
     double to_build_and_offer = 4.0;
     /// In seconds. Builders that can't be stopped may exceed the deadline by this time; on all but the largest
@@ -87,19 +87,20 @@ struct builder_parameters {
     /// (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
     /// With a deadline, other storage options than `keep` and `offload`, and ranks of several stages, the constructive
-    /// planner runs again at the end. This last run has this number of options (those of the best schedules), all the
-    /// effort, and a slice of its own. On fourteen random models in v placement with 4 to 6 s on one thread, 9 plans
-    /// were better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 % shorter on average. With one stage
-    /// per rank, the last run gained nothing: on seventeen models, steps were 0.1 % longer on average. The last run is
-    /// skipped if nothing may be recomputed: on such problems the run made steps 0.7 % longer on average (four models,
-    /// five seeds).
+    /// planner runs again at the end. This last run tries this number of options, namely the options of the best
+    /// schedules, with the whole effort and in a time slice of its own. On fourteen random models in v placement with 4
+    /// to 6 s on one thread, 9 plans were better by up to 3.2 %, 4 were worse by up to 0.6 %, and steps were 0.6 %
+    /// shorter on average. With one stage per rank, the last run gained nothing: on seventeen models, steps were 0.1 %
+    /// longer on average. The last run is skipped if nothing may be recomputed: on such problems the run made steps
+    /// 0.7 % longer on average (four models, five seeds).
     std::size_t options_built_further = 3;
     /// Without a deadline: limit of the cells (stages times microbatches), summed over the options with which the
     /// constructive planner runs. A cell takes about 7 µs.
     std::size_t most_cells = 100'000;
     /// With other storage options than `keep` and `offload`, local search starts from this number of schedules: the
-    /// best ones with different objectives. On three random models, local search of 60,000 moves had its best results
-    /// from the fourth, fifth and sixth of seven schedules. More than seven schedules weren't tried.
+    /// best schedules, all with different objectives. On three random models, local search of 60,000 moves had its best
+    /// results from the fourth, fifth and sixth of seven schedules. Local search from more than seven schedules wasn't
+    /// measured.
     std::size_t starts = 8;
 };
 
@@ -243,8 +244,8 @@ private:
     [[nodiscard]] bool has_deadline() const {
         return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
     }
-    /// Runs the jobs `which`, and at the same time `beside`, which starts first. Offers only the best schedule, once
-    /// all jobs have finished, so that its builder is credited.
+    /// Starts `beside`, and runs the jobs `which` at the same time. Offers only the best schedule, once all jobs have
+    /// finished, so that its builder is credited.
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
                    std::size_t threads, const std::function<void()>& beside = {}) {
         const std::size_t others = beside ? 1 : 0;
@@ -341,7 +342,7 @@ private:
         if (!jobs_[k].stoppable) pass_ = std::max(pass_, seconds);
         if (made) keep({k, value, *std::move(made)});
     }
-    /// Adds a schedule to the best ones. Among equal objectives, only the one that comes first is kept.
+    /// Adds a schedule to the best schedules. Among equal objectives, only the one that comes first is kept.
     void keep(found made) {
         const auto most = is_described_by_costs(state_.problem()) ? 1 : with_.starts;
         const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {

@@ -27,7 +27,7 @@ class arena_allocator {
 public:
     static constexpr std::uint32_t no_instruction = std::numeric_limits<std::uint32_t>::max();
 
-    /// The allocated segments, and the instructions that must end before these may be used.
+    /// The allocated segments, and the instructions that must end before these segments may be used.
     struct taken {
         std::vector<memory_segment> segments;
         std::vector<std::uint32_t> after;

@@ -71,10 +71,10 @@ struct planned_message {
     std::size_t end = 0;
 };
 
-/// All values that the operations of a schedule hand on to each other. An activation is one copy for all consumers on
-/// its rank, and one for all messages; each other rank that needs it gets one message. An edge that holds memory has a
-/// copy of its own on the producer's rank; that copy is sent when the consumer needs the value. A gradient goes to one
-/// stage.
+/// All values that the operations of a schedule hand on to each other. On the producer's rank, all consumers share one
+/// copy of an activation, and all messages share another copy. Each other rank that needs the activation gets one
+/// message. An edge that holds memory has a copy of its own on the producer's rank; that copy is sent when the consumer
+/// needs the value. A gradient goes to one stage.
 class handed_values {
 public:
     /// Finds an operation in the schedule: for a backward_input, the full backward that takes its place. Null if the
@@ -145,7 +145,8 @@ private:
         for (const auto& users : shared_)
             hand_to(timed, users);
     }
-    /// Adds one copy on the rank of the operation, for users that are all on this rank, or all on others.
+    /// Adds one copy on the rank of the operation. The users of the copy are either all on this rank, or all on other
+    /// ranks.
     void hand_to(const timed_operation& from, std::span<const use> users) {
         if (users.empty()) return;
         const rank home = p_.rank_of(from.op.stage);
@@ -218,8 +219,8 @@ private:
         return std::tie(a.way, a.value, a.other, a.slice) < std::tie(b.way, b.value, b.other, b.slice);
     }
 
-    /// Adds the keys and values of a slice, which its F makes, and their gradient, which the gradient of the sequence's
-    /// last slice makes.
+    /// Adds two values of a slice: its keys and values, made by its F, and their gradient, made by the gradient of the
+    /// sequence's last slice.
     void keep_for_slices(const timed_operation& timed) {
         const auto& op = timed.op;
         const auto held = p_.cost(op.stage, op.microbatch).kv;
@@ -261,10 +262,10 @@ private:
     operation_numbering<any_graph> number_;
     std::vector<value_copy> copies_;
     std::vector<planned_message> messages_;
-    /// The users of one operation's values: those of its activation on the same rank, and on other ranks; then those of
-    /// its partial result on the same rank, and on other ranks.
+    /// The users of one operation's values, as four lists: users of its activation on the same rank, and on other
+    /// ranks; then users of its partial result on the same rank, and on other ranks.
     std::array<std::vector<use>, 4> shared_{};
-    /// Links by the number of their operation, until they are sorted.
+    /// Each link with the number of its operation; used until the links are sorted.
     std::vector<std::pair<std::size_t, value_link>> linked_;
     std::vector<value_link> links_;
     /// For each operation, the position of its first link; one more entry at the end.

@@ -145,9 +145,9 @@ public:
         });
         return is_within;
     }
-    /// Denser packings for the arenas that exceed their limit, or with `to_peak` the plan's peak, because their free
-    /// memory wasn't contiguous. Lifetimes don't depend on packings, so denser ones leave the order of writing as it
-    /// is.
+    /// Denser packings for the arenas that are too large because their free memory wasn't contiguous. An arena is too
+    /// large if it exceeds its limit or, with `to_peak`, the plan's peak. Lifetimes don't depend on packings, so denser
+    /// packings leave the order of writing as it is.
     [[nodiscard]] arena_packings packed(bool to_peak) const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -256,7 +256,7 @@ private:
         return options_.rounded_bytes(node.memory);
     }
     /// Called if all ready nodes wait for memory. This happens if times differ only by rounding, or if transfers have
-    /// no duration. Gives the first node memory that is promised for later, or memory beyond the plan's peak.
+    /// no duration. The first node gets memory that is promised for later, or memory beyond the plan's peak.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());

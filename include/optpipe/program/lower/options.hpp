@@ -22,14 +22,15 @@ enum class message_lanes : std::uint8_t {
 /// When a receive may start, once it has its buffer.
 enum class receive_issue : std::uint8_t {
     early,    ///< at any time: a message never waits for its receiver's computations
-    when_due, ///< after the last computation of its rank that ends, by the plan, before the message is sent: for
-              ///< transports whose waiting receives occupy multiprocessors
+    when_due, ///< after those computations of its rank that the plan ends before the message is sent; for transports
+              ///< whose waiting receives occupy multiprocessors
 };
 
 /// Whether a buffer may be split into several segments.
 enum class part_placement : std::uint8_t {
-    exact,      ///< yes, if the arena would otherwise need more than the plan's peak
-    contiguous, ///< no; fragmentation comes on top of the plan's peak. For GPUs, see `cuda::lowering_defaults`
+    exact,      ///< may be split if the arena would otherwise need more than the plan's peak
+    contiguous, ///< is never split; fragmentation comes on top of the plan's peak. For GPUs, see
+                ///< `cuda::lowering_defaults`
 };
 
 /// For one storage option: how much of the forward's held memory the weight gradient needs.
@@ -77,8 +78,8 @@ struct lowering_options {
     /// and `reduce`.
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores a part of the memory that the weight gradient needs. Each
-    /// entry says how much of the memory needed by W the forward already holds, so that this memory is written where it
-    /// stays. Without an entry, the forward holds as much of the memory that W needs as its held memory allows;
+    /// entry says how much of the memory that W needs is already held by the forward; this memory is then written where
+    /// it stays. Without an entry, the forward holds as much of the memory that W needs as its held memory allows;
     /// impossible values are clamped.
     std::vector<held_for_weight> kept{};
 

@@ -192,7 +192,7 @@ private:
     const problem* problem_;
     std::vector<timed_operation> operations_;
     operation_numbering<any_graph> number_;
-    /// By the number of an operation: its place in `operations_`.
+    /// The place in `operations_` of each operation, indexed by the operation's number.
     std::vector<std::size_t> place_of_;
     duration slack_;
     handed_values values_;
@@ -200,7 +200,7 @@ private:
     /// Operations and pairs, then messages.
     std::vector<plan_node> nodes_;
     std::size_t first_message_ = 0;
-    /// By the place of an operation: its node.
+    /// The node of each operation, indexed by the operation's place.
     std::vector<std::size_t> node_of_;
     std::vector<std::vector<std::size_t>> successors_;
 };

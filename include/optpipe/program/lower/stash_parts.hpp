@@ -32,7 +32,7 @@ struct stash_bytes {
 };
 
 /// The parts of a stage's stash under the storage option `stored`, each rounded by `bytes_of`. The part that is held
-/// and needed by W is at most `most_kept`, unless RECOMPUTE can't restore the rest.
+/// and needed by W exceeds `most_kept` only if RECOMPUTE can't restore the rest.
 template <class BytesOf>
 [[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
                                        const BytesOf& bytes_of) {

@@ -26,7 +26,7 @@ struct assignment_prices {
     std::vector<double> of_column{};
 };
 
-/// Sets the price of each column to the least one that the prices of the rows allow.
+/// Sets the price of each column to the least price that the prices of the rows allow.
 inline void fit_columns(const gain_table& of, assignment_prices& prices) {
     for (std::size_t j = 0; j < of.columns; ++j) {
         double most = 0.0;
@@ -35,7 +35,7 @@ inline void fit_columns(const gain_table& of, assignment_prices& prices) {
         prices.of_column[j] = most;
     }
 }
-/// Sets the price of each row to the least one that the prices of the columns allow.
+/// Sets the price of each row to the least price that the prices of the columns allow.
 inline void fit_rows(const gain_table& of, assignment_prices& prices) {
     for (std::size_t i = 0; i < of.rows; ++i) {
         double most = 0.0;
@@ -94,7 +94,7 @@ inline void fit_rows(const gain_table& of, assignment_prices& prices) {
     const double lowest = -*std::max_element(column.begin(), column.begin() + static_cast<std::ptrdiff_t>(n));
     for (std::size_t j = 0; j < of.columns; ++j)
         prices.of_column[j] = std::max(0.0, -column[j] - lowest);
-    fit_rows(of, prices); // whatever rounding did, the prices hold
+    fit_rows(of, prices); // makes the prices valid in spite of rounding
     fit_columns(of, prices);
     return prices;
 }

@@ -105,7 +105,7 @@ private:
             h.far_ended = static_cast<std::size_t>(std::upper_bound(first, d_->end(0, h.to_chain), latest) - first);
         }
     }
-    /// Orders operation k of chain x after those operations of chain y without whose end it wouldn't fit the memory.
+    /// Puts operation k of chain x after each operation of chain y that must have ended for it to fit the memory.
     void precede(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = order_->first(0, x, y, k);
         std::size_t high = ended_[y];
@@ -119,7 +119,7 @@ private:
         }
         if (order_->raise(x, y, k, low)) d_->changed[device_] = true;
     }
-    /// Orders operation k of chain x before those operations of chain y after which it wouldn't fit the memory.
+    /// Puts operation k of chain x before each operation of chain y that would leave no memory for it.
     void follow(std::size_t x, std::size_t k, std::size_t y) {
         std::size_t low = started_[y];
         std::size_t high = ended_[y];

@@ -176,7 +176,7 @@ private:
             }
         }
     }
-    /// The operations of a device, sorted by their current times on one side.
+    /// Sorts a device's operations by their current times from the start (side 0) or from the end (side 1).
     void sort_device(std::size_t side, const device& on) {
         sorted_.clear();
         for (const std::size_t chain : on.chains)

@@ -137,7 +137,7 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
     }
     const double stashes = (limit + tolerance{}.at(p.memory_scale())) / unit.activation;
     const auto m = p.graph.microbatches();
-    if (stashes >= static_cast<double>(2 * m)) return {}; // checked before it becomes a count, which can't be as large
+    if (stashes >= static_cast<double>(2 * m)) return {}; // compared as a double, because a count can't be as large
     const auto k = static_cast<std::size_t>(stashes);
     if (6 * m + 6 * ranks < 3 * k + 1) return {};
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;

@@ -35,10 +35,10 @@ namespace optpipe {
 ///
 /// The planner finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless the planner is
 /// stopped, the schedule is never worse than 1F1B or GPipe, if their schedules fit and no offload is required. `Policy`
-/// says which stages may or must be offloaded as a whole (`decisions_of`). If stashes aren't only kept or offloaded as
-/// a whole, the search tries AdaPipe's schedule and, for all microbatches alike (`uniform_problem`), each option that
-/// all stages have. `Policy` applies only to keeping and offloading whole stashes; `restrict_storage` restricts other
-/// options.
+/// says which stages may or must be offloaded as a whole (`decisions_of`). If there are other ways to store stashes,
+/// the search also tries AdaPipe's schedule, and each storage option that all stages have, used for all microbatches
+/// (`uniform_problem`). `Policy` applies only to keeping and offloading whole stashes; `restrict_storage` restricts
+/// other options.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
     static constexpr bool any_graph = true;
@@ -84,14 +84,14 @@ private:
     /// Number of trials that are made whatever the effort, because a schedule is needed.
     static constexpr std::size_t least_trials = 8;
 
-    /// Plans a problem that isn't plain. `Policy` doesn't apply to a problem that isn't plain.
+    /// Plans a problem that isn't plain. `Policy` doesn't apply to it.
     template <pipeline_graph Graph>
     outcome<basic_order<Graph>> for_any_graph(const basic_problem<Graph>& p, stop_check stop) const {
         constexpr double rounding = 1e-9;
         const auto known = (1.0 + rounding) * (bound > duration{} ? bound : graph_bound(p));
         best_order<Graph> best{p};
         const stop_when is_proven{[&] { return stop() || best.value() <= known; }};
-        constexpr std::size_t operations_per_cell = 4; // F, I, W, and perhaps one for its storage
+        constexpr std::size_t operations_per_cell = 4; // F, I, W, and perhaps an operation that restores the stash
         const auto trials = effort / (dispatcher<Graph>::visits_per_start * operations_per_cell * p.graph.cells());
         graph_dispatch_search<Graph>{p, best, stop_check{is_proven}, std::max(trials, least_trials), seed}.run();
         if (best.found()) return std::move(best).take();
@@ -99,7 +99,7 @@ private:
         return one ? was_stopped() : one.why();
     }
 
-    /// The problem `p` without offloading of whole stashes on the stages for which it is forbidden.
+    /// The problem `p` without offloading of whole stashes on the stages where the policy forbids it.
     template <pipeline_graph Graph>
     static constexpr basic_problem<Graph>
     without_forbidden(basic_problem<Graph> p, const per_stage<offload_decision, Graph::stage_extent>& decisions) {
@@ -143,8 +143,8 @@ private:
                 best.offer(with_storage(p, choice.options, *made));
         }
     }
-    /// Whether `validate` can tell the start of every operation that holds memory from its end. If a start and an end
-    /// coincide, an order that exceeds a rank's memory may count as valid.
+    /// Whether every operation that holds memory starts and ends at times that `validate` can distinguish. If a start
+    /// and an end coincide, an order that exceeds a rank's memory may count as valid.
     template <pipeline_graph Graph> static constexpr bool times_are_distinct(const basic_problem<Graph>& p) {
         const auto slack = tolerance{}.at(p.serial_time());
         return std::all_of(p.costs.begin(), p.costs.end(),

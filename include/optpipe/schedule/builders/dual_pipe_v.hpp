@@ -28,8 +28,8 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 /// forward and the backward after it become a pair if `overlaps` lists this pair; otherwise the rank runs one after the
 /// other. The original uses pairs to hide the communication of experts.
 ///
-/// Any number of microbatches: with fewer than 2R, the order is that of 2R microbatches without the missing ones. No
-/// rank holds more than 2R + 1 stashes of a stage.
+/// Any number of microbatches. If there are fewer than 2R, the order is made for 2R microbatches, and the missing
+/// microbatches are left out. No rank holds more than 2R + 1 stashes of a stage.
 struct dual_pipe_v_builder {
     static constexpr std::string_view name = "dualpipe-v";
 
@@ -93,7 +93,7 @@ private:
         OPTPIPE_CONSTEXPR void put_backward(std::size_t chunk) {
             put(backward(stages_[chunk], microbatch{gradients_[chunk]++}));
         }
-        /// Puts the next forward of the chunk and the next backward of the other one, as a pair if possible.
+        /// Puts the next forward of the chunk and the next backward of the other chunk, as a pair if possible.
         OPTPIPE_CONSTEXPR void put_pair(std::size_t chunk) {
             const auto at = lane_.size();
             put_forward(chunk);

@@ -34,8 +34,8 @@ public:
                      std::size_t trials, std::uint64_t seed)
         : p_{&p}, positions_{&positions}, stop_{stop}, left_{trials}, random_{seed} {}
 
-    /// The best order found; it is the best of all if there are at most as many orders as trials. If no order fits the
-    /// memory, the sequences are in the order `given`. Contract: `given` is sorted in ascending order.
+    /// The best order found. It is optimal if there are no more orders than trials. If no order fits the memory, the
+    /// sequences are in the order `given`. Contract: `given` is sorted in ascending order.
     [[nodiscard]] basic_order<Graph> run(const std::vector<std::vector<microbatch>>& given) {
         const bool are_few = can_try_all(given.size());
         best_ = given;

@@ -19,7 +19,7 @@
 namespace optpipe {
 namespace detail {
 
-/// The number of microbatches that keep the ranks busy while one microbatch passes all of them: half of R, or more if
+/// The number of microbatches that keep the ranks busy while one microbatch passes all ranks: half of R, or more if
 /// forwards or input gradients take more than half of the work; at most R. Hops count as part of a pass.
 template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(const basic_problem<Graph>& p) {
     const auto ranks = p.graph.ranks();
@@ -41,9 +41,9 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
 }
 
 /// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
-/// cells. A microbatch reaches each rank's next chunk k groups later, so that k · group microbatches, at least `pace`,
-/// pass in between. If k and the number of chunks share factors, operations that would fall on taken cells move to the
-/// cells of the next group. Contract: loop placement, 1 ≤ group ≤ R.
+/// cells. A microbatch reaches each rank's next chunk k groups later, where k is the least number with k · group ≥
+/// `pace`. If k and the number of chunks share factors, operations that would fall on taken cells move to the cells of
+/// the next group. Contract: loop placement, 1 ≤ group ≤ R.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
     constexpr std::size_t cells_each = 3;
@@ -138,8 +138,8 @@ template <pipeline_graph Graph>
 /// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2). The schedule resembles
 /// interleaved 1F1B, but rank r does only R(v − 1) + R − r forwards before its first gradient, where v is the number of
 /// stages per rank. Each input gradient is followed by its weight gradient. Microbatches go in groups of g. With g = R,
-/// a rank holds Rv stashes of a stage; with ⌈R/2⌉ ≤ g < R, only g(v − 1) + R, at the price of (R − g)(v − 1) unit
-/// passes of idle time. With smaller groups, the chunks of a rank are several groups apart.
+/// a rank holds Rv stashes of a stage. With ⌈R/2⌉ ≤ g < R, it holds only g(v − 1) + R stashes, but is idle for (R −
+/// g)(v − 1) unit passes. With smaller groups, the chunks of a rank are several groups apart.
 ///
 /// For loop placement and any number of stages per rank. With one stage per rank (linear placement), the schedule is
 /// 1F1B with split backwards, whatever the group. Any number of ranks and microbatches, any costs and hops. If

@@ -104,7 +104,7 @@ private:
 
     problem mean_;
     duration period_;
-    /// Start times of the first microbatch's operations. At first, each start time is the one within the period,
+    /// Start times of the first microbatch's operations. At first, each start time lies within the first period,
     /// without regard to inputs.
     per_stage<duration> forward_;
     per_stage<duration> backward_;

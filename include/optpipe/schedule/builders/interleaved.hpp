@@ -56,9 +56,9 @@ private:
 /// order. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternates one forward and one full backward. With v = 1,
 /// the schedule is 1F1B.
 ///
-/// Any number of microbatches: if R doesn't divide M, the order is that for the next multiple of R without the missing
-/// microbatches. Without the missing microbatches, ranks don't wait for each other in a cycle either. Rank r holds at
-/// most 2(R − 1 − r) + (v − 1)R + 1 stashes of a stage.
+/// Any number of microbatches: if R doesn't divide M, the order is made for the next multiple of R, and the missing
+/// microbatches are left out. Leaving out microbatches never makes ranks wait for each other in a cycle. Rank r holds
+/// at most 2(R − 1 − r) + (v − 1)R + 1 stashes of a stage.
 struct interleaved_builder {
     static constexpr std::string_view name = "interleaved";
 

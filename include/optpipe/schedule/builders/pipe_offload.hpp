@@ -20,8 +20,8 @@
 namespace optpipe {
 namespace detail {
 
-/// Flags the stashes to offload: on each rank, those of the `chunks` stages with the longest lifespans among the stages
-/// that can be offloaded. With `half`, a rank with one stage offloads only every second microbatch.
+/// Flags the stashes to offload: on each rank, the stashes of `chunks` stages. Among the stages that can be offloaded,
+/// these have the longest lifespans. With `half`, a rank with one stage offloads only every second microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
                                                  std::size_t chunks, bool half) {
@@ -61,14 +61,14 @@ template <pipeline_graph Graph>
     return why;
 }
 
-/// Which stashes are offloaded: those of `chunks` stages on each rank. With `half`, a rank with one stage offloads only
-/// every second microbatch.
+/// Which stashes are offloaded: the stashes of `chunks` stages on each rank. With `half`, a rank with one stage
+/// offloads only every second microbatch.
 struct offload_share {
     std::size_t chunks = 1;
     bool half = false;
 };
 
-/// Group sizes to try, those with the least idle time first.
+/// Group sizes to try, sorted by idle time, the least first.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<std::size_t> groups_to_try(const basic_problem<Graph>& p, std::size_t group) {
     if (group > 0) return {group};
@@ -123,7 +123,8 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 
-    /// Number of stages per rank whose stashes are offloaded, or all stages that can be offloaded if there are fewer.
+    /// Number of stages on each rank that offload their stashes; if fewer stages can be offloaded, all of these
+    /// offload.
     std::size_t chunks = 1;
     /// Number of microbatches in a group, at most R. 0 means 1 or, under a memory limit, the best of R, `half_group`
     /// and 1.

@@ -11,8 +11,8 @@
 
 namespace optpipe {
 
-/// PipeOffload with all stages of each rank offloaded: a rank holds only a few stashes, however deep the pipeline, if a
-/// stash's round trip to the host takes no longer than the work on its microbatch.
+/// PipeOffload with all stages of each rank offloaded. A rank holds only a few stashes, however deep the pipeline is.
+/// Transfers must be fast: moving a stash to the host and back must take no longer than the work on its microbatch.
 struct pipe_offload_full_builder {
     static constexpr std::string_view name = "po-f";
 

@@ -13,7 +13,7 @@ namespace optpipe {
 /// 1F1B before it alternates, because the last slice of a sequence is the first whose gradient comes back.
 ///
 /// One stage per rank. With M sequences of k equal slices and no communication, the step takes M(F + B) + (S − 1)(F +
-/// B) / k, where F and B are those of a whole sequence. Rank 0 holds (S + k − 1) / k stashes of a sequence.
+/// B) / k, where F and B are the times of a whole sequence. Rank 0 holds (S + k − 1) / k stashes of a sequence.
 struct sequence_1f1b_builder {
     static constexpr std::string_view name = "seq1f1b";
     static constexpr bool any_graph = true;

@@ -188,7 +188,7 @@ private:
         }
         return false;
     }
-    /// Remembers for the refusal the block that exceeds the limits least, and the rank whose limit that block exceeds
+    /// For the refusal, remembers the block that exceeds the limits least, and the rank whose limit that block exceeds
     /// most.
     constexpr void remember_least(const budget_type& needed) {
         refusal why;

@@ -16,7 +16,7 @@
 namespace optpipe {
 namespace detail {
 
-/// The three switches of the heuristic, which uses the best of all eight runs.
+/// The three switches of the heuristic. The heuristic is run with all eight combinations, and the best run counts.
 struct zero_bubble_switches {
     /// In the warm-up, run only forwards that don't delay the first gradient.
     bool keep_first_gradient = false;
@@ -73,8 +73,8 @@ private:
         lanes_.put(forward(s, microbatch{own(s).forwards}), forward_arrival(s));
         ++own(s).forwards;
     }
-    /// Puts a full backward if the weight stash exceeds the activation, there is no room for the excess, and the
-    /// problem has full backwards.
+    /// Puts a gradient. It is a full backward if three conditions hold: the weight stash exceeds the activation, there
+    /// is no room for the excess, and the problem has full backwards.
     constexpr void put_gradient(stage s) {
         const auto& c = p_.costs[s];
         const microbatch m{own(s).gradients};
@@ -105,7 +105,7 @@ private:
         for (std::size_t i = p_.graph.stages(); i-- > 0;)
             put_gradient(stage{i});
     }
-    /// The number of forwards that each stage does before its first gradient, without the first forward.
+    /// The number of forwards that each stage does before its first gradient, not counting the first forward.
     constexpr per_stage<std::size_t, Graph::stage_extent> further_forwards() const {
         per_stage<std::size_t, Graph::stage_extent> more(p_.graph.stages(), 0);
         const stage last{p_.graph.stages() - 1};
@@ -135,8 +135,8 @@ private:
     }
 
     /// Puts at most one forward and exactly one gradient on every stage. A stage that has no stash for its gradient
-    /// always does a forward: the stages after it have no stash either, and only waiting weight gradients hold memory
-    /// on the stage's rank.
+    /// always does a forward: the stages after it have no stash, and only waiting weight gradients hold memory on the
+    /// stage's rank.
     constexpr void steady_state() {
         const auto wanted = wanted_forwards();
         for (const stage s : p_.graph.all_stages()) {

@@ -11,9 +11,9 @@ namespace optpipe {
 /// ranks are busy before the first gradient arrives, with nearly twice the memory. One stage per rank, in any order of
 /// the ranks; any number of microbatches.
 ///
-/// The rank of stage s holds 2(S − s) − 1 stashes and 2s weight stashes. With equal stages, T_W no longer than T_F and
-/// T_I, and M ≥ 2S − 1, no rank is engaged (the objective `span`) for longer than its work plus (S − 1)(T_F + T_I + 2
-/// T_c − 2 T_W), where T_c is the time of a message.
+/// The rank of stage s holds 2(S − s) − 1 stashes and 2s weight stashes. Let the stages be equal, T_W no longer than
+/// T_F and T_I, M ≥ 2S − 1, and T_c the time of a message. Then the span of a rank (its engaged time) is at most its
+/// work plus (S − 1)(T_F + T_I + 2 T_c − 2 T_W).
 struct zero_bubble_h2_builder {
     static constexpr std::string_view name = "zb-h2";
 

@@ -88,8 +88,8 @@ private:
         return m < count_ ? lanes_.arrival(backward_input(stage_of(r, chunk), microbatch{m})) : duration::unlimited();
     }
 
-    /// Puts weight gradients while the rank waits until `ready`: those that fit and, with `beyond`, one more if the
-    /// rank would otherwise have idled longer than others.
+    /// While the rank waits until `ready`, puts the weight gradients that fit. With `beyond`, puts one more if the rank
+    /// would otherwise have idled longer than others.
     constexpr void fill_wait(std::size_t r, duration ready, bool beyond) {
         const auto& lane = own(r);
         while (lane.has_weight() && lane.clock + next_weight(lane) <= ready + time_slack())
@@ -164,8 +164,8 @@ private:
         return true;
     }
 
-    /// Puts one gradient of each rank: those of the first stages, from the last rank on, then those of the second
-    /// stages.
+    /// Puts one gradient on each rank, of its first or its second stage. The first stages' gradients are put first,
+    /// from the last rank back to the first; then the second stages' gradients are put.
     constexpr void gradients() {
         std::vector<std::size_t> chunk;
         for (std::size_t r = 0; r < ranks_; ++r)

@@ -33,9 +33,9 @@ template <pipeline_graph Graph> struct building_block {
     [[nodiscard]] constexpr std::size_t shift(std::size_t m) const { return m / group * period + m % group * stride; }
 };
 
-/// Puts every W on the first cell after its I that is free on its rank in all repetitions, in the order of the I.
-/// Returns false if a W finds no free cell, which happens only with several microbatches per group, or with fewer cells
-/// than operations. Contract: F and I don't collide.
+/// Puts every W on a cell, in the order of their I: on the first cell after its I at which the rank is free in all
+/// repetitions. Returns false if a W finds no free cell, which happens only with several microbatches per group, or
+/// with fewer cells than operations. Contract: F and I don't collide.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool place_weight_gradients(const Graph& g, building_block<Graph>& block) {
     std::vector<unsigned char> taken(g.ranks() * block.period, 0);

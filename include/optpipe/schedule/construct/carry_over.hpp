@@ -22,17 +22,18 @@ struct drawn_order {
     std::vector<std::size_t> slices{};
 };
 
-/// The order of another draw as an order of `p`: the k-th sequence of `p` by number of slices and work takes the place
-/// of the k-th sequence of the draw, with the storage options used there. Slices are matched by position, and further
-/// slices of a sequence of `p` take the place of the last one. If a rank would wait for inputs or memory, it may run
-/// later operations of the order first (`order_dispatcher`), if that shortens the step. Empty if `p` and the draw have
-/// different numbers of sequences, if the order isn't executable, or if not enough memory can be freed.
+/// The order of another draw as an order of `p`. In both draws, sequences are ranked by number of slices, then by work;
+/// the k-th sequence of `p` takes the place of the other draw's k-th sequence, with its storage options. Slices are
+/// matched by position. If the sequence of `p` has more slices, its further slices are put where the draw's last slice
+/// was. If a rank would wait for inputs or memory, it may run later operations of the order first (`order_dispatcher`),
+/// if that shortens the step. Empty if `p` and the draw have different numbers of sequences, if the order isn't
+/// executable, or if not enough memory can be freed.
 [[nodiscard]] std::optional<order> carry_over(const problem& p, const drawn_order& of);
 
-/// Times, with the costs of this problem, a schedule that was made for other costs or for another draw of microbatches.
-/// Two orders are tried, and the better one is used: the given order, and the order with the microbatches matched by
-/// the durations of their operations. A valid schedule is returned unchanged. In problems with pairs or without
-/// factors, only the given order is tried. If both orders fail, the refusal is that of `retime`.
+/// Times a schedule with the costs of this problem. The schedule was made for other costs, or for another draw of
+/// microbatches. Two orders are tried, and the better one is used: the given order, and the order with the microbatches
+/// matched by the durations of their operations. A valid schedule is returned unchanged. In problems with pairs or
+/// without factors, only the given order is tried. If both orders fail, the refusal comes from `retime`.
 [[nodiscard]] outcome<schedule> carry_over(const problem& p, const schedule& s);
 
 } // namespace optpipe
@@ -114,8 +115,8 @@ inline std::vector<operation> with_microbatches(const std::vector<operation>& al
     return result;
 }
 
-/// The draw for which the schedule was made, as far as the durations of its operations show; the sequences are those of
-/// `p`. Empty if the graphs differ in stages or microbatches.
+/// The draw for which the schedule was made, as far as the durations of its operations show; the sequences are `p`'s.
+/// Empty if the graphs differ in stages or microbatches.
 inline std::optional<drawn_order> draw_of(const problem& p, const schedule& s) {
     if (s.graph.stages() != p.graph.stages() || s.graph.microbatches() != p.graph.microbatches()) return std::nullopt;
     drawn_order of{{}, std::vector<double>(p.graph.microbatches(), 0.0), slices_of(p)};
@@ -128,7 +129,7 @@ inline std::optional<drawn_order> draw_of(const problem& p, const schedule& s) {
     return of;
 }
 
-/// Whether `p` has all operations of the order, and as many sequences as the draw, each of which has slices.
+/// Whether `p` has all operations of the order and as many sequences as the draw, and no sequence of the draw is empty.
 inline bool is_like(const problem& p, const drawn_order& of) {
     const auto is_known = [&](const operation& op) {
         return op.stage.position() < p.graph.stages() && op.microbatch.position() < of.work.size() &&
@@ -140,7 +141,7 @@ inline bool is_like(const problem& p, const drawn_order& of) {
            of.slices.size() == slices_of(p).size();
 }
 
-/// The best order found in which microbatches of `p` replace those of the draw, if there is one.
+/// The best order found in which microbatches of `p` replace the draw's microbatches, if there is one.
 inline best_order<any_graph> best_match(const problem& p, const drawn_order& of) {
     best_order<any_graph> best{p};
     if (!is_like(p, of)) return best;

@@ -35,8 +35,8 @@ public:
     [[nodiscard]] const optpipe::order& order() const { return order_; }
     /// The storage option that each cell uses.
     [[nodiscard]] const std::vector<std::size_t>& used() const { return used_; }
-    /// The options of a cell that take neither more work nor longer transfers than the option in use, and less of at
-    /// least one of the two; the cheapest first.
+    /// The cheaper options of a cell, the cheapest first. An option is cheaper than the option in use if it takes less
+    /// work or shorter transfers, and not more of the other.
     [[nodiscard]] std::span<const std::size_t> cheaper(std::size_t cell) const {
         return cheaper_[cell_.stage_of(cell).position()][used_[cell]];
     }
@@ -76,14 +76,15 @@ private:
         std::vector<std::vector<std::vector<std::size_t>>>(p_->graph.stages());
 };
 
-/// Finds cheaper storage options for the stashes of one rank, such that no operation starts at another time: removed
-/// operations leave gaps, and stashes that then stay on the device fit next to the others.
+/// Finds cheaper storage options for the stashes of one rank, such that every other operation keeps its start. Removed
+/// operations leave gaps, and stashes that then stay on the device must fit in addition to the others.
 class storage_in_place {
 public:
     storage_in_place(const problem& p, rank r, std::vector<timed_operation> own)
         : p_{p}, limit_{p.memory_limit[r] + tolerance{}.at(p.memory_scale())}, levels_{place(std::move(own))} {}
 
-    /// Changes the options in `used` (one for each cell, at first those of `choice`) for the cells of this rank.
+    /// Changes options in `used` for the cells of this rank. `used` has one option for each cell, at first the options
+    /// in `choice`.
     void run(const storage_choice& choice, std::vector<std::size_t>& used) {
         const cell_numbering cell{p_.graph};
         for (std::size_t first = 0; first < own_.size();) {
@@ -162,7 +163,8 @@ private:
             levels_.raise(more[i].from, more[i + 1].from, more[i].more);
         return true;
     }
-    /// Whether an option has only operations that the other has, none of them longer, and no larger transfers.
+    /// Whether an option fits in place of `other`: it has only operations that `other` has, none of them is longer, and
+    /// its transfers are no larger.
     static bool fits_into(const storage_option& option, const storage_option& other) {
         if (option.recompute > other.recompute || option.backward_extra > other.backward_extra) return false;
         if (!option.transfer) return true;

@@ -14,8 +14,8 @@ namespace optpipe {
 /// same.
 [[nodiscard]] std::size_t most_distinct_pairs(const schedule& s);
 
-/// The schedule with the pairs that save most time in `s`, at most `limit` distinct ones on each rank. The parts of all
-/// other pairs run one after the other, the forward first. Contract: `s` is valid.
+/// The schedule with only some of its pairs: at most `limit` distinct pairs on each rank, those that save most time in
+/// `s`. The parts of all other pairs run one after the other, the forward first. Contract: `s` is valid.
 [[nodiscard]] outcome<schedule> with_most_distinct_pairs(const problem& p, const schedule& s, std::size_t limit);
 
 } // namespace optpipe
@@ -66,7 +66,7 @@ using pair_key = std::tuple<stage, stage, operation_kind>;
     return kept;
 }
 
-/// The order of a schedule without the pairs that aren't kept.
+/// The order of a schedule, in which only the pairs in `kept` remain pairs.
 [[nodiscard]] inline order order_with_pairs(const problem& p, const schedule& s, const std::vector<pair_key>& kept) {
     auto all = order_of(s);
     per_rank<operation*> open(p.graph.ranks(), nullptr);

@@ -12,10 +12,10 @@
 namespace optpipe {
 
 /// A list schedule that has every forward once and nothing else, for evaluation and inference. Each rank takes the
-/// forward that can start first; `preferred` decides ties: with the deepest stage, microbatches leave the rank early,
-/// and with the shallowest, later ranks get work early. Microbatches are in FIFO order, and memory has no limit. The
-/// result isn't a valid schedule of the problem, as it has no backwards; lower it with `lowering_options::forward_only`.
-/// Takes O(S M log R) for S stages, M microbatches and R ranks.
+/// forward that can start first; `preferred` decides ties: if it is the deepest stage, microbatches leave the rank
+/// early; if it is the shallowest stage, later ranks get work early. Microbatches are in FIFO order, and memory has no
+/// limit. The result isn't a valid schedule of the problem, as it has no backwards; lower it with
+/// `lowering_options::forward_only`. Takes O(S M log R) for S stages, M microbatches and R ranks.
 [[nodiscard]] schedule forward_schedule(const problem& p,
                                         forward_preference preferred = forward_preference::deepest_stage);
 

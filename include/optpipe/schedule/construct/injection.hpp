@@ -37,8 +37,8 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// Converts an order in which microbatches are numbered by their positions in the order of injection: in forwards,
-/// number i becomes `entering.forwards[i]`, in all other operations `entering.gradients[i]`.
+/// Renumbers the microbatches of an order that numbers them by their positions in the order of injection. Number i
+/// becomes `entering.forwards[i]` in forwards, and `entering.gradients[i]` in all other operations.
 template <pipeline_graph Graph>
 [[nodiscard]] basic_order<Graph> inject(const basic_problem<Graph>& p, const injection& entering,
                                         const basic_order<Graph>& positions) {

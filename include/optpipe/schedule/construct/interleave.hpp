@@ -14,13 +14,14 @@
 
 namespace optpipe {
 
-/// The compute operations of each rank, in the order in which it runs them. The extent is dynamic because gcc 12 can't
-/// return an array of vectors in a constant expression.
+/// The compute operations of each rank, in the order in which the rank runs them. The extent is dynamic because gcc 12
+/// can't return an array of vectors in a constant expression.
 using compute_lanes = per_rank<std::vector<operation>>;
 
 namespace detail {
 
-/// Tracks which operations are done, and so which are ready: dependencies only, no times.
+/// Tracks which operations are done and which are ready. An operation is ready if its dependencies are done; times
+/// don't matter.
 template <pipeline_graph Graph> class dependency_tracker {
 public:
     /// Keeps a reference to the graph.
@@ -58,8 +59,8 @@ template <class Lane> constexpr std::size_t width_on_lane(const Lane& lane, std:
     const bool is_pair = lane[at].is_paired && lane[at].kind == operation_kind::forward && at + 1 < lane.size();
     return is_pair ? 2 : 1;
 }
-/// The operation at this place, or the second part of a pair there, with one of its inputs that isn't done yet. There
-/// is no input if the operation, or the pair, is ready.
+/// The operation at this place of a lane, and one of its inputs that isn't done yet. At a pair, the operation is the
+/// part that lacks an input. If the operation or the pair is ready, there is no input.
 template <pipeline_graph Graph>
 constexpr std::pair<operation, std::optional<operation>>
 missing_on_lane(const dependency_tracker<Graph>& tracker, const std::vector<operation>& lane, std::size_t at) {

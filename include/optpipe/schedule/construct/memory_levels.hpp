@@ -69,7 +69,7 @@ private:
     }
 
     std::size_t size_ = 1; ///< a power of 2
-    /// The highest level below each node, including the raises at the node and below it, but not above.
+    /// The highest level below each node. Includes the raises at the node and below it, but not the raises above it.
     std::vector<memory_size> highest_{};
     /// For each node, the amount by which all levels below it were raised in one piece.
     std::vector<memory_size> raised_{};

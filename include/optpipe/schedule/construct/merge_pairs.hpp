@@ -11,9 +11,9 @@ namespace optpipe {
 /// pairs and the step gets shorter. The result is a schedule of the same operations with other times, or `s` itself.
 /// Contract: `s` is valid.
 ///
-/// Neighbours are merged on all ranks at once, in three ways: forwards with the backward after them, with the backward
-/// before them, or with either. Returns the best of the three schedules and `s`; `stop` is asked before each way.
-/// O(operations × ranks).
+/// Neighbours are merged on all ranks at once, in three ways: each forward with the backward after it, with the
+/// backward before it, or with either of these backwards. Returns the best of the three schedules and `s`; `stop` is
+/// asked before each of the three is made. O(operations × ranks).
 [[nodiscard]] schedule merge_pairs(const problem& p, schedule s, stop_check stop = {});
 
 } // namespace optpipe
@@ -63,8 +63,8 @@ public:
         }
     }
 
-    /// Merges the lists into one order. A pair becomes two operations again if other operations wait for one of its
-    /// parts while the other part waits for them.
+    /// Merges the lists into one order. A pair is split again if one part waits for other operations that wait for the
+    /// other part.
     [[nodiscard]] order merged() {
         order result{p_->graph, {}};
         done_.assign(number_.size(), 0);
@@ -94,7 +94,7 @@ private:
         return of && pair_duration(*p_, *of, f, back) < duration_of(*p_, f) + duration_of(*p_, back);
     }
     /// Makes two operations a pair at the place of the second one. Operations between the two stay in front of the
-    /// pair, except those of the first one's stage and microbatch, which come after the pair.
+    /// pair, except operations of the first one's stage and microbatch: they come after the pair.
     static void join(list_type& list, std::size_t first, std::size_t second) {
         const auto [earlier, later] = std::pair{list[first], list[second]};
         const bool forward_first = earlier.kind == operation_kind::forward;

@@ -54,8 +54,8 @@ private:
         std::size_t which = 0;
     };
     struct member_state {
-        std::vector<std::size_t> pending{};   ///< a heap with the stash on top that is needed last
-        std::vector<std::size_t> offloaded{}; ///< a heap with the stash on top that is needed first
+        std::vector<std::size_t> pending{};   ///< a heap; the stash that is needed last is on top
+        std::vector<std::size_t> offloaded{}; ///< a heap; the stash that is needed first is on top
         duration engine_free[2]{};
         memory_size host{};
     };

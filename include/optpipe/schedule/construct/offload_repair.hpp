@@ -47,12 +47,12 @@ public:
 
 private:
     struct cell {
-        std::size_t due = 0;       ///< the position of its gradient
-        std::size_t reload_at = 0; ///< the position of its reload in the new order
+        std::size_t due = 0;       ///< the position of the stash's gradient
+        std::size_t reload_at = 0; ///< the position of the stash's reload in the new order
         bool offloads = false;
         bool offload_done = false;
         bool reload_done = false;
-        bool is_whole = false; ///< one full backward instead of I and W
+        bool is_whole = false; ///< whether one full backward replaces I and W
     };
     struct step {
         operation op{};
@@ -151,8 +151,9 @@ private:
         kept_ = make_room(stash(op), op) && kept_;
         reload(op);
     }
-    /// Appends a backward: a full one if the weight stash exceeds the activation, there is no room for the excess, and
-    /// the problem has full backwards. In a problem without full backwards, B becomes I and W.
+    /// Appends a backward. The backward is full if three conditions hold: the weight stash exceeds the activation,
+    /// there is no room for the excess, and the problem has full backwards. In a problem without full backwards, B
+    /// becomes I and W.
     constexpr void backward(operation op) {
         const bool is_two = is_two_operations(p_, op);
         if (is_two) op.kind = operation_kind::backward_input;
@@ -222,7 +223,7 @@ private:
     std::size_t last_offload_ = 0;
     std::vector<step> done_{};
     std::vector<operation> waiting_{};    ///< reloads that wait for memory, soonest gradient first
-    std::vector<operation> prefetched_{}; ///< reloads that could still be put off
+    std::vector<operation> prefetched_{}; ///< reloads that may still move to a later position
     std::vector<operation> held_{};       ///< forwards whose stash is on the device and wasn't offloaded
 };
 

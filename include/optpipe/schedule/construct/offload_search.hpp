@@ -34,12 +34,13 @@ template <pipeline_graph Graph>
 
 /// The effort of `offload_search`. Defaults without a source are not tuned.
 struct offload_search_parameters {
-    /// Number of rounds that place transfers around the times of the previous round; each takes as long as the first.
+    /// Number of rounds that place transfers around the times of the previous round; each round takes as long as the
+    /// first one.
     int most_rounds = 6;
-    /// Limit of the number of operations examined: a second or two.
+    /// Limit of the number of operations examined. Reaching the limit takes a second or two.
     std::size_t effort = 5'000'000;
-    /// Stashes that are needed within this number of round trips stay on the device: 3 as published, then fewer if that
-    /// takes too much memory.
+    /// Stashes that are needed within this number of round trips stay on the device: first 3, as published; then 1, if
+    /// 3 takes too much memory.
     std::array<double, 2> round_trips{3.0, 1.0};
     /// Share by which a plan is slowed down; it is doubled until all allowed transfers are in time. In 54 plans of
     /// random problems, the best plans were slowed down to twice the length if transfers took two thirds of the step,
@@ -51,7 +52,7 @@ struct offload_search_parameters {
 };
 
 /// Searches for the best transfers for a given order of computations. The search first tries transfers that delay
-/// nothing. If too little memory is free with such transfers, the search tries transfers for which computations wait.
+/// nothing. If too little memory is free with such transfers, the search tries transfers that computations wait for.
 /// Transfers are placed again around the resulting times, as long as that helps.
 template <pipeline_graph Graph> class offload_search {
 public:
@@ -61,8 +62,8 @@ public:
             limited_ = limited_ || !p.memory_limit[r].is_unlimited();
     }
 
-    /// `stop` is polled between attempts, and in them; at least one order is tried. `abandon` also interrupts the
-    /// first attempt; then there may be no order to take.
+    /// `stop` is polled between attempts and within them, but at least one order is tried. `abandon` also interrupts
+    /// the first attempt; then there may be no order to take.
     constexpr void run(const basic_order<Graph>& computations, stop_check stop = {}, stop_check abandon = {}) {
         abandon_ = abandon;
         const auto free = without_limits(p_);
@@ -94,7 +95,8 @@ private:
         postpone_warm_up(p_, timed);
         return p_.objective == objective_kind::span ? objective_of(p_, timed) : makespan;
     }
-    /// The computations without storage options, which follow from the transfers that are placed around them.
+    /// The computations without storage options. The options follow from the transfers that are placed around the
+    /// computations.
     static constexpr basic_schedule<Graph> computations_of(const basic_schedule<Graph>& s) {
         basic_schedule<Graph> result{s.graph, {}};
         for (auto timed : s.operations) {
@@ -106,8 +108,8 @@ private:
 
     /// As published, stashes that are needed within three round trips stay on the device. If the stashes kept in this
     /// way don't fit the memory, all stashes that can be back in time are offloaded. If computations must wait in any
-    /// case, only the order of a plan matters, not its times: a plan slowed down until the engines can do all transfers
-    /// is then better than one that drops some.
+    /// case, only the order of a plan matters, not its times. Then a plan that is slowed down until the engines can do
+    /// all transfers is better than a plan that drops some.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, stop_check stop) {
         std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
@@ -202,7 +204,7 @@ private:
         best_peak_ = peak;
     }
 
-    /// An order within the host memory is better than any that exceeds it.
+    /// An order within the host memory is better than any order that exceeds it.
     constexpr void consider_nearest(basic_order<Graph> candidate, const refusal& why) {
         const bool keeps_host = why.reason == refusal_reason::over_memory;
         const auto lack = why.needed - why.limit;

@@ -33,9 +33,9 @@ struct slot_pattern {
     }
 };
 
-/// `std::floor`, which isn't constexpr.
+/// Like `std::floor`, but constexpr.
 constexpr double rounded_down(double value) {
-    constexpr double integral = 1e16; // beyond 53 bits; a cast might overflow
+    constexpr double integral = 1e16; // such large doubles are integral, and a cast could overflow
     if (value >= integral || value <= -integral) return value;
     const auto truncated = static_cast<double>(static_cast<long long>(value));
     return truncated > value ? truncated - 1.0 : truncated;

@@ -92,12 +92,13 @@ template <pipeline_graph Graph>
 }
 
 /// A classic problem (`is_described_by_costs`) for `options`. `with_storage` turns any valid order of the classic
-/// problem into a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits
-/// for memory. The classic problem is for builders that only support kept and offloaded stashes.
+/// problem into a valid order of `p`. In this order, operations end no later than in the classic problem, unless a
+/// transfer waits for memory. The classic problem is for builders that only support kept and offloaded stashes.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` becomes the activation; both are exact.
-/// - `recompute` also lengthens the gradient, because it runs right before. The limit of the rank is lowered by the
-///   largest amount that recomputation restores. The lowered limit is negative if not even one microbatch fits.
+/// - `recompute` also lengthens the gradient, because the recomputation runs right before the gradient. The limit of
+///   the rank is lowered by the largest amount that recomputation restores. The lowered limit is negative if not even
+///   one microbatch fits.
 /// - A transfer of everything held becomes the classic transfer if the stage has the same option without a transfer;
 ///   the builder then decides for each microbatch. Any other transfer removes its size from the activation, and lowers
 ///   the limit by the largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because
@@ -130,8 +131,8 @@ template <auto Stages> struct uniform_choice {
 };
 
 /// The options that every stage has, and for which `uniform_problem` gives different problems. If two options differ
-/// only by a transfer, the builder decides about the transfer, and only the first is listed. If builders support the
-/// problem as it is, there is one choice, `keep`.
+/// only by a transfer, the builder decides about the transfer, and only the first option is listed. If builders support
+/// the problem as it is, there is one choice, `keep`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<uniform_choice<Graph::stage_extent>>
 uniform_choices(const basic_problem<Graph>& p) {
@@ -177,7 +178,7 @@ build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
     const auto built = build_schedule(classic, build, stop);
     if (built) return time_order(p, with_storage(p, options, order_of(*built)));
     auto why = built.why();
-    // Converts the refusal to the memory limits of `p`, which are above those that the builder saw.
+    // Names the memory limits of `p` in the refusal; the builder saw lower limits.
     if (why.reason == refusal_reason::over_memory) {
         why.needed += p.memory_limit[why.rank] - classic.memory_limit[why.rank];
         why.limit = p.memory_limit[why.rank];

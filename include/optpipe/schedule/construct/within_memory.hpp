@@ -32,9 +32,9 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// Appends I and W if they are allowed and take no more memory than B, or if there is no B; otherwise B. `held` is the
-/// memory on the device when the backward starts. A stage that computes no gradients of weights gets no W, and a stage
-/// without gradients gets nothing.
+/// Appends a backward: I and W if there is no B, or if they are allowed and take no more memory than B; otherwise B.
+/// `held` is the memory on the device when the backward starts. A stage that computes no gradients of weights gets no
+/// W, and a stage without gradients gets nothing.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {
@@ -57,7 +57,7 @@ public:
     /// The period is the work of the busiest rank, if the memory allows it. Remaining memory is used to start
     /// microbatches earlier, until R microbatches are in flight, as in 1F1B. Contract: one microbatch at a time fits.
     constexpr basic_order<Graph> run() {
-        constexpr int steps = 20; // halvings: to a millionth
+        constexpr int steps = 20; // number of halvings; 20 reach a millionth
         const auto path = nominal_end(1.0);
         auto period = p_.busiest_work();
         const auto most = std::max(1.0, static_cast<double>(p_.graph.ranks()) * (period / path));
@@ -73,7 +73,7 @@ public:
             return order();
         }
         auto too_short = period;
-        period = 2.0 * path; // one after the other
+        period = 2.0 * path; // microbatches run one after the other
         for (int i = 0; i < steps; ++i) {
             const auto middle = 0.5 * (too_short + period);
             (place(middle, 1.0) ? period : too_short) = middle;
@@ -119,7 +119,7 @@ private:
             at.phase = start - static_cast<double>(at.periods) * period;
         });
         per_rank<memory_size, Graph::rank_extent> held(p_.graph.ranks());
-        auto grown = held; // growth during a backward; only one runs at a time
+        auto grown = held; // the memory grows during a backward, and only one backward runs at a time
         for (const stage s : p_.graph.all_stages()) {
             const auto& from = forward_slot(s);
             const auto& to = gradient_slot(s);
@@ -170,7 +170,7 @@ private:
     }
 
     const basic_problem<Graph>& p_;
-    /// The slots of the forwards by stage, then those of the gradients, from the last stage to the first.
+    /// The slots of the forwards by stage, then the slots of the gradients, from the last stage to the first.
     std::vector<slot> slots_;
     std::vector<std::size_t> by_phase_;
     memory_size slack_;

@@ -59,13 +59,13 @@ struct dispatch_search_parameters {
     std::array<double, 5> memory_shares{1.0, 0.9, 0.8, 0.65, 0.5};
     /// Number of trials made whatever the effort, because a schedule is needed.
     std::size_t least_trials = 8;
-    /// Number of trials in a row without gain after which the walk restarts from the tuned parameters. A larger number
-    /// lets a walk go farther, and tries fewer changes twice.
+    /// Number of trials in a row without gain after which the walk restarts from the tuned parameters. With a larger
+    /// number, a walk goes farther, and fewer changes are tried a second time.
     std::size_t most_failures = 400;
     /// Largest number of changes in one step of the walk.
     std::size_t most_changes = 3;
-    /// Random depths are 1 plus multiples of a quarter, random shares are multiples of a quarter, stagings and leads
-    /// are integers. The four members are the numbers of values, from the least value on, among which the walk draws.
+    /// The walk draws depths from 1, 1.25, 1.5, ..., shares from 0, 0.25, 0.5, ..., and integers as stagings and leads.
+    /// Each of these four members says how many values there are, from the least one on.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;
@@ -73,8 +73,8 @@ struct dispatch_search_parameters {
 };
 
 /// Searches for the run of a dispatcher that gives the shortest step: first its parameters, one after the other, as
-/// long as that helps; then random exceptions to its rules, kept unless they are worse. `stop` is polled between runs,
-/// and in them.
+/// long as that helps; then random exceptions to its rules, kept unless they are worse. `stop` is polled between runs
+/// and within them.
 template <pipeline_graph Graph> class dispatch_search {
 public:
     constexpr dispatch_search(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,

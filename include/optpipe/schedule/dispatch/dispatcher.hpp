@@ -99,8 +99,8 @@ private:
         queue weights_last{};
         std::vector<operation> leaving{};
         std::vector<operation> offloaded{};
-        /// By microbatch: the memory that it keeps on the device, and the further memory that it needs in the worst
-        /// case.
+        /// For each microbatch, the memory that it keeps on the device, and the further memory that it needs in the
+        /// worst case.
         std::vector<memory_size> held{};
         std::vector<memory_size> lacking{};
         memory_size held_in_all{};
@@ -199,7 +199,7 @@ private:
                                                   fits(r, c.weight_stash - c.activation));
         return split ? operation_kind::backward_input : operation_kind::backward;
     }
-    /// Memory that a backward needs beyond the stash in any case, split or full.
+    /// Memory that a backward needs beyond the stash, whether the backward is split or full.
     constexpr memory_size growth(stage s) const {
         return p_->held_in_backward(s, costs(s).activation) - costs(s).activation;
     }

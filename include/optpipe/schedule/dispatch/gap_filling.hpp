@@ -71,9 +71,9 @@ private:
         }
         return moved;
     }
-    /// The first operation, from the i-th on, that can run in the gap before the i-th; for each kind of each stage,
-    /// only the next operation is considered. The search looks at the next 12 operations per stage of the pipeline: F,
-    /// I and W of four microbatches.
+    /// The first operation, from the i-th on, that can run in the gap before the i-th operation. For each kind of each
+    /// stage, only the next operation is considered. The search looks at the next 12 operations per stage of the
+    /// pipeline: F, I and W of four microbatches.
     constexpr std::size_t candidate(rank r, std::size_t i, duration from, memory_size held) const {
         const auto& own = own_[r];
         const auto gap = own[i].start - from;
@@ -127,7 +127,7 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> fill_gaps(const basic_problem<Graph>& p, basic_order<Graph> given,
                                                      const per_rank<memory_size, Graph::rank_extent>& budget,
                                                      stop_check stop = {}) {
-    constexpr std::size_t most_passes = 6; // the first ones gain most; each takes as long as a simulation
+    constexpr std::size_t most_passes = 6; // the first passes gain most; each pass takes as long as a simulation
     auto value = duration::unlimited();
     auto candidate = given;
     for (std::size_t pass = 0; pass < most_passes && !stop(); ++pass) {

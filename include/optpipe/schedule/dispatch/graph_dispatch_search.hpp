@@ -37,12 +37,12 @@ struct graph_dispatch_search_parameters {
     std::array<std::size_t, 4> most_weights{std::numeric_limits<std::size_t>::max(), 3, 1, 0};
     /// A random change of `most_weights` draws a number below `weights_drawn`.
     std::size_t weights_drawn = 6;
-    /// If sequences differ, a change that moves one of them is drawn with the weight `moves_of_sequences`; every other
+    /// If sequences differ, a change that moves a sequence is drawn with the weight `moves_of_sequences`; every other
     /// kind of change has the weight 1.
     std::size_t moves_of_sequences = 4;
     /// Temperature of simulated annealing at the beginning and at the end, as shares of the objective. On sixteen
     /// random problems, eight with slices and eight with unequal microbatches (2500 trials, four seeds), orders are 0.7
-    /// % shorter in the mean than if only changes that aren't worse are kept.
+    /// % shorter in the mean than without annealing. Without annealing, no change for the worse is kept.
     double first_temperature = 2e-3;
     double last_temperature = 1e-4;
     /// Number of trials in one round of annealing, in which the temperature falls; fewer if fewer are left. The next

@@ -21,7 +21,7 @@ namespace optpipe {
 
 /// The parameters of a `graph_dispatcher`. Any values give orders, of different quality; defaults are not tuned.
 struct graph_dispatch_options {
-    /// Number of microbatches in flight on a stage, in units of its lifespan over the cycle time.
+    /// Number of microbatches in flight on a stage; 1 stands for the stage's lifespan divided by the cycle time.
     double depth = 1.0;
     /// Number of microbatches in flight beyond `depth`, by stage.
     std::vector<int> further{};
@@ -51,11 +51,11 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 /// gradients, then forwards that the memory and the number of microbatches in flight allow, then weight gradients.
 /// Every stage runs the microbatches in one order, and gradients of a sequence's slices in reverse.
 ///
-/// Ranks may wait for each other's memory; the result then lacks operations. Before a careful dispatcher takes memory,
-/// it checks that the sequences in flight can still be finished in order, each with the memory that its predecessors
-/// release (the banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full
-/// backwards. A careful dispatcher hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no
-/// storage option of `options` offloads.
+/// Ranks may wait for each other's memory; the result then lacks operations. A careful dispatcher takes memory only if
+/// the sequences in flight can still be finished in order, each with the memory that its predecessors release (the
+/// banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full backwards. A
+/// careful dispatcher hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no storage option
+/// of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
@@ -161,7 +161,7 @@ private:
         return try_start(own.waiting[own.next], r) && ++own.next > 0;
     }
 
-    /// Starts the gradient whose microbatch comes first among those that have their inputs.
+    /// Among the gradients that have their inputs, starts the one whose microbatch comes first.
     bool start_gradient(rank r) {
         const stage* best = nullptr;
         for (const stage& s : stages_of_[r]) {

@@ -23,8 +23,8 @@ namespace optpipe {
 struct lane_search_parameters {
     /// Number of failures since the last improvement after which `lane_search` ends.
     std::size_t most_failures = 1000;
-    /// Every n-th swap, on average, that leaves the objective unchanged is kept even if it is worse otherwise, to leave
-    /// local optima.
+    /// Some swaps leave the objective unchanged, but are worse otherwise. On average, one in this number of such swaps
+    /// is kept, to leave local optima.
     std::size_t kept_of_harmless = 16;
 };
 
@@ -37,7 +37,7 @@ public:
                           stop_check stop = {})
         : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph} {}
 
-    /// Each order that is better than the one in `best` is offered to `best`. Stops when asked to, after `effort`
+    /// Each order that is better than the order in `best` is offered to `best`. Stops when asked to, after `effort`
     /// operations placed, or after many failures. Returns the number of operations placed.
     constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
         constexpr lane_search_parameters with;
@@ -68,7 +68,7 @@ public:
 private:
     struct worth {
         duration objective = duration::unlimited();
-        /// The sum over the ranks of the times that they are engaged: a smaller one leaves room for further swaps.
+        /// The sum over the ranks of the times that they are engaged: a smaller sum leaves room for further swaps.
         duration engaged{};
         friend constexpr auto operator<=>(const worth&, const worth&) = default;
     };

@@ -158,8 +158,8 @@ private:
 };
 
 /// List scheduling in the order of time. Whenever an operation ends, or an input arrives, `policy.serve(rank)` starts
-/// operations that can start now, with `running_step::start`; `policy.end(operation, rank)` is called at the end of
-/// each. `stop` is polled; once it is true, no further operations start.
+/// the operations that can start now, with `running_step::start`. At the end of each operation, `policy.end(operation,
+/// rank)` is called. `stop` is polled; once it is true, no further operations start.
 template <pipeline_graph Graph, class Policy>
 constexpr void list_schedule(running_step<Graph>& step, Policy& policy, stop_check stop = {}) {
     step.run(policy, stop);

@@ -68,7 +68,7 @@ private:
     memory_size limit_ = memory_size::unlimited();
     memory_size level_{};
     duration now_{};
-    /// Sorted by time; those before `next_` are part of `level_`.
+    /// Sorted by time; the releases before `next_` are part of `level_`.
     std::vector<release_at> releases_{};
     std::size_t next_ = 0;
 };

@@ -23,9 +23,9 @@ template <pipeline_graph Graph> [[nodiscard]] auto tolerated_limits(const basic_
 }
 
 /// The memory of the sequences in flight, for the banker's algorithm (Dijkstra): before an operation takes memory,
-/// `is_safe` checks that the sequences in flight can still be finished in the order in which they entered the pipeline,
-/// each with the memory that its predecessors release. A sequence's need is its peak if it runs alone, with full
-/// backwards where the problem has them.
+/// `is_safe` checks that the sequences in flight can still be finished. Sequences are finished in the order in which
+/// they entered the pipeline, each with the memory that its predecessors release. A sequence's need is its peak if it
+/// runs alone, with full backwards where the problem has them.
 template <pipeline_graph Graph> class safe_memory {
 public:
     /// `sequences` has the sequences in the order in which they enter the pipeline. `stored(op)` is `op` with the
@@ -46,7 +46,7 @@ public:
     }
 
     /// Whether every sequence in flight can still be finished if `op` takes the memory `taken` of its rank.
-    /// `fits(amount)` tells whether `amount` more fits on that rank now.
+    /// `fits(amount)` tells whether `amount` more memory fits on that rank now.
     template <class Fits> [[nodiscard]] bool is_safe(const operation& op, memory_size taken, const Fits& fits) const {
         const rank r = p_->rank_of(op.stage);
         const auto own = sequence_of_[op.microbatch.position()];
@@ -110,7 +110,8 @@ private:
 
     const basic_problem<Graph>* p_;
     std::vector<std::size_t> sequence_of_;
-    /// The number of unfinished cells of each sequence on each rank, and each rank's first sequence that has some.
+    /// The number of unfinished cells of each sequence on each rank, and each rank's first sequence with unfinished
+    /// cells.
     per_rank<std::vector<std::size_t>> unfinished_;
     per_rank<std::size_t> oldest_;
     /// The memory of each sequence on each rank: now, and its peak if it runs alone.

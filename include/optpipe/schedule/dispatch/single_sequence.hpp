@@ -19,9 +19,9 @@
 namespace optpipe::detail {
 
 /// Storage options for sequences that run one after the other, each with all forwards and then the gradients in
-/// reverse. So during a cell's forward and during its backward, the only other stashes on the rank are those of the
-/// earlier cells. Therefore the options are chosen cell by cell: among those that fit, the one that leaves least on the
-/// device. If any options fit the device, the chosen ones do, unless the host memory is limited.
+/// reverse. So during a cell's forward and during its backward, the only other stashes on the rank belong to the
+/// earlier cells. Therefore the options are chosen cell by cell: the option that fits and leaves least on the device.
+/// If some choice of options fits the device, this choice does, unless the host memory is limited.
 template <pipeline_graph Graph> class single_sequence_storage {
 public:
     explicit single_sequence_storage(const basic_problem<Graph>& p)
@@ -95,7 +95,7 @@ private:
     per_rank<memory_size, Graph::rank_extent> limits_;
     memory_size slack_; ///< the tolerance of the host's limit
     std::vector<cell> cells_;
-    /// The memory of the stashes of the cells chosen so far in this sequence.
+    /// The stash memory of the cells already chosen in this sequence.
     per_rank<memory_size> on_device_{};
     per_rank<memory_size> on_host_{};
 };

@@ -17,18 +17,18 @@ namespace optpipe {
 
 /// How weight gradients are inserted between the forwards and input gradients of a rank.
 struct weight_filling {
-    /// A weight gradient goes into a gap that holds this share of it, from 0 to 1.
+    /// The share of a weight gradient, from 0 to 1, that must fit into a gap; otherwise the gap stays empty.
     double share = 1.0;
-    /// Whether a rank leaves a gap shorter than the weight gradient unfilled if the gap is at most the difference
-    /// between the largest idle time of any rank and the idle time of this rank.
+    /// Whether ranks that have idled little leave short gaps unfilled. Such a gap is shorter than the weight gradient,
+    /// and at most the difference between the largest idle time of any rank and the idle time of this rank.
     bool spare_the_idle = false;
     friend constexpr bool operator==(const weight_filling&, const weight_filling&) = default;
 };
 
 namespace detail {
 
-/// Simulates lanes of F and I, and inserts each W, in FIFO order, where its rank waits for an input or needs the memory
-/// that the W frees.
+/// Simulates lanes of F and I, and inserts the W of each rank in FIFO order: where the rank waits for an input, or
+/// needs the memory that the W frees.
 template <pipeline_graph Graph> class weight_filler {
 public:
     constexpr weight_filler(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget,

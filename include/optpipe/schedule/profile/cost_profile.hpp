@@ -28,7 +28,7 @@ struct cost_key {
     operation_kind kind = operation_kind::forward;
     /// Set if the duration depends on the storage option: for transfers, recomputations, and backwards that recompute.
     std::optional<storage_index> storage{};
-    /// For a transfer: whether another one was running on the same link.
+    /// For a transfer: whether another transfer was running on the same link.
     bool shared = false;
     /// For a pair: the stage of its forward; `stage` and `kind` are those of its backward.
     std::optional<optpipe::stage> forward{};
@@ -94,7 +94,7 @@ public:
     void add(const problem& p, std::uint64_t step, const schedule& measured,
              std::vector<cost_sample<rank_pair>> messages);
     void add(std::uint64_t step, const measured_costs& piece);
-    /// Adds memory peaks of a rank; the profile keeps the highest ones.
+    /// Adds memory peaks of a rank; the profile keeps the highest peaks.
     void add_peaks(rank r, const memory_peaks& reached);
     /// Adds the steps of `other`. A step number that both profiles have means one step, measured on different ranks.
     /// If the number of warm-up steps of this profile was given (`set_warm_up`), it stays.
@@ -219,7 +219,7 @@ OPTPIPE_INLINE bool is_key_of_some(const problem& p, const cost_key& key) {
 
 /// Marks the transfers that overlap another transfer on the same channel for a substantial share of their duration.
 inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
-    constexpr double least_overlap = 0.05; // share of the duration; smaller overlaps come from clocks
+    constexpr double least_overlap = 0.05; // share of the duration; smaller overlaps come from inexact clocks
     std::vector<bool> shared(s.operations.size(), false);
     std::map<std::size_t, std::vector<std::size_t>> by_channel;
     for (std::size_t i = 0; i < s.operations.size(); ++i)
@@ -398,7 +398,7 @@ OPTPIPE_INLINE std::vector<cost_sample<cost_key>> cost_profile::costs_in(const p
     const auto shared = detail::shared_transfers(p, s);
     std::vector<cost_sample<cost_key>> found;
     for (std::size_t i = 0; i < s.operations.size(); ++i) {
-        if (s.operations[i].op.is_paired) continue; // below
+        if (s.operations[i].op.is_paired) continue; // handled below
         auto key = detail::key_of(p, s.operations[i].op);
         key.shared = shared[i];
         const auto took = s.operations[i].end - s.operations[i].start;

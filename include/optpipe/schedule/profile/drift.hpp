@@ -17,8 +17,8 @@ struct drift_options {
     /// Probability, from 0 to 1, that nothing is reported if nothing has drifted: each of k costs is compared with an
     /// interval of confidence 1 − (1 − `confidence`)/k (Bonferroni).
     double confidence = 0.95;
-    /// The least change to report, as a share of the operation's planned duration, or for a message, of the mean
-    /// forward. For a smaller change, another plan hardly gains anything. Not tuned.
+    /// The least change to report: a share of the operation's planned duration or, for a message, a share of the mean
+    /// forward's. For a smaller change, another plan hardly gains anything. Not tuned.
     double least_change = 0.03;
 };
 
@@ -54,8 +54,8 @@ namespace detail {
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                               const drift_options& options = {});
 
-/// The costs that have drifted since an earlier profile: those whose confidence interval doesn't overlap the earlier
-/// one.
+/// The costs that have drifted since an earlier profile: their confidence intervals don't overlap the earlier
+/// intervals.
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
                                               const cost_profile& measured, const drift_options& options = {});
 

@@ -85,7 +85,7 @@ namespace optpipe {
 namespace detail {
 
 OPTPIPE_INLINE median_interval median_interval_of(std::size_t n, double confidence) {
-    constexpr std::size_t most_exact = 1000; // 2^-n is a normal number up to there
+    constexpr std::size_t most_exact = 1000; // up to this n, 2^-n is a normal number
     if (n > most_exact) {
         const auto samples = static_cast<double>(n);
         const double distance = std::sqrt(0.5 * samples * std::log(2.0 / (1.0 - confidence)));

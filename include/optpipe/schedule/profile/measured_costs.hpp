@@ -8,9 +8,9 @@ namespace optpipe {
 
 /// The problem with the medians of the measurements. Costs that weren't measured stay as planned, and so does memory. A
 /// full backward that was only measured as a whole is divided in the planned proportion. A recomputation that wasn't
-/// measured changes like the forward; a transfer that wasn't measured changes like the stage's largest measured
-/// transfer; a pair that wasn't measured changes like the sum of its parts. No pair becomes shorter than a part. Factors
-/// of microbatches and sizes of edges stay as planned: samples were divided by them.
+/// measured changes like the forward, an unmeasured transfer changes like the stage's largest measured transfer, and an
+/// unmeasured pair changes like the sum of its parts. No pair becomes shorter than a part. Factors of microbatches and
+/// sizes of edges stay as planned: samples were divided by them.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -57,7 +57,7 @@ private:
     std::map<cost_key, duration> of_{};
 };
 
-/// Sets the durations of pairs. `planned` has the costs of the pairs' parts before measured ones replaced them.
+/// Sets the durations of pairs. `planned` has the costs of the pairs' parts before measured costs replaced them.
 inline void measure_pairs(problem& p, const per_stage<stage_costs>& planned, const measured_medians& measured) {
     decltype(p.overlaps) pairs;
     for (auto each : p.overlaps) {
@@ -91,7 +91,7 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
 }
 
 /// Sets `backward_extra` of a storage option. If the costs without recomputation (the base) aren't known yet, divides
-/// the measured time in the planned proportion, which sets the base as well.
+/// the measured time between the base and `backward_extra` in the planned proportion, and sets both.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
     // The least share of the planned `backward_extra`. Any share above 0 would do; with 0, the option would count as

@@ -34,9 +34,9 @@ template <pipeline_graph Graph>
 
 /// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, in addition to the order of its
 /// lane. The inputs are at most one operation of the same stage and microbatch, and operations of other stages, of the
-/// stage's group, and of other slices of the sequence. Only this file states the rules 2, 3, 5 and 6, except for
-/// `validate`, which is independent (tests compare the two), and the JavaScript of `html_timeline.hpp`, which knows the
-/// input of the same stage.
+/// stage's group, and of other slices of the sequence. Only this file states the rules 2, 3, 5 and 6, with two
+/// exceptions. `validate` states them independently, and tests compare the two. The JavaScript of `html_timeline.hpp`
+/// knows the input of the same stage.
 ///
 /// The input of the same stage and microbatch. A gradient waits for the last operation that brings the stash back: its
 /// recomputation, its reload, or else its forward.

@@ -57,9 +57,9 @@ template <pipeline_graph Graph>
 }
 
 /// The order or schedule with the storage options that its transfers imply. An order from text, from a file of another
-/// program, or from a builder need not name options: all its operations then have the stage's first option. If the
-/// stage's first option has no transfers, but there are transfers of a microbatch on this stage, its operations get the
-/// stage's first option that offloads the whole stash. Everything else stays.
+/// program, or from a builder need not name options: all its operations then have the stage's first option. But if this
+/// option has no transfers, and the sequence has transfers of a microbatch on the stage, all operations of this stage
+/// and microbatch get the stage's first option that offloads the whole stash. Everything else stays.
 template <pipeline_graph Graph, class Sequence>
 [[nodiscard]] constexpr Sequence with_storage_of_transfers(const basic_problem<Graph>& p, Sequence given) {
     detail::set_storage_of_transfers(p, given.operations);

@@ -39,8 +39,8 @@ struct kind_difference : time_difference {
     duration latest{};
 };
 
-/// Differences by kind, over the operations that both schedules have; kinds without any are left out. O(n) for n
-/// operations, and a table of the graph's size.
+/// Differences by kind, over the operations that both schedules have; kinds without such operations are left out. O(n)
+/// for n operations, and a table of the graph's size.
 [[nodiscard]] std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured);
 
 /// Reasons why a schedule can't be a measurement of another: operations that only one of them has, that appear twice,

@@ -20,7 +20,7 @@
 
 namespace optpipe {
 
-/// Gives an order its final times: the earliest ones, with two exceptions. For `span`, the warm-up is postponed. With
+/// Gives an order its final times: the earliest times, with two exceptions. For `span`, the warm-up is postponed. With
 /// offloading, warm-up and reloads are postponed, so that memory isn't held longer than necessary. `stop` is asked
 /// between passes.
 template <pipeline_graph Graph>
@@ -74,9 +74,9 @@ template <pipeline_graph Graph, class Builder>
 } // namespace detail
 
 /// The schedule of a builder within the memory of the problem, or the reason why there is none. Builders that may take
-/// long ask `stop`. If the problem isn't plain, a builder for plain problems gets a simpler one in its place: a chain
-/// of stages, and equal microbatches, one microbatch for each sequence (`chain_problem`). The builder's order is then
-/// converted to the original problem. If the problem has pairs, neighbours are merged (`merge_pairs`), unless the
+/// long ask `stop`. If the problem isn't plain, a builder for plain problems gets a simpler problem in its place: a
+/// chain of stages, and equal microbatches, one microbatch for each sequence (`chain_problem`). The builder's order is
+/// then converted to the original problem. If the problem has pairs, neighbours are merged (`merge_pairs`), unless the
 /// builder made pairs itself.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,

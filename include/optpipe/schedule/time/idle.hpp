@@ -31,7 +31,7 @@ enum class idle_cause {
     /// Operations have their inputs, but none of them would fit the memory if it started now instead of at its time in
     /// the schedule.
     memory,
-    /// An operation could run, but the schedule leaves the rank idle because another one comes first.
+    /// An operation could run, but the schedule leaves the rank idle, because another operation comes first.
     sequence
 };
 inline constexpr std::array all_idle_causes{idle_cause::start, idle_cause::end,    idle_cause::neighbour,
@@ -90,11 +90,12 @@ public:
     /// Appends the gaps until `last`, the end of the step, to `gaps`.
     void find_gaps(duration last, duration slack, std::vector<idle_time>& gaps) {
         gaps_ = &gaps;
+        const auto rounding = tolerance{1e-12}.at(last);
         duration free{};
         for (index i = 0; i < lane_.size(); ++i) {
             const auto start = lane_[i].start;
             if (i == 0 && start > free) add(idle_cause::start, free, start, i);
-            if (i > 0) divide(free, start, i, slack);
+            if (i > 0 && start - free > rounding) divide(free, start, i, slack);
             free = std::max(free, lane_[i].end);
         }
         if (last > free) add(idle_cause::end, free, last, lane_.size());
@@ -119,14 +120,16 @@ private:
     }
 
     /// Divides the gap before operation `next` into parts: a part ends when a further operation gets its inputs, or
-    /// when the memory changes.
+    /// when the memory changes. Times within `slack` of each other count as one.
     void divide(duration from, duration to, index next, duration slack) {
         for (auto now = from; now < to;) {
-            take_ready(now + slack);
+            const auto known = now + slack;
+            take_ready(known);
             auto until = to;
             if (taken_ < by_ready_.size()) until = std::min(until, ready_[by_ready_[taken_]]);
-            if (const auto change = next_change(now); change) until = std::min(until, *change);
-            add(cause_at(now, next), now, until, next);
+            if (const auto change = next_change(known); change) until = std::min(until, *change);
+            if (to - until <= slack) until = to;
+            add(cause_at(known, next), now, until, next);
             now = until;
         }
     }
@@ -188,7 +191,7 @@ private:
 ///
 /// A gap is divided where its cause may change: when further operations get their inputs, and when memory is freed or
 /// taken. The cause is `memory` if a rank waits for a gradient, and could run another forward if it had more memory.
-/// O(n log n) for n operations, if few operations of a rank wait with their inputs at a time.
+/// O(n log n) for n operations, if at any time few operations of a rank have their inputs and wait.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<idle_time> idle_times(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                 tolerance t = {}) {

@@ -54,7 +54,8 @@ constexpr void for_each_memory_change(const basic_problem<Graph>& p, const timed
     });
 }
 
-/// Calls `visit(rank, change)` for the changes that the pairs of a schedule make in addition to those of their parts.
+/// Calls `visit(rank, change)` for the changes that the pairs of a schedule make in addition to the changes of their
+/// parts.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_memory_change_of_pairs(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                const Visit& visit) {

@@ -20,7 +20,7 @@
 
 namespace optpipe {
 
-/// Places operations one after the other, each as early as the rules (io/README.md) and the operations placed before
+/// Places operations one after the other, each as early as the rules (io/README.md) and the operations already placed
 /// allow: inputs, compute lane, copy engine and link, device and host memory. Each lane, link and memory keeps the
 /// order of the calls. A pair is placed by the call for its second part. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
@@ -63,7 +63,7 @@ public:
     [[nodiscard]] constexpr bool has_open_pair() const {
         return std::any_of(first_parts_.begin(), first_parts_.end(), [](const auto& part) { return part.is_paired; });
     }
-    /// The operation that lacks an input: `op`, or the first part of its pair if `op` lacks none.
+    /// The operation that lacks an input: `op`, unless all inputs of `op` are there; then the first part of its pair.
     [[nodiscard]] constexpr operation part_that_waits(const operation& op) const {
         const auto* first = is_second_part(op) ? first_part_on(problem_->rank_of(op.stage)) : nullptr;
         return first && !ready_time(op).is_unlimited() ? *first : op;
@@ -117,7 +117,7 @@ public:
     }
 
 private:
-    /// The reason why the operation can't come next, whatever its inputs.
+    /// The reason why the operation can't come next, apart from its inputs.
     constexpr obstacle obstacle_of(const operation& op) {
         if (!number_.contains(op) || !is_possible(*problem_, op)) return obstacle::unknown;
         if (done(op)) return obstacle::twice;
@@ -227,8 +227,8 @@ private:
     std::vector<storage_index> storage_;
     /// The microbatches whose forwards have been placed, by stage; only of stages in groups.
     std::vector<std::vector<microbatch>> forwards_{};
-    /// For each rank, the first part of a pair that waits for the second; an unmarked operation stands for none. Empty
-    /// until the first pair.
+    /// For each rank, the first part of a pair that waits for its second part; an unmarked operation if no pair waits.
+    /// The list is empty until the first pair.
     std::vector<operation> first_parts_{};
     detail::rank_resources<Graph> resources_;
     basic_schedule<Graph> result_{};
@@ -426,9 +426,9 @@ template <pipeline_graph Graph>
 }
 
 /// Starts the forwards before each rank's first backward as late as everything after them allows, and changes nothing
-/// else. On a rank without backwards, the last operation stays in place. A forward whose end frees memory for which
-/// another operation may wait stays in place, too. A rank that starts later is engaged for a shorter time, and holds
-/// its stashes for less time (PipeOffload does the same before it places transfers).
+/// else. On a rank without backwards, the last operation stays in place. A forward also stays in place if its end frees
+/// memory that another operation may wait for. A rank that starts later is engaged for a shorter time, and holds its
+/// stashes for less time (PipeOffload does the same before it places transfers).
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const bool transfers = offloads_anything(p);

@@ -40,8 +40,8 @@ struct conformance_options {
     bool same_error = true;
     /// Whether work that is called when its turn comes may block: work then holds lanes until the checks release them,
     /// up to two lanes of a rank at a time. Set to false for virtual time, or if fewer than two lanes of a rank can be
-    /// blocked at a time. The option has no effect on executors that call work immediately, as those with streams do:
-    /// the checks never block such work.
+    /// blocked at a time. The option has no effect on executors that call work immediately, such as executors with
+    /// streams: the checks never block such work.
     bool work_may_block = true;
     /// Number of moments (`detail::a_moment`) that a check waits before it gives up the run as stuck: half a minute on
     /// an idle machine, and longer where threads have to wait for a processor.

@@ -89,8 +89,8 @@ public:
     [[nodiscard]] bool has_general_integers() const {
         return !general_integers_.empty() && general_integers_.size() < order_.size();
     }
-    /// From now on decides general integers first: takes the one with the least lower bound, and fixes it at that
-    /// bound. If the integers are starts of jobs, this rule is list scheduling.
+    /// From now on decides general integers first: fixes the integer with the least lower bound at that bound. If the
+    /// integers are starts of jobs, this rule is list scheduling.
     void begin_least_bound_first() {
         restart();
         least_bound_first_ = true;
@@ -112,7 +112,7 @@ public:
     void end_dispatching() { dispatching_ = false; }
 
     /// Searches for a point below the cutoff, under an assumption if there is one. After the outcome `point`, the
-    /// bounds stay those of the point until the next call.
+    /// bounds stay at the point until the next call.
     search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, stop_check stop = {}) {
         restart();
         const auto end = conflicts_ + conflict_budget;

@@ -27,7 +27,7 @@ class disjunctions {
 public:
     struct watcher {
         std::uint32_t which;
-        double value;    ///< the watched literal is false once the opposite bound makes it so
+        double value;    ///< the watched literal is false once the opposite bound has reached this value
         literal blocker; ///< while this literal holds, the clause needs no action
     };
 
@@ -80,7 +80,7 @@ public:
         increment_ /= factor;
     }
 
-    /// Deletes the less active half of the learned clauses, except those of at most two levels. Ids change. Must be
+    /// Deletes the less active half of the learned clauses, except clauses of at most two levels. Ids change. Must be
     /// called at the root, where no reason refers to a clause.
     void forget_half() {
         std::vector<std::uint32_t> candidates;

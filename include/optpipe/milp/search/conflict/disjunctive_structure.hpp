@@ -69,8 +69,8 @@ private:
             note(pairs[e.column], at_one ? *earlier : *later, at_one ? *later : *earlier);
         }
     }
-    /// Notes the pair that a binary orders. The binary is left out if it orders two pairs, or one pair both ways with
-    /// the same value.
+    /// Notes the pair that a binary orders. The binary is left out if it orders two pairs, or if one of its values
+    /// orders a pair both ways.
     static void note(pair& known, std::uint32_t first, std::uint32_t second) {
         if (known.use == usage::none)
             known = {first, second, usage::orders};

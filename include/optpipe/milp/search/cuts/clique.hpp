@@ -15,8 +15,8 @@
 
 namespace optpipe::milp::search {
 
-/// Sets of binaries or complements of which at most one is 1, found in single rows. Members are numbered: 2 j is column
-/// j, 2 j + 1 its complement.
+/// Sets of binaries and complements, found in single rows. At most one member of a set is 1. Members are numbered: 2 j
+/// is column j, 2 j + 1 its complement.
 class clique_table {
 public:
     using member = std::uint32_t;

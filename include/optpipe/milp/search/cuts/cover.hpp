@@ -16,8 +16,8 @@
 namespace optpipe::milp::search {
 
 /// Lifted cover cuts of knapsack rows (Balas, 1975). A cover is a set of binaries that can't all be 1. The cut limits
-/// the number of binaries at 1; a binary as heavy as the h heaviest of the cover together counts h. Other columns of
-/// the row are set to the bound that leaves most room.
+/// the number of binaries at 1; a binary counts as h if it is as heavy as the h heaviest binaries of the cover
+/// together. Other columns of the row are set to the bound that leaves most room.
 class cover_separation {
 public:
     cover_separation(const problem& p, std::span<const double> lower, std::span<const double> upper)

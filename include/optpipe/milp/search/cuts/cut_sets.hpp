@@ -131,8 +131,8 @@ private:
             around_[v].push_back(static_cast<std::uint32_t>(arcs_.size() - 1));
     }
 
-    /// Computes how far the integers that open each arc are above the value that closes the arc; the result is negative
-    /// for an arc without such an integer.
+    /// Computes for each arc how far the integer that opens it is above the value that closes the arc; negative for an
+    /// arc without such an integer.
     void find_openings(const variable_bounds& ends, std::span<const double> point) {
         opening_.assign(arcs_.size(), -1.0);
         for (std::size_t k = 0; k < arcs_.size(); ++k) {

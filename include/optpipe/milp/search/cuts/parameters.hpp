@@ -9,8 +9,8 @@ namespace optpipe::milp::search {
 /// Limits of the separators, and the choice of cuts. Not tuned. Effort is counted in visits of a term; ten million take
 /// a few hundredths of a second.
 struct cut_parameters {
-    /// Least distance from the point to a cut that is added, as nearer cuts change little. A pool deletes a cut after
-    /// `most_idle_rounds` rounds with a smaller distance.
+    /// Least distance from the point to a cut that is added, as nearer cuts change little. A pool deletes a cut that
+    /// was nearer than this in `most_idle_rounds` rounds in a row.
     double least_efficacy = 1e-4;
     std::size_t most_idle_rounds = 5;
     /// Largest cosine of two cuts of one round, as more parallel cuts add little.
@@ -38,7 +38,7 @@ struct cut_parameters {
     /// A row counts as tight if its activity is nearer to a side than this share (0 to 1) of the activity.
     double nearly_tight = 0.1;
 
-    /// Cliques: the number of members from each of which a clique is grown, the most fractional members first.
+    /// Cliques: the number of members that cliques are grown from, the most fractional members first.
     std::size_t most_clique_starts = 200;
 
     /// Variable bounds: the number of them per column, as more bounds are seldom tight at one point; and the largest

@@ -36,11 +36,11 @@ struct rounding_parameters {
     /// Number of integers that are also measured, as a trial, from their other bound.
     std::size_t most_flips = 30;
     /// After division, the side must be at least this far from the integers below and above. If the side is too near
-    /// the integer below, the cut is weak; too near the integer above, coefficients are large. Coefficients stay small
-    /// if the side itself is small, like a demand divided by the capacity of an arc. If the side is that small, it need
-    /// only be `least_rest` away from the integers below and above; `least_rest` is ten times the integrality
-    /// tolerance. (Of 31 networks whose arcs can carry all demand, 30 are solved to optimality within 6 s; without this
-    /// rule, 11 are.)
+    /// the integer below, the cut is weak; if it is too near the integer above, coefficients are large. Coefficients
+    /// stay small if the side itself is small, like a demand divided by the capacity of an arc. If the side is that
+    /// small, it need only be `least_rest` away from the integers below and above; `least_rest` is ten times the
+    /// integrality tolerance. (Of 31 networks whose arcs can carry all demand, 30 are solved to optimality within 6 s;
+    /// without this rule, 11 are.)
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };
@@ -183,7 +183,7 @@ private:
                           .width = end ? infinity : upper_[j] - lower_[j]});
         return true;
     }
-    /// Whether to measure from the upper bound. If both bounds are equally near, the bound is taken that leaves an
+    /// Whether to measure from the upper bound. If both bounds are equally near, chooses the bound that leaves an
     /// integer or nothing in the cut.
     [[nodiscard]] bool is_from_upper(double coefficient, double below, double above) const {
         const bool relaxes = coefficient < 0.0;

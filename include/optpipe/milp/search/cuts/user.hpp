@@ -35,7 +35,7 @@ private:
         c.measure(point);
         pool.add(std::move(c));
     }
-    /// Sorts entries by column, and sums those of the same column.
+    /// Sorts entries by column, and sums the entries of the same column.
     static void add_up(std::vector<entry>& entries) {
         if (entries.empty()) return;
         std::sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) { return a.column < b.column; });

@@ -29,8 +29,8 @@ struct tree_search_parameters {
     /// Workers in deterministic mode, for any number of threads: more workers keep more threads busy, but choose worse
     /// nodes.
     std::size_t workers_of_rounds = 4;
-    /// Nodes per dive. With few nodes, the search follows the best bound; with many, relaxations start from a similar
-    /// basis.
+    /// Nodes per dive. With few nodes per dive, the search follows the best bound. With many nodes per dive, each
+    /// relaxation starts from a similar basis.
     std::size_t nodes_per_dive = 60;
     /// Limits of a slice of the prover. The limits of the first slice are divided by `first_slice_divisor`, so that
     /// easy trees don't wait for it.
@@ -40,7 +40,7 @@ struct tree_search_parameters {
     /// The prover gets as much effort as the tree, but only half as much after this number of conflicts without
     /// progress.
     std::size_t stall_limit = 2'000;
-    /// Most global bounds that are kept for workers that haven't applied them yet; later ones are dropped.
+    /// Most global bounds that are kept for workers that haven't applied them yet; later bounds are dropped.
     std::size_t most_global_bounds = 100'000;
 };
 
@@ -131,7 +131,8 @@ private:
         wake_.notify_all();
     }
     /// Whether thread `t` should run the prover. The first thread runs the prover while that pays, with the share of
-    /// the effort that it would get on one thread. Other threads run the prover if the tree has no nodes for them.
+    /// the effort that the prover would get on one thread. Other threads run the prover if the tree has no nodes for
+    /// them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;

@@ -92,7 +92,7 @@ public:
         domains_.back_to(level);
         head_ = std::min(head_, domains_.changes());
         clear_queue();
-        enqueue(static_cast<std::uint32_t>(objective_row_)); // its limit may have fallen
+        enqueue(static_cast<std::uint32_t>(objective_row_)); // the limit of the objective row may have fallen
         while (!lists_.empty() && lists_.back().bound_change >= domains_.changes()) {
             list_literals_.resize(lists_.back().first);
             lists_.pop_back();
@@ -203,8 +203,8 @@ public:
         }
         }
     }
-    /// Adds a clause that always holds, and applies it at once. The clause's literals must be ordered: first the true
-    /// or open ones, then the false ones, the latest first. Returns false on a conflict.
+    /// Adds a clause that always holds, and applies it at once. The clause's literals must be ordered: first true or
+    /// open literals, then false literals, the latest first. Returns false on a conflict.
     bool learn(std::span<const literal> literals, bool learned, std::uint32_t levels) {
         if (literals.empty()) return fail_at_root();
         if (literals.size() == 1) {

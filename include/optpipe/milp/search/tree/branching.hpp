@@ -22,7 +22,7 @@ struct fractional {
     [[nodiscard]] double up() const { return std::ceil(value) - value; }
 };
 
-/// The fractional integer columns with the highest priority among the fractional ones.
+/// The integer columns that are fractional at the point, but only those of the highest priority that occurs among them.
 [[nodiscard]] inline std::vector<fractional> fractional_columns(const context& c, std::span<const double> point) {
     const auto& p = *c.instance;
     std::vector<fractional> found;
@@ -59,8 +59,8 @@ struct branching_parameters {
     double up_margin = 0.2;
 };
 
-/// Reliability branching (Achterberg, Koch and Martin, 2005): uses pseudocosts that are reliable. For columns whose
-/// pseudocosts aren't reliable, the most promising first, the rule tries both children with a few iterations.
+/// Reliability branching (Achterberg, Koch and Martin, 2005): uses reliable pseudocosts. If a column's pseudocosts
+/// aren't reliable, the rule tries both children with a few iterations, beginning with the most promising columns.
 class reliability_branching {
 public:
     reliability_branching(const context& c, relaxation& lp, pseudocosts& history)

@@ -38,7 +38,7 @@ public:
     [[nodiscard]] std::size_t reliability(std::size_t column) const {
         return std::min(count(column, false), count(column, true));
     }
-    /// The mean cost per unit in the column's own history, or in that of all columns if it has none.
+    /// The mean cost per unit in the column's own history or, if the column has none, in the history of all columns.
     [[nodiscard]] double unit(std::size_t column, bool up) const {
         const auto& all = sides_[up ? 1 : 0];
         const auto& own = all.of[column];

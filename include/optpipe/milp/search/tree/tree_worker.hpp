@@ -39,12 +39,12 @@ struct tree_worker_parameters {
     /// Most literals of a clause that is learned from an infeasible relaxation, as longer clauses prune less and cost
     /// more.
     std::size_t longest_clause = 200;
-    /// User cuts: rounds per node, cuts per round, and the number of held cuts at which loose ones are removed.
+    /// User cuts: rounds per node, cuts per round, and the number of held cuts at which loose cuts are removed.
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
     std::size_t most_cuts = 50;
-    /// After a request for user cuts that gave none, the worker pauses: it requests none at some nodes, about twice as
-    /// many each time. This is the largest number of nodes per pause.
+    /// If a request for user cuts gives none, the worker pauses: it requests no cuts at the next nodes. Each such pause
+    /// is about twice as long as the last. This is the largest number of nodes per pause.
     std::size_t longest_pause = 31;
 };
 
@@ -60,8 +60,9 @@ public:
     tree_worker(const tree_worker&) = delete;
     tree_worker& operator=(const tree_worker&) = delete;
 
-    /// Processes nodes from `n` on, depth first: at most `budget`, fewer if they are expensive. The remaining nodes are
-    /// in `open`, the shallowest first. After each node `share` is called with `open`, and may remove nodes from it.
+    /// Processes nodes from `n` on, depth first: at most `budget` nodes, or fewer if nodes are expensive. The remaining
+    /// nodes are in `open`, the shallowest first. After each node `share` is called with `open`, and may remove nodes
+    /// from it.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
         const auto last = effort() + with_.effort_per_dive;
         open.clear();
