@@ -708,10 +708,11 @@ class pipeline:
             else:
                 self.run_operation(*parts_of(now["op"]))
             synchronize(self.device)
-            if "op" in now:
-                if self.pace:
-                    time.sleep(max(0.0, start + self.pace * self.planned[now["op"]] - time.perf_counter()))
-                self.times[now["op"]] = (start - self.began, time.perf_counter() - self.began)
+            if "op" in now and self.pace:
+                time.sleep(max(0.0, start + self.pace * self.planned[now["op"]] - time.perf_counter()))
+            end = time.perf_counter()
+        if "op" in now:
+            self.times[now["op"]] = (start - self.began, end - self.began)
         if self.device.type == "cuda":
             torch.cuda.nvtx.range_pop()
 
