@@ -84,7 +84,7 @@ void run_all(compared_problem& compared, const compare_options& options, const s
 }
 
 /// The row of a plan in a file.
-optpipe::comparison_row plan_row(const optpipe::problem& p, const std::string& path) {
+optpipe::comparison_row row_of_plan(const optpipe::problem& p, const std::string& path) {
     auto report = valid_plan(p, read_schedule_for(p, path).document, path);
     report.method = "plan";
     return optpipe::make_comparison_row(report);
@@ -178,7 +178,7 @@ int compare(const compare_options& options) {
     for (const auto& path : options.problems)
         all.push_back({path, read_problem({path, options.problem.changes})});
     std::optional<optpipe::comparison_row> beside;
-    if (!options.plan.empty()) beside = plan_row(all.front().problem, options.plan);
+    if (!options.plan.empty()) beside = row_of_plan(all.front().problem, options.plan);
     const interruption interrupted{true};
     for (auto& each : all)
         run_all(each, options, interrupted.token());
