@@ -61,6 +61,7 @@ class layer(nn.Module):
 class training:
     """What MODEL.py would define."""
 
+    seed = 11
     recomputed = {"selective": SELECTIVE, "selective inside": SELECTIVE, "selective and offload": SELECTIVE}
 
     @staticmethod
@@ -162,7 +163,7 @@ def train_alone(problem, plan):
         for m in range(microbatches):
             values = (training.inputs(step, m),)
             for s, each in enumerate(layers):
-                torch.manual_seed((step * stages + s) * microbatches + m)
+                torch.manual_seed(run_plan.seed_of(training, step, s, m, stages, microbatches))
                 values = each(*values)
             loss = training.loss(*values, step, m)
             (loss / microbatches).backward()
