@@ -88,10 +88,11 @@ struct rank_step {
 /// only the modules of its own stages; the other entries of `training::stages` may be empty.
 template <class Base> class pipeline_rank {
 public:
-    /// Rehearses each stage once with each storage option of the plan. All ranks construct theirs at the same time,
-    /// because each hands its outputs to the next. `p`, `model` and `on` outlive the object. Throws `error` for
-    /// problems that aren't plain, if the model has another number of stages than the problem, if the plan splits
-    /// backwards and the model can't, or if messages have no bytes. Throws `input_error` if the programs have errors.
+    /// Rehearses each stage once with each storage option of the plan. All ranks construct theirs at the same time:
+    /// each hands its outputs to the next, which waits for them for at most the time limit of the channel. `p`, `model`
+    /// and `on` outlive the object. Throws `error` for problems that aren't plain, if the model has another number of
+    /// stages than the problem, if the plan splits backwards and the model can't, or if messages have no bytes. Throws
+    /// `input_error` if the programs have errors.
     pipeline_rank(const problem& p, const per_rank<rank_program>& programs, const training& model, Base& on,
                   threads::control_channel& channel, const rank_options& how = {})
         : pipeline_rank{p,

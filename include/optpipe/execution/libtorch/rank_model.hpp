@@ -89,7 +89,7 @@ public:
     rank_model& operator=(const rank_model&) = delete;
 
     template <class Lane> void forward(Lane&, const execution::forward_task& t) {
-        run(operation_of(operation_kind::forward, t), [&](const operation& op) {
+        run(operation_of(operation_kind::forward, t), [&] {
             auto& runner = *runners_.at(t.stage);
             const auto inputs = runner.is_first() ? model_.input(step_, t.microbatch)
                                                   : received(optpipe::forward(t.stage.previous(), t.microbatch),
@@ -98,44 +98,44 @@ public:
             sizes_of(t.stage, t.storage, &stash_bytes::after_forward, *now);
             keep(t.stage, t.microbatch, std::move(now));
             if (runner.is_last()) losses_.push_back(outputs.front());
-            hand_on(op, std::move(outputs), t.output);
+            hand_on(optpipe::forward(t.stage, t.microbatch), std::move(outputs), t.output);
         });
     }
     template <class Lane> void recompute(Lane&, const execution::recompute_task& t) {
-        run(operation_of(operation_kind::recompute, t), [&](const operation&) {
+        run(operation_of(operation_kind::recompute, t), [&] {
             auto& now = cell_of(t.stage, t.microbatch);
             now.saved->recompute();
             sizes_of(t.stage, t.storage, &stash_bytes::after_recompute, now);
         });
     }
     template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
-        run(operation_of(operation_kind::backward_input, t), [&](const operation&) {
+        run(operation_of(operation_kind::backward_input, t), [&] {
             auto& now = cell_of(t.stage, t.microbatch);
             hand_back(t, runners_.at(t.stage)->backward_input(now, gradients_for(t)));
             sizes_of(t.stage, t.storage, &stash_bytes::after_input_gradient, now);
         });
     }
     template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
-        run(operation_of(operation_kind::backward_weight, t), [&](const operation&) {
+        run(operation_of(operation_kind::backward_weight, t), [&] {
             runners_.at(t.stage)->backward_weight(cell_of(t.stage, t.microbatch));
             static_cast<void>(released(t.stage, t.microbatch));
         });
     }
     template <class Lane> void backward(Lane&, const execution::backward_task& t) {
-        run(operation_of(operation_kind::backward, t), [&](const operation&) {
+        run(operation_of(operation_kind::backward, t), [&] {
             hand_back(t, runners_.at(t.stage)->backward(cell_of(t.stage, t.microbatch), gradients_for(t)));
             static_cast<void>(released(t.stage, t.microbatch));
         });
     }
     /// Runs the program's offloads and reloads.
     void offload(const operation& of) {
-        run(of, [&](const operation&) {
+        run(of, [&] {
             const auto share = runners_.at(of.stage)->option(of.storage).share;
             cell_of(of.stage, of.microbatch).saved->move_to_host(share);
         });
     }
     void reload(const operation& of) {
-        run(of, [&](const operation&) { cell_of(of.stage, of.microbatch).saved->move_to_device(); });
+        run(of, [&] { cell_of(of.stage, of.microbatch).saved->move_to_device(); });
     }
 
     /// See `stage_runner::rehearse`. To be called before the first step, for the storage options that will be used.
@@ -169,7 +169,7 @@ private:
     template <class Work> void run(const operation& op, const Work& work) const {
         RECORD_USER_SCOPE("PP:" + to_string(op));
         const auto start = std::chrono::steady_clock::now();
-        work(op);
+        work();
         if (how_.pace) std::this_thread::sleep_until(start + on_clock(duration_of(problem_, op), *how_.pace));
     }
     // Locked, because the compute lane makes and destroys cells while copy lanes look for cells.
