@@ -128,7 +128,7 @@ std::vector<tensors> gradients_in_one_piece(const libtorch::training& model, con
         auto values = model.input(0, m);
         tensors all_parameters;
         for (std::size_t s = 0; s < stages; ++s) {
-            const libtorch::random_scope random{at::kCPU, libtorch::seed_of(0, stage{s}, m, stages, microbatches)};
+            const libtorch::random_scope random{at::kCPU, libtorch::seed_of(model, 0, stage{s}, m, microbatches)};
             values = model.stages[s].forward(values);
             const auto& own = model.stages[s].parameters;
             all_parameters.insert(all_parameters.end(), own.begin(), own.end());

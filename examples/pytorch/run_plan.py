@@ -16,6 +16,7 @@ MODEL.py defines the training (README.md has an example):
     optimizer(parameters)          optional; without it, gradients are left in the parameters
     recomputed                     optional: {storage option: [names of the submodules that it recomputes]}. An option
                                    that isn't named here recomputes the whole stage
+    seed                           optional: an integer, from which random numbers follow, as those of dropout
 
 `run` starts the processes on this machine, or is one of them under torchrun. It communicates through NCCL if each rank
 has a GPU, and otherwise through gloo. Needs torch 2.6 or later; without torch, it prints a message and ends with
@@ -62,6 +63,13 @@ ROUND_TRIPS = 8
 
 def as_tuple(value):
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def seed_of(training, step, stage, microbatch, stages, microbatches):
+    """The seed of a stage's random numbers for a microbatch. It doesn't depend on the plan. Seeds of different trainings
+    are far apart in 32 bits, which is all that PyTorch's generator of a CPU uses."""
+    own = (step * stages + stage) * microbatches + microbatch
+    return (getattr(training, "seed", 0) * 0x9E3779B1 + own) % 2**64
 
 
 def synchronize(device):
@@ -231,9 +239,6 @@ class stash:
         self.phase = "RECOMPUTE"
         for each in self.parts:
             each.recompute()
-
-    def close(self):
-        self.parts.clear()
 
 
 class recomputed_part:
@@ -431,9 +436,8 @@ class stage_runner:
         return stash(self.meters, weights, modules, self.needed_by_weight.get(option.name))
 
     def forward(self, step, microbatch, inputs, option):
-        """Returns the cell, and the outputs: the loss on the last stage. Random numbers depend on step, stage and
-        microbatch alone, and so not on the plan."""
-        torch.manual_seed((step * self.stages + self.number) * self.microbatches + microbatch)
+        """Returns the cell, and the outputs: the loss on the last stage."""
+        torch.manual_seed(seed_of(self.training, step, self.number, microbatch, self.stages, self.microbatches))
         now = cell(self.new_stash(option), self.device)
         if self.number > 0:
             inputs = stage_input.apply(now.anchor, now, *inputs)
@@ -506,11 +510,11 @@ class stage_runner:
         self.finish(now)
 
     def finish(self, now):
-        now.stash.close()
+        now.stash.parts.clear()
         now.roots, now.entry = [], None
         return now.input_gradients
 
-    def rehearse(self, option, inputs, user=None):
+    def rehearse(self, option, inputs):
         """Runs one microbatch and forgets its gradients. Learns which saved tensors W needs. Returns the outputs,
         seconds by kind of operation, and the bytes that F, RECOMPUTE and I leave."""
         seconds, left, before = {}, {}, self.meters["device"].now
@@ -530,10 +534,11 @@ class stage_runner:
         now, outputs = timed("F", lambda: self.forward(0, 0, inputs, option))
         if option.share > 0:
             timed("OFFLOAD", lambda: now.stash.to_host(option.share))
-            timed("RELOAD", lambda: now.stash.to_device(self.device, user))
+            timed("RELOAD", lambda: now.stash.to_device(self.device, None))
         if option.is_ahead:
             timed("RECOMPUTE", now.stash.recompute)
-        gradients = self.loss_gradients(now) if self.is_last else self.like_gradients(outputs)
+        like = tuple(torch.ones_like(each) for each in outputs if each.is_floating_point())
+        gradients = self.loss_gradients(now) if self.is_last else like
         timed("I", lambda: self.backward_input(now, gradients))
         timed("W", lambda: self.backward_weight(now))
         self.needed_by_weight[option.name] = now.stash.used.get("W", set())
@@ -543,10 +548,6 @@ class stage_runner:
             for name, each in self.module.named_buffers():
                 each.copy_(buffers[name])
         return outputs, seconds, left
-
-    @staticmethod
-    def like_gradients(outputs):
-        return tuple(torch.ones_like(each) for each in outputs if each.is_floating_point())
 
 
 # One rank.
@@ -606,7 +607,7 @@ class pipeline:
                     for option in used.values():
                         inputs = self.first_inputs(0, 0) if s == 0 else tuple(
                             torch.zeros(size, dtype=dtype, device=self.device) for size, dtype in self.between[s - 1])
-                        outputs, _, _ = self.own[s].rehearse(option, inputs, self.streams["compute"])
+                        outputs, _, _ = self.own[s].rehearse(option, inputs)
                 specification = [[(tuple(each.shape), each.dtype) for each in outputs]]
             dist.broadcast_object_list(specification, of_problem["rank"], group=self.control)
             self.between.append(specification[0])
@@ -645,11 +646,8 @@ class pipeline:
     def first_inputs(self, step, microbatch):
         return tuple(each.to(self.device) for each in as_tuple(self.training.inputs(step, microbatch)))
 
-    @contextlib.contextmanager
     def on_lane(self, lane):
-        stream = self.streams[lane]
-        with torch.cuda.stream(stream) if stream else contextlib.nullcontext():
-            yield
+        return torch.cuda.stream(self.streams[lane])  # does nothing if there are no streams
 
     def step(self, number):
         """Runs one step. Returns the mean of this rank's losses, if it has the last stage, and the operations of this
@@ -699,9 +697,8 @@ class pipeline:
         if self.failure:
             raise self.failure
         label = "PP:" + label_of(now)
-        if self.device.type == "cuda":
-            torch.cuda.nvtx.range_push(label)
-        with profiler_range(label, self.device):
+        nvtx = torch.cuda.nvtx.range(label) if self.device.type == "cuda" else contextlib.nullcontext()
+        with nvtx, profiler_range(label, self.device):
             start = time.perf_counter()
             if now["kind"] == "exchange":
                 self.exchange(now["messages"])
@@ -713,8 +710,6 @@ class pipeline:
             end = time.perf_counter()
         if "op" in now:
             self.times[now["op"]] = (start - self.began, end - self.began)
-        if self.device.type == "cuda":
-            torch.cuda.nvtx.range_pop()
 
     def run_operation(self, s, kind, m):
         runner, now = self.own[s], self.cells.get((s, m))

@@ -3,7 +3,7 @@
     python test_run_plan.py --optpipe PROGRAM [--ranks 2 4 8]
 
 The plans are for linear, loop and v placements. In some, each stage has one storage option; in others, the planner
-chooses in a tight memory. Gradients of each step have to be those of one process that adds up microbatches in the
+chooses in a tight memory, with split or with full backwards. Gradients of each step have to be those of one process that adds up microbatches in the
 order of the plan: bit for bit. Without torch, the script prints a message and ends with status 77.
 """
 
@@ -61,6 +61,7 @@ class layer(nn.Module):
 class training:
     """What MODEL.py would define."""
 
+    seed = 11
     recomputed = {"selective": SELECTIVE, "selective inside": SELECTIVE, "selective and offload": SELECTIVE}
 
     @staticmethod
@@ -108,13 +109,15 @@ def rank_of(placement, s, ranks):
 
 
 def problems_of(ranks):
-    """Problems by name: one option for each stage, and all of them in a tight memory."""
+    """Eight problems by name: one option for each stage, and all of them in a tight memory, there also with full
+    backwards alone."""
     microbatches = MICROBATCHES_PER_RANK * ranks
     of_two_per_rank = sizes_of(2 * ranks)
     of_one_per_rank = sizes_of(ranks)
     for number, placement in enumerate(["linear", "loop", "v"]):
         own = of_one_per_rank if placement == "linear" else of_two_per_rank
-        for is_tight in False, True:
+        for kind in ["one option", "tight"] + ["full backwards"] * (placement != "loop"):
+            is_tight = kind != "one option"
             stages = []
             for s, (costs, options) in enumerate(own):
                 # The number of the placement is added so that small pipelines, too, use all options.
@@ -122,9 +125,9 @@ def problems_of(ranks):
                 stages.append(costs | {"rank": rank_of(placement, s, ranks), "storage": chosen})
             whole = max(each["activation"] for each in stages) * len(stages) / ranks
             limit = 1.6 * whole if is_tight else None
-            yield f"{placement}, {'tight' if is_tight else 'one option'}", {
+            yield f"{placement}, {kind}", {
                 "format": "optpipe.problem/2", "ranks": ranks, "microbatches": microbatches, "p2p": 0.05,
-                "memory_limit": limit, "stages": stages}
+                "memory_limit": limit, "split_backward": kind != "full backwards", "stages": stages}
 
 
 def planned(program, problem, folder):
@@ -162,7 +165,7 @@ def train_alone(problem, plan):
         for m in range(microbatches):
             values = (training.inputs(step, m),)
             for s, each in enumerate(layers):
-                torch.manual_seed((step * stages + s) * microbatches + m)
+                torch.manual_seed(run_plan.seed_of(training, step, s, m, stages, microbatches))
                 values = each(*values)
             loss = training.loss(*values, step, m)
             (loss / microbatches).backward()

@@ -1,19 +1,11 @@
 // Plans of all storage options, run by LibTorch on threads, against the model in one piece.
-#include "execution/mixed_storage.hpp"
-#include "execution/quick_adaptive.hpp"
-#include "libtorch/small_model.hpp"
-#include "optpipe/core/random.hpp"
+#include "libtorch/small_pipelines.hpp"
 #include "optpipe/execution/libtorch/measure.hpp"
 #include "optpipe/execution/libtorch/pipeline.hpp"
+#include "optpipe/execution/libtorch/pipeline_rank.hpp"
+#include "optpipe/execution/threads/executor.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/program/lower.hpp"
-#include "optpipe/schedule/builders/gpipe.hpp"
-#include "optpipe/schedule/builders/interleaved.hpp"
-#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/builders/v_half.hpp"
-#include "optpipe/schedule/builders/zero_bubble_h1.hpp"
-#include "optpipe/schedule/builders/zero_bubble_v.hpp"
-#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -22,66 +14,20 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <utility>
-#include <vector>
 
 using namespace optpipe;
 
 namespace {
 
-/// Measured sizes, and times that don't depend on this machine; every kind of storage option.
-problem problem_of(const libtorch::training& model, const any_graph& shape, bool offloads_parts) {
-    auto p = libtorch::measured_problem(model, shape, {.repeats = 1});
-    const duration one{1.0};
-    for (const stage s : shape.all_stages()) {
-        auto costs = p.costs[s];
-        costs.forward = costs.backward_input = costs.backward_weight = one;
-        auto options = p.storage[s];
-        for (auto& each : options) {
-            if (each.offloads()) each.transfer = transfer_times{one, one};
-            if (each.recomputes()) each.recompute = one;
-        }
-        const auto held = options[2].held;
-        CHECK(std::string{options[2].name.view()} == "recompute");
-        options.push_back({"inside", held, {}, one, {}, {}});
-        options.push_back({"offload and recompute", held, one, {}, held, transfer_times{one, one}});
-        if (offloads_parts)
-            options.push_back({"half", costs.activation, {}, {}, 0.5 * costs.activation, transfer_times{one, one}});
-        p.set_stage(s, costs, options);
-    }
-    return p;
-}
-
-/// The operations of a rank's compute lane, or of one kind of transfer, in the order of their starts.
-std::vector<std::string> names_in_order(const std::vector<timed_operation>& of_rank, bool computes,
-                                        operation_kind kind) {
-    std::vector<std::string> names;
-    for (const auto& each : of_rank)
-        if (computes ? !is_transfer(each.op.kind) : each.op.kind == kind) names.push_back(to_string(each.op));
-    return names;
-}
-
-void check_order(const schedule& measured, const schedule& planned) {
-    const auto done = operations_by_rank(measured);
-    const auto wanted = operations_by_rank(planned);
-    for (const rank r : planned.graph.all_ranks()) {
-        CAPTURE(r.value());
-        CHECK(names_in_order(done[r], true, {}) == names_in_order(wanted[r], true, {}));
-        for (const auto kind : {operation_kind::offload, operation_kind::reload})
-            CHECK(names_in_order(done[r], false, kind) == names_in_order(wanted[r], false, kind));
-    }
-}
-
-bool is_within(const libtorch::planned_bytes& bytes) {
-    return static_cast<double>(bytes.measured) <= 1.02 * static_cast<double>(bytes.planned);
-}
+using namespace small_pipelines;
 
 struct counts {
-    std::size_t offloads = 0, recomputes = 0, full_backwards = 0, halves = 0;
+    std::size_t full_backwards = 0, halves = 0;
 };
 
-void run_plan(const problem& p, const schedule& plan, const libtorch::training& model, bool offloads_parts) {
-    const auto programs = lower(p, plan, libtorch::lowering_defaults());
+void run_plan(const case_of_all_options& of, std::size_t message_bytes = 0) {
+    const auto& [model, p, plan, offloads_parts] = of;
+    const auto programs = lower(p, plan, libtorch::lowering_defaults(message_bytes));
     REQUIRE(programs.has_value());
     libtorch::pipeline pipeline{p, *programs, model};
     const auto sums = accumulation_order_of(plan);
@@ -90,66 +36,29 @@ void run_plan(const problem& p, const schedule& plan, const libtorch::training& 
         const auto expected = small_model::gradients_in_one_piece(model, sums, step);
         const auto result = pipeline.step();
         CHECK(result.loss > 0.0);
-        check_order(result.measured, plan);
-        for (std::size_t s = 0; s < expected.size(); ++s)
-            for (std::size_t i = 0; i < expected[s].size(); ++i)
-                CHECK(at::equal(model.stages[s].parameters[i].grad(), expected[s][i]));
+        for (const rank r : p.graph.all_ranks())
+            check_order(result.measured, plan, r);
+        for (const stage s : p.graph.all_stages())
+            check_gradients(model, s, expected);
     }
-    const auto report = pipeline.report();
-    for (const auto& each : report.ranks) {
-        CHECK(is_within(each.device));
-        CHECK(each.device.measured > 0);
-        // Of a stash, whole tensors are offloaded: the share is rounded up.
-        if (!offloads_parts) CHECK(is_within(each.host));
-    }
-    for (const auto& each : report.stashes) {
-        CAPTURE(each.option);
-        CHECK(each.after_forward.measured == each.after_forward.planned);
-        CHECK(is_within(each.after_recompute));
-        CHECK(is_within(each.after_input_gradient));
-    }
-}
-
-template <class Builder>
-counts check_problem(const any_graph& shape, const Builder& build, std::uint64_t seed, bool offloads_parts) {
-    CAPTURE(seed);
-    at::set_num_threads(1);
-    const auto model = small_model::training_of(shape.stages());
-    const auto p = problem_of(model, shape, offloads_parts);
-    const auto plain = build_schedule(mixed_storage::without_options(p), build);
-    REQUIRE(plain.has_value());
-    random_numbers random{seed};
-    const auto [tight, plan] = mixed_storage::make(p, *plain, random);
-    run_plan(tight, plan, model, offloads_parts);
-    const auto measures = measure(tight, plan);
-    counts found{measures.offloads, measures.recomputes, 0, 0};
-    for (const auto& each : plan.operations) {
-        found.full_backwards += each.op.kind == operation_kind::backward;
-        found.halves += each.op.kind == operation_kind::backward_weight;
-    }
-    return found;
+    check_report(pipeline.report(), offloads_parts);
 }
 
 TEST_CASE("plans of all storage options run with the gradients, the memory and the order that were planned") {
-    std::vector<counts> all;
-    const auto run = [&](const auto& shape, const auto& build, bool offloads_parts) {
-        all.push_back(check_problem(to_any_graph(shape), build, 7000 + all.size(), offloads_parts));
-    };
-    run(graph<2, 4>{}, gpipe, false);
-    run(graph<2, 8>{}, zero_bubble_h1, true);
-    run(graph<4, 8>{}, one_forward_one_backward, false);
-    run(graph<4, 8>{}, quick_adaptive, true);
-    run(graph<2, 4, placement::loop<2>>{}, interleaved, false);
-    run(graph<2, 6, placement::loop<2>>{}, quick_adaptive, true);
-    run(graph<2, 6, placement::v>{}, zero_bubble_v, false);
-    run(graph<4, 8, placement::v>{}, v_half, true);
     counts sum;
-    for (const auto& each : all) {
-        CHECK(each.offloads > 0);
-        CHECK(each.recomputes > 0);
-        sum.full_backwards += each.full_backwards;
-        sum.halves += each.halves;
-    }
+    bool has_messages = false;
+    for_each_case([](std::size_t) { return true; },
+                  [&](const case_of_all_options& each) {
+                      run_plan(each, has_messages ? bytes_of_message() : 0);
+                      has_messages = !has_messages;
+                      const auto measures = measure(each.tight, each.plan);
+                      CHECK(measures.offloads > 0);
+                      CHECK(measures.recomputes > 0);
+                      for (const auto& [op, start, end] : each.plan.operations) {
+                          sum.full_backwards += op.kind == operation_kind::backward;
+                          sum.halves += op.kind == operation_kind::backward_weight;
+                      }
+                  });
     CHECK(sum.full_backwards > 0);
     CHECK(sum.halves > 0);
 }
@@ -179,7 +88,7 @@ TEST_CASE("a model without split backwards is planned and run with full backward
     const auto p = libtorch::measured_problem(model, to_any_graph(graph<2, 4>{}), {.repeats = 1});
     CHECK(validate(p).empty());
     CHECK(!p.split_backward);
-    run_plan(p, *build_schedule(p, one_forward_one_backward), model, false);
+    run_plan({model, p, *build_schedule(p, one_forward_one_backward), false});
 
     auto splitting = p;
     splitting.split_backward = true;
@@ -194,6 +103,20 @@ struct seen_ranges {
     std::multiset<std::string> names;
 };
 seen_ranges* ranges = nullptr; // a callback of LibTorch has no state
+
+TEST_CASE("the random numbers of a training follow from its seed") {
+    at::set_num_threads(1);
+    auto model = small_model::training_of(2);
+    const auto p = mixed_storage::without_options(problem_of(model, to_any_graph(graph<2, 4>{}), false));
+    const auto programs = *lower(p, *build_schedule(p, gpipe), libtorch::lowering_defaults());
+    const auto loss_with = [&](std::uint64_t seed) {
+        model.seed = seed;
+        return libtorch::pipeline{p, programs, model}.step().loss;
+    };
+    const auto first = loss_with(1);
+    CHECK(loss_with(2) != first);
+    CHECK(loss_with(1) == first);
+}
 
 TEST_CASE("each operation is a range of PyTorch's profiler") {
     const auto model = small_model::training_of(2);
@@ -224,6 +147,13 @@ TEST_CASE("models and programs that don't fit each other are refused, and errors
     const auto programs = *lower(p, *build_schedule(p, gpipe), libtorch::lowering_defaults());
     const auto other = small_model::training_of(3);
     CHECK_THROWS_WITH((libtorch::pipeline{p, programs, other}), "a model of 3 stages in a pipeline of 2");
+
+    threads::cluster ranks{2};
+    CHECK_THROWS_WITH((libtorch::pipeline_rank{p, programs, model, ranks[rank{0}], ranks.control(rank{0})}),
+                      doctest::Contains("messages without bytes"));
+    const auto small = *lower(p, *build_schedule(p, gpipe), libtorch::lowering_defaults(8));
+    libtorch::pipeline with_small_messages{p, small, model};
+    CHECK_THROWS_WITH(static_cast<void>(with_small_messages.step()), doctest::Contains("a message has 8"));
 
     libtorch::pipeline pipeline{p, programs, model, {.patience = std::chrono::seconds{20}}};
     model.loss = [](const libtorch::tensors&, std::size_t, microbatch) -> at::Tensor {

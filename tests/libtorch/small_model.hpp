@@ -60,6 +60,7 @@ inline optpipe::libtorch::training training_of(std::size_t stages, bool shares_w
         return at::mse_loss(output.front(), input_of(step + 1, m));
     };
     model.recomputed["selective"] = {"inner"};
+    model.seed = 11;
     return model;
 }
 
@@ -72,8 +73,8 @@ inline std::vector<tensors> gradients_in_one_piece(const optpipe::libtorch::trai
     for (const microbatch m : sums[stage{0}]) {
         auto values = model.input(step, m);
         for (std::size_t s = 0; s < stages; ++s) {
-            const optpipe::libtorch::random_scope random{at::kCPU,
-                                                         optpipe::libtorch::seed_of(step, stage{s}, m, stages, count)};
+            const auto seed = optpipe::libtorch::seed_of(model, step, stage{s}, m, count);
+            const optpipe::libtorch::random_scope random{at::kCPU, seed};
             values = model.stages[s].forward(values);
         }
         const auto loss = model.loss(values, step, m) / static_cast<double>(count);

@@ -28,12 +28,13 @@ private:
     rank_model* of_;
 };
 
-/// A rank that is a thread, with LibTorch's tensors in place of arenas.
-class executor {
+/// A rank with LibTorch's tensors in place of arenas. `Base` runs its lanes as threads, and carries its messages:
+/// `threads::executor` or `mpi::executor`.
+template <class Base> class executor {
 public:
     using lane_type = threads::lane;
 
-    executor(threads::executor& by, rank_model& model) : by_{by}, copies_{model} {}
+    executor(Base& by, rank_model& model) : by_{by}, copies_{model} {}
 
     [[nodiscard]] rank self() const { return by_.self(); }
     [[nodiscard]] std::size_t ranks() const { return by_.ranks(); }
@@ -42,17 +43,16 @@ public:
     }
     [[nodiscard]] threads::marker make_marker() { return by_.make_marker(); }
     [[nodiscard]] copy_engine& copies() { return copies_; }
-    /// Messages of this transport carry no data and only order the ranks, which share a `value_table`.
-    [[nodiscard]] threads::transport& transport() { return by_.transport(); }
-    [[nodiscard]] threads::memory& memory() { return by_.memory(); }
+    [[nodiscard]] auto& transport() { return by_.transport(); }
+    [[nodiscard]] auto& memory() { return by_.memory(); }
     void finish() { by_.finish(); }
     void cancel(std::string_view what_it_did, std::string_view reason) { by_.cancel(what_it_did, reason); }
 
 private:
-    threads::executor& by_;
+    Base& by_;
     copy_engine copies_;
 };
-static_assert(execution::check_executor<executor>());
+static_assert(execution::check_executor<executor<threads::executor>>());
 static_assert(execution::check_stage_model<rank_model, threads::lane>());
 
 } // namespace optpipe::libtorch

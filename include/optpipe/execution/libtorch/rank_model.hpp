@@ -3,7 +3,9 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/libtorch/memory.hpp"
+#include "optpipe/execution/libtorch/message.hpp"
 #include "optpipe/execution/libtorch/report.hpp"
 #include "optpipe/execution/libtorch/stage_runner.hpp"
 #include "optpipe/execution/libtorch/training.hpp"
@@ -15,21 +17,26 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 namespace optpipe::libtorch {
 
-/// Activations and gradients between stages, by the operation that makes them. All ranks of a process share a
-/// `value_table`. A rank may be a step ahead of its neighbour, so the oldest value of an operation is taken first.
+/// Losses, and the activations and gradients between stages where messages have no bytes, by the operation that makes
+/// them. The ranks of a `pipeline` share a table. A rank may be a step ahead of its neighbour, so the oldest value of
+/// an operation is taken first.
 class value_table {
 public:
     void put(const operation& of, tensors values) {
@@ -54,13 +61,21 @@ private:
     std::map<key, std::deque<tensors>> values_;
 };
 
-/// The stages of a rank, as a model of the program's tasks (`execution::stage_model`). The model owns all tensors:
+/// How the operations of a rank run.
+struct rank_options {
+    /// Bytes per unit of the problem's memory, for the report.
+    double bytes_per_unit = 1.0;
+    /// Length of the problem's unit of time, if each operation is to take at least its planned time.
+    std::optional<clock_time> pace{};
+};
+
+/// The stages of a rank, as a model of the program's tasks (`execution::stage_model`). The model owns all stashes:
 /// programs run with `execution::buffer_owner::engine`. The calls of a lane return when their work is done.
 class rank_model {
 public:
     /// `p`, `model` and `values` outlive this object.
-    rank_model(const problem& p, const training& model, rank self, double bytes_per_unit, value_table& values)
-        : problem_{p}, model_{model}, bytes_per_unit_{bytes_per_unit}, values_{values} {
+    rank_model(const problem& p, const training& model, rank self, const rank_options& how, value_table& values)
+        : problem_{p}, model_{model}, how_{how}, values_{values} {
         for (const stage s : p.graph.all_stages()) {
             if (p.rank_of(s) != self) continue;
             std::vector<stash_option> options;
@@ -74,52 +89,62 @@ public:
     rank_model& operator=(const rank_model&) = delete;
 
     template <class Lane> void forward(Lane&, const execution::forward_task& t) {
-        RECORD_USER_SCOPE(label_of(operation_kind::forward, t));
-        auto& runner = *runners_.at(t.stage);
-        const auto inputs = runner.is_first() ? model_.input(step_, t.microbatch)
-                                              : values_.take(optpipe::forward(t.stage.previous(), t.microbatch));
-        auto [now, outputs] = runner.forward(step_, t.microbatch, inputs, t.storage);
-        sizes_of(t.stage, t.storage, &stash_bytes::after_forward, *now);
-        keep(t.stage, t.microbatch, std::move(now));
-        if (runner.is_last()) losses_.push_back(outputs.front());
-        values_.put(optpipe::forward(t.stage, t.microbatch), std::move(outputs));
+        run(operation_of(operation_kind::forward, t), [&] {
+            auto& runner = *runners_.at(t.stage);
+            const auto inputs = runner.is_first() ? model_.input(step_, t.microbatch)
+                                                  : received(optpipe::forward(t.stage.previous(), t.microbatch),
+                                                             t.input, runner.device());
+            auto [now, outputs] = runner.forward(step_, t.microbatch, inputs, t.storage);
+            sizes_of(t.stage, t.storage, &stash_bytes::after_forward, *now);
+            keep(t.stage, t.microbatch, std::move(now));
+            if (runner.is_last()) losses_.push_back(outputs.front());
+            hand_on(optpipe::forward(t.stage, t.microbatch), std::move(outputs), t.output);
+        });
     }
     template <class Lane> void recompute(Lane&, const execution::recompute_task& t) {
-        RECORD_USER_SCOPE(label_of(operation_kind::recompute, t));
-        auto& now = cell_of(t.stage, t.microbatch);
-        now.saved->recompute();
-        sizes_of(t.stage, t.storage, &stash_bytes::after_recompute, now);
+        run(operation_of(operation_kind::recompute, t), [&] {
+            auto& now = cell_of(t.stage, t.microbatch);
+            now.saved->recompute();
+            sizes_of(t.stage, t.storage, &stash_bytes::after_recompute, now);
+        });
     }
     template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
-        RECORD_USER_SCOPE(label_of(operation_kind::backward_input, t));
-        auto& now = cell_of(t.stage, t.microbatch);
-        hand_back(t, runners_.at(t.stage)->backward_input(now, gradients_for(t)));
-        sizes_of(t.stage, t.storage, &stash_bytes::after_input_gradient, now);
+        run(operation_of(operation_kind::backward_input, t), [&] {
+            auto& now = cell_of(t.stage, t.microbatch);
+            hand_back(t, runners_.at(t.stage)->backward_input(now, gradients_for(t)));
+            sizes_of(t.stage, t.storage, &stash_bytes::after_input_gradient, now);
+        });
     }
     template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
-        RECORD_USER_SCOPE(label_of(operation_kind::backward_weight, t));
-        runners_.at(t.stage)->backward_weight(cell_of(t.stage, t.microbatch));
-        static_cast<void>(released(t.stage, t.microbatch));
+        run(operation_of(operation_kind::backward_weight, t), [&] {
+            runners_.at(t.stage)->backward_weight(cell_of(t.stage, t.microbatch));
+            static_cast<void>(released(t.stage, t.microbatch));
+        });
     }
     template <class Lane> void backward(Lane&, const execution::backward_task& t) {
-        RECORD_USER_SCOPE(label_of(operation_kind::backward, t));
-        hand_back(t, runners_.at(t.stage)->backward(cell_of(t.stage, t.microbatch), gradients_for(t)));
-        static_cast<void>(released(t.stage, t.microbatch));
+        run(operation_of(operation_kind::backward, t), [&] {
+            hand_back(t, runners_.at(t.stage)->backward(cell_of(t.stage, t.microbatch), gradients_for(t)));
+            static_cast<void>(released(t.stage, t.microbatch));
+        });
     }
     /// Runs the program's offloads and reloads.
     void offload(const operation& of) {
-        RECORD_USER_SCOPE("PP:" + to_string(of));
-        const auto share = runners_.at(of.stage)->option(of.storage).share;
-        cell_of(of.stage, of.microbatch).saved->move_to_host(share);
+        run(of, [&] {
+            const auto share = runners_.at(of.stage)->option(of.storage).share;
+            cell_of(of.stage, of.microbatch).saved->move_to_host(share);
+        });
     }
     void reload(const operation& of) {
-        RECORD_USER_SCOPE("PP:" + to_string(of));
-        cell_of(of.stage, of.microbatch).saved->move_to_device();
+        run(of, [&] { cell_of(of.stage, of.microbatch).saved->move_to_device(); });
     }
 
     /// See `stage_runner::rehearse`. To be called before the first step, for the storage options that will be used.
     rehearsal rehearse(stage s, const tensors& inputs, storage_index how) {
-        return runners_.at(s)->rehearse(inputs, how);
+        auto& runner = *runners_.at(s);
+        auto done = runner.rehearse(inputs, how);
+        if (!runner.is_first()) between_[s.previous()] = message_layout{inputs};
+        if (!runner.is_last()) between_[s] = message_layout{done.outputs};
+        return done;
     }
     /// Forgets the losses of the step before.
     void begin_step(std::size_t step) {
@@ -137,8 +162,15 @@ public:
     }
 
 private:
-    template <class Task> static std::string label_of(operation_kind kind, const Task& t) {
-        return "PP:" + to_string(operation{t.stage, kind, t.microbatch});
+    template <class Task> static operation operation_of(operation_kind kind, const Task& t) {
+        return {t.stage, kind, t.microbatch, t.storage};
+    }
+    /// Runs the work of an operation, as a range of PyTorch's profiler.
+    template <class Work> void run(const operation& op, const Work& work) const {
+        RECORD_USER_SCOPE("PP:" + to_string(op));
+        const auto start = std::chrono::steady_clock::now();
+        work();
+        if (how_.pace) std::this_thread::sleep_until(start + on_clock(duration_of(problem_, op), *how_.pace));
     }
     // Locked, because the compute lane makes and destroys cells while copy lanes look for cells.
     [[nodiscard]] cell& cell_of(stage s, microbatch m) {
@@ -153,18 +185,30 @@ private:
         const std::scoped_lock lock{mutex_};
         return std::move(cells_.extract({s, m}).mapped());
     }
+    [[nodiscard]] tensors received(const operation& of, std::span<const std::byte> message, at::Device device) {
+        if (message.empty()) return values_.take(of);
+        return layout_of(of).read(message, device);
+    }
+    void hand_on(const operation& of, tensors values, std::span<std::byte> message) {
+        if (message.empty()) return values_.put(of, std::move(values));
+        layout_of(of).write(values, message);
+    }
+    /// Gradients lie in messages as the activations that they are for.
+    [[nodiscard]] const message_layout& layout_of(const operation& of) const {
+        return between_.at(of.kind == operation_kind::forward ? of.stage : of.stage.previous());
+    }
     [[nodiscard]] tensors gradients_for(const execution::backward_task& t) {
         const auto& runner = *runners_.at(t.stage);
-        if (!runner.is_last()) return values_.take(optpipe::backward_input(t.stage.next(), t.microbatch));
-        return runner.loss_gradients(values_.take(optpipe::forward(t.stage, t.microbatch)));
+        if (runner.is_last()) return runner.loss_gradients(values_.take(optpipe::forward(t.stage, t.microbatch)));
+        return received(optpipe::backward_input(t.stage.next(), t.microbatch), t.input, runner.device());
     }
     void hand_back(const execution::backward_task& t, tensors gradients) {
         if (!runners_.at(t.stage)->is_first())
-            values_.put(optpipe::backward_input(t.stage, t.microbatch), std::move(gradients));
+            hand_on(optpipe::backward_input(t.stage, t.microbatch), std::move(gradients), t.output);
     }
     void sizes_of(stage s, storage_index how, planned_bytes stash_bytes::*when, const cell& now) {
         const auto planned = [&](memory_size size) {
-            return static_cast<std::size_t>(std::llround(size.value() * bytes_per_unit_));
+            return static_cast<std::size_t>(std::llround(size.value() * how_.bytes_per_unit));
         };
         const auto [at, is_new] = sizes_.try_emplace({s, how});
         auto& found = at->second;
@@ -183,10 +227,12 @@ private:
 
     const problem& problem_;
     const training& model_;
-    double bytes_per_unit_;
+    rank_options how_;
     value_table& values_;
     byte_meters meters_{};
     std::map<stage, std::unique_ptr<stage_runner>> runners_{};
+    /// By the stage that hands the tensors on.
+    std::map<stage, message_layout> between_{};
     std::mutex mutex_{};
     std::map<std::pair<stage, microbatch>, std::unique_ptr<cell>> cells_{};
     std::map<std::pair<stage, storage_index>, stash_bytes> sizes_{};

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -97,6 +98,7 @@ public:
 
     [[nodiscard]] bool is_first() const { return place_.self.position() == 0; }
     [[nodiscard]] bool is_last() const { return place_.self.position() + 1 == place_.stages; }
+    [[nodiscard]] at::Device device() const { return device_; }
     [[nodiscard]] const stash_option& option(storage_index which) const { return options_[which]; }
 
     struct forward_result {
@@ -129,6 +131,9 @@ private:
         return torch::autograd::Engine::get_default_engine().execute(roots, gradients, keeps_graph, creates_graph,
                                                                      accumulates, to);
     }
+    [[nodiscard]] std::uint64_t seed(std::size_t step, microbatch m) const {
+        return seed_of(model_, step, place_.self, m, place_.microbatches);
+    }
     [[nodiscard]] tensors run_module(cell& now, const tensors& inputs, std::size_t step, microbatch m) const;
     [[nodiscard]] static tensors begin_backward(cell& now, stash_phase phase, const tensors& gradients);
     [[nodiscard]] static std::vector<cell::deferred_gradients> gradients_to_input(cell& now, const tensors& gradients,
@@ -159,7 +164,7 @@ inline stage_runner::forward_result stage_runner::forward(std::size_t step, micr
     const at::AutoGradMode with_graph{true};
     const bool may_draw = draws_random_.value_or(true);
     std::optional<random_scope> random;
-    if (may_draw) random.emplace(device_, seed_of(step, place_.self, m, place_.stages, place_.microbatches));
+    if (may_draw) random.emplace(device_, seed(step, m));
     const auto needed = needed_by_weight_.find(how);
     auto now = std::make_unique<cell>(
         std::make_unique<stash>(meters_, weights_, options_[how].recomputed,
@@ -322,7 +327,7 @@ inline void stage_runner::rehearse_operations(rehearsal& result, const tensors& 
     const microbatch m{};
     forward_result done;
     if (!draws_random_) { // `forward` restores the generator, so the module runs by itself
-        const random_scope random{device_, seed_of(0, place_.self, m, place_.stages, place_.microbatches)};
+        const random_scope random{device_, seed(0, m)};
         const auto untouched = random_state(device_);
         const at::NoGradGuard without_graph;
         auto outputs = module_.forward(inputs);

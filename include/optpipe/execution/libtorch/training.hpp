@@ -7,6 +7,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -58,12 +59,17 @@ struct training {
     /// If false, plans may have full backwards only (`problem::split_backward`): for stages with an operation whose
     /// backward can't run once for the input and once for the weights.
     bool splits_backward = true;
+    /// The random numbers of a stage, such as those of dropout, depend on this seed, the step, the stage and the
+    /// microbatch, and on nothing else.
+    std::uint64_t seed = 0;
 };
 
-/// The seed of a stage's random numbers for a microbatch. The seed doesn't depend on the plan.
-[[nodiscard]] constexpr std::uint64_t seed_of(std::size_t step, stage s, microbatch m, std::size_t stages,
-                                              std::size_t microbatches) {
-    return (step * stages + s.position()) * microbatches + m.position();
+/// The seed of a stage's random numbers for a microbatch, from `training::seed`. It doesn't depend on the plan. The
+/// seeds of different trainings are far apart in 32 bits, which is all that LibTorch's generator of a CPU uses.
+[[nodiscard]] inline std::uint64_t seed_of(const training& model, std::size_t step, stage s, microbatch m,
+                                           std::size_t microbatches) {
+    constexpr std::uint64_t distance = 0x9E37'79B1; // 2^32 divided by the golden ratio, and odd
+    return model.seed * distance + (step * model.stages.size() + s.position()) * microbatches + m.position();
 }
 
 } // namespace optpipe::libtorch

@@ -1,0 +1,191 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/arenas.hpp"
+#include "optpipe/execution/libtorch/executor.hpp"
+#include "optpipe/execution/libtorch/message.hpp"
+#include "optpipe/execution/libtorch/rank_model.hpp"
+#include "optpipe/execution/libtorch/report.hpp"
+#include "optpipe/execution/libtorch/training.hpp"
+#include "optpipe/execution/measured.hpp"
+#include "optpipe/execution/run.hpp"
+#include "optpipe/execution/threads/control_channel.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/require_plain.hpp"
+#include "optpipe/program/check.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/options.hpp"
+
+#include <torch/serialize.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace optpipe::libtorch {
+
+/// How to lower a plan of a problem whose unit of memory is a byte, such as a problem of `measured_problem`. Sizes
+/// aren't rounded, because LibTorch allocates them. `message_bytes` (see the function) is for ranks that are processes.
+/// Ranks of one process hand tensors on as they are; with 0, messages have no bytes.
+[[nodiscard]] inline lowering_options lowering_defaults(std::size_t message_bytes = 0) {
+    return {.bytes_per_unit = 1.0, .alignment = 1, .message_bytes = message_bytes};
+}
+
+namespace detail {
+
+inline bool splits_backwards(const rank_program& program) {
+    return std::any_of(program.instructions.begin(), program.instructions.end(), [](const instruction& each) {
+        return each.kind == instruction_kind::compute && each.op.kind == operation_kind::backward_input;
+    });
+}
+/// Throws `error` if LibTorch can't run the programs, and `input_error` if they have errors.
+inline void check_training(const problem& p, const per_rank<rank_program>& programs, const training& model) {
+    require_plain(p, "LibTorch runs a plan");
+    if (model.stages.size() != p.graph.stages())
+        throw error{"a model of " + std::to_string(model.stages.size()) + " stages in a pipeline of " +
+                    std::to_string(p.graph.stages())};
+    if (programs.size() != p.graph.ranks())
+        throw error{std::to_string(programs.size()) + " programs for " + std::to_string(p.graph.ranks()) + " ranks"};
+    if (auto found = check_programs(programs); !found.empty()) throw input_error{"programs", std::move(found)};
+    if (!model.splits_backward && std::any_of(programs.begin(), programs.end(), splits_backwards))
+        throw error{"a plan with split backwards for a model without: plan with problem::split_backward = false"};
+}
+
+inline std::string text_of(const tensors& values) {
+    std::ostringstream text;
+    torch::save(values, text);
+    return text.str();
+}
+inline tensors tensors_of(const std::string& text) {
+    std::istringstream stream{text};
+    tensors values;
+    torch::load(values, stream);
+    return values;
+}
+
+} // namespace detail
+
+/// One step of one rank.
+struct rank_step {
+    /// Mean over the microbatches, on the rank of the last stage.
+    std::optional<double> loss{};
+    /// Empty if the executor doesn't record times. All ranks have one clock.
+    rank_times times{};
+};
+
+/// One rank of a pipeline, with threads as its lanes. Gradients are added to those in the parameters; the caller's
+/// optimizer runs between two steps.
+///
+/// Over MPI, each process has one: `on` is `member.executor()`, and `channel` is `member.control()`. The process needs
+/// only the modules of its own stages; the other entries of `training::stages` may be empty.
+template <class Base> class pipeline_rank {
+public:
+    /// Rehearses each stage once with each storage option of the plan. All ranks construct theirs at the same time:
+    /// each hands its outputs to the next, which waits for them for at most the time limit of the channel. `p`, `model`
+    /// and `on` outlive the object. Throws `error` for problems that aren't plain, if the model has another number of
+    /// stages than the problem, if the plan splits backwards and the model can't, or if messages have no bytes. Throws
+    /// `input_error` if the programs have errors.
+    pipeline_rank(const problem& p, const per_rank<rank_program>& programs, const training& model, Base& on,
+                  threads::control_channel& channel, const rank_options& how = {})
+        : pipeline_rank{p,
+                        own_program(p, programs, model, on.self()),
+                        model,
+                        on,
+                        channel,
+                        how,
+                        std::make_shared<value_table>()} {}
+    /// One of several ranks of a process. They share `values`, so messages need no bytes. Contract: `own` is one of the
+    /// programs that `detail::check_training` accepts.
+    pipeline_rank(const problem& p, rank_program own, const training& model, Base& on,
+                  threads::control_channel& channel, const rank_options& how, std::shared_ptr<value_table> values)
+        : problem_{p}, model_{model}, program_{std::move(own)}, values_{std::move(values)}, stages_{p, model, on.self(),
+                                                                                                    how, *values_},
+          executor_{on, stages_}, runner_{program_, executor_, stages_, execution::arena_sizes{}, owners()} {
+        rehearse(channel);
+    }
+    pipeline_rank(const pipeline_rank&) = delete;
+    pipeline_rank& operator=(const pipeline_rank&) = delete;
+
+    /// Runs a step. Throws `execution_error` if the step fails on any rank; the pipeline is unusable after a failure.
+    rank_step step() {
+        stages_.begin_step(steps_++);
+        runner_.forget_times();
+        runner_.step();
+        return {mean_loss(), {&program_, runner_.times()}};
+    }
+
+    /// The sizes of this rank's stashes in the steps so far.
+    [[nodiscard]] stash_report report() {
+        const auto& [device, host] = stages_.meters();
+        return {{{program_.self, {program_.device_bytes, device.most()}, {program_.host_bytes, host.most()}}},
+                stages_.stashes()};
+    }
+
+private:
+    static rank_program own_program(const problem& p, const per_rank<rank_program>& programs, const training& model,
+                                    rank self) {
+        detail::check_training(p, programs, model);
+        if (!programs[self].parts.empty() && programs[self].message_bytes == 0)
+            throw error{"messages without bytes between processes: lower with libtorch::lowering_defaults("
+                        "libtorch::message_bytes(...))"};
+        return programs[self];
+    }
+    [[nodiscard]] execution::buffer_owners owners() const {
+        using enum execution::buffer_owner;
+        return {engine, program_.message_bytes > 0 ? library : engine};
+    }
+
+    void rehearse(threads::control_channel& channel) {
+        tensors values;
+        for (const stage s : problem_.graph.all_stages()) {
+            if (problem_.rank_of(s) != program_.self) continue;
+            if (s == stage{0})
+                values = model_.input(0, microbatch{});
+            else if (const rank from = problem_.rank_of(s.previous()); from != program_.self)
+                values = detail::tensors_of(channel.receive(from));
+            values = rehearse(s, values);
+            const bool is_last = s.position() + 1 == problem_.graph.stages();
+            if (!is_last && problem_.rank_of(s.next()) != program_.self)
+                channel.send(problem_.rank_of(s.next()), detail::text_of(values));
+        }
+        for (auto* const meter : {&stages_.meters().device, &stages_.meters().host})
+            meter->forget_most();
+    }
+    tensors rehearse(stage s, const tensors& inputs) {
+        std::set<storage_index> used;
+        for (const auto& each : program_.instructions)
+            if (each.kind == instruction_kind::compute && each.op.kind == operation_kind::forward && each.op.stage == s)
+                used.insert(each.op.storage);
+        tensors outputs;
+        for (const auto how : used)
+            outputs = stages_.rehearse(s, inputs, how).outputs;
+        return outputs;
+    }
+    [[nodiscard]] std::optional<double> mean_loss() const {
+        if (stages_.losses().empty()) return std::nullopt;
+        double sum = 0.0;
+        for (const auto& loss : stages_.losses())
+            sum += loss.template item<double>();
+        return sum / static_cast<double>(problem_.graph.microbatches());
+    }
+
+    const problem& problem_;
+    const training& model_;
+    rank_program program_;
+    std::shared_ptr<value_table> values_;
+    rank_model stages_;
+    executor<Base> executor_;
+    /// Destroyed first, because its lanes use all of the above.
+    runner<executor<Base>, rank_model> runner_;
+    std::size_t steps_ = 0;
+};
+
+} // namespace optpipe::libtorch
