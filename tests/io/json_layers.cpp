@@ -152,9 +152,10 @@ TEST_CASE("edges, pins, layers that belong together, speeds, frozen layers and l
 }
 
 TEST_CASE("layers that communicate, contention, and measured pairs of kinds of layers") {
-    const auto text = graph_file(R"({ "count": 2, "forward_comm": 0.25, "backward_comm": 1.5, )" + layer +
-                                     R"( }, { "kind": "dense", )" + layer + R"( }, { "kind": "experts", )" + layer + " }",
-                                 R"("contention": 0.125, "layer_pairs": [
+    const auto text =
+        graph_file(R"({ "count": 2, "forward_comm": 0.25, "backward_comm": 1.5, )" + layer +
+                       R"( }, { "kind": "dense", )" + layer + R"( }, { "kind": "experts", )" + layer + " }",
+                   R"("contention": 0.125, "layer_pairs": [
             { "forward": "dense", "backward": "experts", "duration": 3 },
             { "forward": "dense", "backward": "experts", "kind": "I", "duration": 2.5 } ], )");
     const auto p = parse_layers(text, "m.json");
@@ -162,9 +163,8 @@ TEST_CASE("layers that communicate, contention, and measured pairs of kinds of l
     CHECK(p.layers[1].backward_comm == duration{1.5});
     CHECK(p.layers[2].kind == "dense");
     CHECK(p.contention == 0.125);
-    CHECK(p.layer_pairs ==
-          std::vector<layer_pair>{{"dense", "experts", overlap_kind::backward, duration{3}},
-                                  {"dense", "experts", overlap_kind::backward_input, duration{2.5}}});
+    CHECK(p.layer_pairs == std::vector<layer_pair>{{"dense", "experts", overlap_kind::backward, duration{3}},
+                                                   {"dense", "experts", overlap_kind::backward_input, duration{2.5}}});
     const auto written = layers_to_json(p);
     const auto read = parse_layers(written, "m.json");
     CHECK(layers_to_json(read) == written);

@@ -76,9 +76,9 @@ TEST_CASE("DeepSeek-V3's measured pair: its computations hide its all-to-alls") 
 }
 
 TEST_CASE("the pairs of stages follow from the sums over their layers") {
-    auto p = on_one_rank({layer(parts(2, 3), parts(4, 3), 2), layer(parts(3, 1), parts(6, 1), 3),
-                          layer(parts(1, 0), parts(2, 0), 1)},
-                         2);
+    auto p = on_one_rank(
+        {layer(parts(2, 3), parts(4, 3), 2), layer(parts(3, 1), parts(6, 1), 3), layer(parts(1, 0), parts(2, 0), 1)},
+        2);
     p.contention = 0.125;
     const auto made = divided(p, {0, 0, 1});
     const auto length = [&](std::size_t f, std::size_t b, overlap_kind kind) {
@@ -89,7 +89,7 @@ TEST_CASE("the pairs of stages follow from the sums over their layers") {
     CHECK(length(0, 0, overlap_kind::backward_input) == 1.125 * duration{5 + 10});
     CHECK(length(0, 1, overlap_kind::backward) == 1.125 * duration{5 + 3});
     CHECK(length(1, 0, overlap_kind::backward) == duration{15 + 4}); // at least as long as B
-    CHECK(length(1, 1, overlap_kind::backward) == duration{}); // nothing to hide
+    CHECK(length(1, 1, overlap_kind::backward) == duration{});       // nothing to hide
     CHECK(made.overlaps.size() == 6);
     p.pipelines.front().split_backward = false;
     CHECK(divided(p, {0, 0, 1}).overlaps.size() == 3);

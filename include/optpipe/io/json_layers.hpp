@@ -10,8 +10,8 @@ namespace optpipe {
 
 /// Reads a model's layers, and the devices and placements among which they may be divided, in the format
 /// `optpipe.layers/2` or /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, keys and values, pairs,
-/// or lists of microbatches. Throws `input_error` as `parse_problem` does. If the text has no placements, `usual_placements` are
-/// used.
+/// or lists of microbatches. Throws `input_error` as `parse_problem` does. If the text has no placements,
+/// `usual_placements` are used.
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_layers`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
@@ -271,22 +271,39 @@ inline void refuse_unknown_of_layers(const fields& top, std::size_t version) {
     constexpr auto later = "belongs to optpipe.layers/2";
     constexpr auto stages = "belongs to optpipe.problem; here there are layers";
     if (version >= 2)
-        top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements",
-                            "layers", "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit",
-                            "transfer", "objective", "edges", "pins", "together", "rank_speed", "contention",
+        top.refuse_unknown({"format",
+                            "name",
+                            "time_unit",
+                            "memory_unit",
+                            "ranks",
+                            "microbatches",
+                            "placements",
+                            "layers",
+                            "split_backward",
+                            "full_backward",
+                            "p2p",
+                            "memory_limit",
+                            "host_memory_limit",
+                            "transfer",
+                            "objective",
+                            "edges",
+                            "pins",
+                            "together",
+                            "rank_speed",
+                            "contention",
                             "layer_pairs"},
                            {{"stages", stages}});
     else
-        top.refuse_unknown(
-            {"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements", "layers",
-             "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer", "objective"},
-            {{"stages", stages},
-             {"edges", later},
-             {"pins", later},
-             {"together", later},
-             {"rank_speed", later},
-             {"contention", later},
-             {"layer_pairs", later}});
+        top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements",
+                            "layers", "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit",
+                            "transfer", "objective"},
+                           {{"stages", stages},
+                            {"edges", later},
+                            {"pins", later},
+                            {"together", later},
+                            {"rank_speed", later},
+                            {"contention", later},
+                            {"layer_pairs", later}});
 }
 
 /// Reads the list `microbatches`, whose factors are numbers, because there are no stages yet.

@@ -136,9 +136,8 @@ inline std::string json_layers(const std::vector<layer_costs>& layers) {
     std::vector<std::string> texts;
     for (auto first = layers.begin(); first != layers.end();) {
         const auto next = std::find_if(first, layers.end(), [&](const layer_costs& l) { return !(l == *first); });
-        texts.push_back(json_costs("\"count\": " + std::to_string(next - first) +
-                                       ", \"static_memory\": " + json_number(first->static_memory.value()) +
-                                       json_comm(*first),
+        texts.push_back(json_costs("\"count\": " + std::to_string(next - first) + ", \"static_memory\": " +
+                                       json_number(first->static_memory.value()) + json_comm(*first),
                                    first->costs, listed_storage(*first)));
         first = next;
     }

@@ -43,7 +43,8 @@ struct work_parts {
 /// `contention`; at least that of each part.
 [[nodiscard]] constexpr duration overlap_duration(work_parts forward, work_parts backward, double contention) {
     const auto both = forward + backward;
-    return std::max({(1.0 + contention) * std::max(both.computation, both.communication), forward.all(), backward.all()});
+    return std::max(
+        {(1.0 + contention) * std::max(both.computation, both.communication), forward.all(), backward.all()});
 }
 
 [[nodiscard]] constexpr work_parts forward_parts(const layer_costs& layer) {
@@ -76,8 +77,8 @@ public:
     /// Whether any pair can be shorter than its parts in succession.
     [[nodiscard]] bool has_pairs() const {
         return has_measured() || std::any_of(layers_.begin(), layers_.end(), [](const layer_costs& each) {
-            return each.forward_comm > duration{} || each.backward_comm > duration{};
-        });
+                   return each.forward_comm > duration{} || each.backward_comm > duration{};
+               });
     }
     [[nodiscard]] bool has_measured() const { return !measured_.empty(); }
     [[nodiscard]] double contention() const { return contention_; }
@@ -129,7 +130,8 @@ private:
         const auto own = b.costs.gradients == gradient_kind::input ? overlap_kind::backward_input : kind;
         if (const auto found = measured_.find({own, f.kind, b.kind}); found != measured_.end()) return found->second;
         const auto parts = std::pair{forward_parts(f), backward_parts(b, kind)};
-        return std::min(overlap_duration(parts.first, parts.second, contention_), parts.first.all() + parts.second.all());
+        return std::min(overlap_duration(parts.first, parts.second, contention_),
+                        parts.first.all() + parts.second.all());
     }
 
     struct pair_name {

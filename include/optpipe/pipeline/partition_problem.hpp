@@ -77,7 +77,8 @@ class layer_cuts;
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
 /// The cuts of the problem's layers. Contract: layers without a backward come first.
 [[nodiscard]] layer_cuts cuts_of(const partition_problem& p);
-/// Violations in edges, pins, layers that belong together, speeds, and pairs of layers. Contract: at least one pipeline.
+/// Violations in edges, pins, layers that belong together, speeds, and pairs of layers. Contract: at least one
+/// pipeline.
 [[nodiscard]] std::vector<violation> validate_rules(const partition_problem& p);
 
 } // namespace detail
@@ -230,8 +231,8 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_layers(std::span<const la
     const auto part_of = [&](std::size_t i, const char* name, duration part, const char* of, duration all) {
         numbers.not_negative(place("layers", i, name), part.value());
         if (part > all + tolerance{1e-9}.at(all))
-            found.push_back({place("layers", i, name), "is " + format_number(part) + ", must be at most " + of + ", " +
-                                                           format_number(all)});
+            found.push_back({place("layers", i, name),
+                             "is " + format_number(part) + ", must be at most " + of + ", " + format_number(all)});
     };
     for (std::size_t i = 0; i < layers.size(); ++i) {
         numbers.not_negative(place("layers", i, "static_memory"), layers[i].static_memory.value());

@@ -43,8 +43,8 @@ class partition_space {
 public:
     /// Contract: `p` is valid, `cuts` are those of its layers, and both outlive this object.
     partition_space(const partition_problem& p, const layer_cuts& cuts, std::size_t pipeline)
-        : given_{p}, index_{pipeline}, pipeline_{p.pipelines[pipeline]}, divisions_{cuts, p.pins, pipeline_.graph},
-          pairing_{p.layers, p.contention, p.layer_pairs} {
+        : given_{p}, index_{pipeline}, pipeline_{p.pipelines[pipeline]},
+          divisions_{cuts, p.pins, pipeline_.graph}, pairing_{p.layers, p.contention, p.layer_pairs} {
         const auto mean = pipeline_.microbatches.has_factors() ? mean_factors(pipeline_, stage{0}) : cost_factors{};
         for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
             auto& work = work_of_piece_.emplace_back();
