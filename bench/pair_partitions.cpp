@@ -2,7 +2,7 @@
 // divisions, each with the same time limit: the one that is most even one operation after the other, and the one that
 // is most even in pairs. A ratio is the objective of the other plan over ours.
 //
-//     bench_pair_partitions [draws] [seconds of each plan]
+//     bench_pair_partitions [draws] [seconds of our plan]
 #include "expert_layers.hpp"
 #include <optpipe/planner.hpp>
 
@@ -47,14 +47,14 @@ constexpr std::size_t microbatches = 16;
 
 int main(int count, char** given) {
     const auto draws = count > 1 ? std::strtoull(given[1], nullptr, 10) : 6;
-    const std::chrono::duration<double> limit{count > 2 ? std::strtod(given[2], nullptr) : 5.0};
+    const std::chrono::duration<double> limit{count > 2 ? std::strtod(given[2], nullptr) : 10.0};
     ratios load, successive, paired;
     for (std::uint64_t seed = 1; seed <= draws; ++seed) {
         const auto p = drawn(seed, layers, ranks, microbatches);
         const auto in_succession = most_even(p, false);
         const auto in_pairs = most_even(p, true);
-        const plan_options how{.time_limit = limit};
-        const auto ours = plan_partition(p, how).value().planned.objective;
+        const plan_options how{.time_limit = 0.5 * limit};
+        const auto ours = plan_partition(p, {.time_limit = limit}).value().planned.objective;
         const auto of = [&](const counts& each) {
             return plan_layout(p, 0, each, how).value().planned.objective / ours;
         };
