@@ -1,6 +1,8 @@
 // Two pipelines that share the experts of their layers, as threads, with rate-limited links between equal ranks: how
+// Two pipelines that share the experts of their layers, as threads, with rate-limited links between equal ranks: how
 // long a pair takes compared with its model, and how long a step with pairs takes compared with the best plan without
-// pairs. Computations sleep for as long as they are told; tokens are routed, sent and computed as in training.
+// pairs. Tokens are routed, sent and computed as in training. Each piece of computation then sleeps until it has lasted
+// as long as it is told.
 #include <optpipe/execution.hpp>
 #include <optpipe/optpipe.hpp>
 #include <optpipe/planner.hpp>
@@ -134,10 +136,23 @@ problem make(bool has_pairs) {
     return p;
 }
 
-/// The measured step of the slower pipeline, and the mean of measured over planned durations of pairs.
+/// The measured step of the slower pipeline, and the mean of measured over planned durations: of pairs, and of the
+/// operations of stages with experts that run alone.
 struct measured_step {
     double units = 0.0;
     double pair_ratio = 0.0;
+    double alone_ratio = 0.0;
+};
+/// The mean of some numbers.
+struct mean {
+    double sum = 0.0;
+    std::size_t count = 0;
+
+    void add(double number) {
+        sum += number;
+        ++count;
+    }
+    [[nodiscard]] double value() const { return count > 0 ? sum / static_cast<double>(count) : 0.0; }
 };
 measured_step run(const problem& p, const schedule& s) {
     const auto programs = lower(p, s,
@@ -153,8 +168,9 @@ measured_step run(const problem& p, const schedule& s) {
     std::vector<std::unique_ptr<threads::control_board>> boards;
     for (std::size_t r = 0; r < ranks; ++r)
         boards.push_back(std::make_unique<threads::control_board>(pipelines, 60s, failed));
-    const auto pace = [](stage of, language_model::expert_phase what) {
-        std::this_thread::sleep_for((of == stage{0} ? embedding : 1.0) * usual.of(what) * unit);
+    const auto pace = [](stage of, language_model::expert_phase what, model::clock::time_point began) {
+        const auto length = (of == stage{0} ? embedding : 1.0) * usual.of(what) * unit;
+        std::this_thread::sleep_until(began + std::chrono::duration_cast<clock_type::duration>(length));
     };
     const std::string text(4096, 'a');
     std::string varied = text;
@@ -180,13 +196,16 @@ measured_step run(const problem& p, const schedule& s) {
                         programs, cluster, [&](rank r) -> model& { return models[r.position()]; }, 2);
                     const auto measured = measured_schedule(p.graph, times, unit);
                     results[d].units = last_end(measured).value();
-                    double sum = 0.0;
-                    std::size_t pairs = 0;
+                    mean pairs;
                     for_each_pair(measured, [&](const timed_operation& f, const timed_operation& b) {
-                        sum += (f.end - f.start) / pair_duration(p, *overlap_of(p, f.op, b.op), f.op, b.op);
-                        ++pairs;
+                        pairs.add((f.end - f.start) / pair_duration(p, *overlap_of(p, f.op, b.op), f.op, b.op));
                     });
-                    results[d].pair_ratio = pairs > 0 ? sum / static_cast<double>(pairs) : 0.0;
+                    mean alone;
+                    for (const auto& each : measured.operations)
+                        if (!each.op.is_paired && each.op.stage != stage{0})
+                            alone.add((each.end - each.start) / duration_of(p, each.op));
+                    results[d].pair_ratio = pairs.value();
+                    results[d].alone_ratio = alone.value();
                 } catch (...) {
                     errors[d] = std::current_exception();
                 }
@@ -194,7 +213,8 @@ measured_step run(const problem& p, const schedule& s) {
     }
     for (const auto& each : errors)
         if (each) std::rethrow_exception(each);
-    return {std::max(results[0].units, results[1].units), std::max(results[0].pair_ratio, results[1].pair_ratio)};
+    const auto larger = [&](double measured_step::*of) { return std::max(results[0].*of, results[1].*of); };
+    return {larger(&measured_step::units), larger(&measured_step::pair_ratio), larger(&measured_step::alone_ratio)};
 }
 
 void experts(benchmark::State& state) {
@@ -205,18 +225,21 @@ void experts(benchmark::State& state) {
     const auto with = plan(paired, how).value();
     std::vector<double> faster;
     std::vector<double> ratios;
+    std::vector<double> alone_ratios;
     for (auto _ : state) {
         const auto slow = run(alone, without.schedule);
         const auto fast = run(paired, with.schedule);
         state.SetIterationTime(fast.units * std::chrono::duration<double>{unit}.count());
         faster.push_back(slow.units / fast.units);
         ratios.push_back(fast.pair_ratio);
+        alone_ratios.push_back(slow.alone_ratio);
     }
     const double exchanges = 4.0 * usual.exchange;
     state.counters["exchange share"] = exchanges / (exchanges + usual.forward() + usual.backward());
     state.counters["planned faster"] = last_end(without.schedule) / last_end(with.schedule);
     state.counters["faster"] = optpipe::detail::median_of(std::move(faster));
     state.counters["pair / model"] = optpipe::detail::median_of(std::move(ratios));
+    state.counters["alone / model"] = optpipe::detail::median_of(std::move(alone_ratios));
 }
 
 } // namespace

@@ -199,6 +199,7 @@ part conformance 60 $bin/gpu_conformance --out "$work/conformance"
 part capture 40 $bin/gpu_capture --out "$work/capture"
 part overhead 30 $bin/gpu_overhead --out "$work/overhead"
 part arithmetic 40 $bin/gpu_arithmetic --out "$work/arithmetic"
+part pairs 40 $bin/gpu_pairs --out "$work/pairs"
 # With NCCL: the cost of a group; then, with two processes on the GPU, a process that is killed, the multiprocessors that
 # receives take, and sums of gradients.
 nccl() { # NAME SECONDS

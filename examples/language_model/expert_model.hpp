@@ -6,6 +6,7 @@
 #include <optpipe/execution/stage_model.hpp>
 #include <optpipe/pipeline/problem.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -66,8 +67,10 @@ template <class Real, optpipe::execution::peer_channel Channel> class expert_mod
     using weight_task = optpipe::execution::weight_task;
 
 public:
-    /// Called when a piece of computation of a stage starts; a benchmark makes it last.
-    using pace = std::function<void(optpipe::stage, expert_phase)>;
+    using clock = std::chrono::steady_clock;
+    /// Called when a piece of computation of a stage ends, with the time of its start; a benchmark makes it last. Must
+    /// not throw.
+    using pace = std::function<void(optpipe::stage, expert_phase, clock::time_point)>;
 
     /// Borrows everything but the shape. See `pipeline_model`; `pipelines` tells this pipeline's place among its peers.
     expert_model(std::vector<model_stage<Real>>& stages, std::vector<layer_type>& experts, std::string_view text,
@@ -130,9 +133,22 @@ private:
     using base::reals;
     [[nodiscard]] static bool has_experts(optpipe::stage s) { return s != optpipe::stage{0}; }
     [[nodiscard]] layer_type& layer(optpipe::stage s) { return (*experts_)[s.position() - 1]; }
-    void begin(optpipe::stage s, expert_phase what) const {
-        if (pace_) pace_(s, what);
-    }
+    /// A piece of computation, from its construction on.
+    class computation {
+    public:
+        computation(const expert_model& of, optpipe::stage s, expert_phase what) : of_{of}, stage_{s}, what_{what} {}
+        computation(const computation&) = delete;
+        computation& operator=(const computation&) = delete;
+        ~computation() {
+            if (of_.pace_) of_.pace_(stage_, what_, began_);
+        }
+
+    private:
+        const expert_model& of_;
+        optpipe::stage stage_;
+        expert_phase what_;
+        clock::time_point began_ = clock::now();
+    };
 
     void send(const texts& to_peers) {
         for (std::size_t peer = 0; peer < to_peers.size(); ++peer)
@@ -147,36 +163,43 @@ private:
 
     /// Runs the router; afterwards its tokens are under way.
     void start(const forward_task& t) {
-        if (!has_experts(t.stage)) return;
-        begin(t.stage, expert_phase::router);
+        if (has_experts(t.stage)) send(route(t));
+    }
+    [[nodiscard]] texts route(const forward_task& t) {
+        const computation here{*this, t.stage, expert_phase::router};
         const part_of<0> kept{*this, t.stage, t.kept};
         const part_of<1> freed{*this, t.stage, t.freed};
-        send(layer(t.stage).route(reals(t.input), kept.experts(), freed.experts()));
+        return layer(t.stage).route(reals(t.input), kept.experts(), freed.experts());
     }
     void run_experts(const forward_task& t) {
-        if (!has_experts(t.stage)) return;
-        const auto tokens = receive();
-        begin(t.stage, expert_phase::experts);
-        const part_of<0> kept{*this, t.stage, t.kept};
-        send(layer(t.stage).compute(tokens, kept.experts()));
+        if (has_experts(t.stage)) send(compute(t, receive()));
+    }
+    [[nodiscard]] texts compute(const forward_task& t, const texts& tokens) {
+        const computation here{*this, t.stage, expert_phase::experts};
+        return layer(t.stage).compute(tokens, part_of<0>{*this, t.stage, t.kept}.experts());
     }
     template <class Lane> void finish(Lane& on, const forward_task& t) {
+        const auto results = has_experts(t.stage) ? receive() : texts{};
+        const computation here{*this, t.stage, expert_phase::blocks};
         const part_of<0> kept{*this, t.stage, t.kept};
         const part_of<1> freed{*this, t.stage, t.freed};
         auto blocks = t;
         blocks.kept = kept.blocks();
         blocks.freed = freed.blocks();
         if (has_experts(t.stage)) {
-            layer(t.stage).combine(receive(), kept.experts(), freed.experts(), mixed_);
+            layer(t.stage).combine(results, kept.experts(), freed.experts(), mixed_);
             blocks.input = std::as_bytes(std::span{mixed_});
         }
-        begin(t.stage, expert_phase::blocks);
         base::forward(on, blocks);
     }
 
     /// Runs the blocks' backward; afterwards the gradients of the experts' results are under way.
     template <class Lane> void start_back(Lane& on, const backward_task& t) {
-        begin(t.stage, expert_phase::blocks_back);
+        const auto gradients = compute_blocks_back(on, t);
+        if (has_experts(t.stage)) send(gradients);
+    }
+    template <class Lane> [[nodiscard]] texts compute_blocks_back(Lane& on, const backward_task& t) {
+        const computation here{*this, t.stage, expert_phase::blocks_back};
         const part_of<0> kept{*this, t.stage, t.kept};
         const part_of<1> freed{*this, t.stage, t.freed};
         auto blocks = t;
@@ -184,14 +207,14 @@ private:
         blocks.freed = freed.blocks();
         if (has_experts(t.stage)) blocks.output = std::as_writable_bytes(std::span{gradient_});
         base::backward_input(on, blocks);
-        if (has_experts(t.stage)) send(layer(t.stage).disperse(gradient_, kept.experts(), freed.experts()));
+        return has_experts(t.stage) ? layer(t.stage).disperse(gradient_, kept.experts(), freed.experts()) : texts{};
     }
     void run_experts_back(const backward_task& t) {
-        if (!has_experts(t.stage)) return;
-        const auto gradients = receive();
-        begin(t.stage, expert_phase::experts_back);
-        const part_of<0> kept{*this, t.stage, t.kept};
-        send(layer(t.stage).compute_back(gradients, kept.experts()));
+        if (has_experts(t.stage)) send(compute_back(t, receive()));
+    }
+    [[nodiscard]] texts compute_back(const backward_task& t, const texts& gradients) {
+        const computation here{*this, t.stage, expert_phase::experts_back};
+        return layer(t.stage).compute_back(gradients, part_of<0>{*this, t.stage, t.kept}.experts());
     }
     void finish_back(const backward_task& t) {
         if (!has_experts(t.stage)) return;
@@ -201,7 +224,7 @@ private:
     }
 
     template <class Lane> void add_block_weights(Lane& on, const weight_task& t) {
-        begin(t.stage, expert_phase::block_weights);
+        const computation here{*this, t.stage, expert_phase::block_weights};
         const part_of<0> kept{*this, t.stage, t.kept};
         auto blocks = t;
         blocks.kept = kept.blocks();
@@ -209,7 +232,7 @@ private:
     }
     void add_expert_weights(const weight_task& t) {
         if (!has_experts(t.stage)) return;
-        begin(t.stage, expert_phase::expert_weights);
+        const computation here{*this, t.stage, expert_phase::expert_weights};
         layer(t.stage).backward_weight(part_of<0>{*this, t.stage, t.kept}.experts());
     }
 

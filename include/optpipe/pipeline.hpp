@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/equal_sequences.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
+#include "optpipe/pipeline/layer_pairs.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/memory_model.hpp"

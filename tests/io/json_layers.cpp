@@ -4,6 +4,7 @@
 #include "optpipe/io/write_json.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
 #include "optpipe/pipeline/layer_graph.hpp"
+#include "optpipe/pipeline/layer_pairs.hpp"
 #include "optpipe/pipeline/model_shapes.hpp"
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/storage_policy.hpp"
@@ -150,6 +151,31 @@ TEST_CASE("edges, pins, layers that belong together, speeds, frozen layers and l
     CHECK(layers_to_json(parse_layers(graph_file(two), "m")).find("optpipe.layers/1") != std::string::npos);
 }
 
+TEST_CASE("layers that communicate, contention, and measured pairs of kinds of layers") {
+    const auto text =
+        graph_file(R"({ "count": 2, "forward_comm": 0.25, "backward_comm": 1.5, )" + layer +
+                       R"( }, { "kind": "dense", )" + layer + R"( }, { "kind": "experts", )" + layer + " }",
+                   R"("contention": 0.125, "layer_pairs": [
+            { "forward": "dense", "backward": "experts", "duration": 3 },
+            { "forward": "dense", "backward": "experts", "kind": "I", "duration": 2.5 } ], )");
+    const auto p = parse_layers(text, "m.json");
+    CHECK(p.layers[1].forward_comm == duration{0.25});
+    CHECK(p.layers[1].backward_comm == duration{1.5});
+    CHECK(p.layers[2].kind == "dense");
+    CHECK(p.contention == 0.125);
+    CHECK(p.layer_pairs == std::vector<layer_pair>{{"dense", "experts", overlap_kind::backward, duration{3}},
+                                                   {"dense", "experts", overlap_kind::backward_input, duration{2.5}}});
+    const auto written = layers_to_json(p);
+    const auto read = parse_layers(written, "m.json");
+    CHECK(layers_to_json(read) == written);
+    CHECK(read.layers == p.layers);
+    CHECK(read.contention == p.contention);
+    CHECK(read.layer_pairs == p.layer_pairs);
+    // Communication alone belongs to version 2, too.
+    const auto one = R"({ "count": 2, "forward_comm": 0.25, )" + layer + " }";
+    CHECK(layers_to_json(parse_layers(graph_file(one), "m")).find("optpipe.layers/2") != std::string::npos);
+}
+
 TEST_CASE("bad input of version 2 is refused with field and reason") {
     const auto two = "{ \"count\": 2, " + layer + " }";
     const std::vector<std::pair<std::string, std::string>> cases{
@@ -185,6 +211,29 @@ TEST_CASE("bad input of version 2 is refused with field and reason") {
         {graph_file(two, R"("rank_speed": [1], )"), "m.json: rank_speed: has 1 entries, there are 2 ranks"},
         {graph_file(two, R"("rank_speed": [1, null], )"), "m.json: rank_speed[1]: must be a number, is null"},
         {graph_file(two, R"("rank_speed": [1, -1], )"), "m.json: rank_speed[1]: must be above 0, is -1"},
+        {file(two, R"("contention": 0, )"), "m.json: contention: belongs to optpipe.layers/2"},
+        {file(two, R"("layer_pairs": [], )"), "m.json: layer_pairs: belongs to optpipe.layers/2"},
+        {file(two + R"(, { "forward_comm": 1, )" + layer + " }"),
+         "m.json: layers[1].forward_comm: belongs to optpipe.layers/2"},
+        {graph_file(two + R"(, { "forward_comm": 1.5, )" + layer + " }"),
+         "m.json: layers[1].forward_comm: is 1.5, must be at most forward, 1"},
+        {graph_file(two + R"(, { "backward_comm": 2.5, )" + layer + " }"),
+         "m.json: layers[1].backward_comm: is 2.5, must be at most backward_input, 2"},
+        {graph_file(two + R"(, { "backward_comm": "all", )" + layer + " }"),
+         "m.json: layers[1].backward_comm: must be a number, is \"all\""},
+        {graph_file(two + R"(, { "kind": 1, )" + layer + " }"), "m.json: layers[1].kind: must be a string, is 1"},
+        {graph_file(two, R"("contention": -1, )"), "m.json: contention: must not be negative, is -1"},
+        {graph_file(two, R"("layer_pairs": [1], )"), "m.json: layer_pairs[0]: must be an object, is 1"},
+        {graph_file(two, R"("layer_pairs": [ { "forward": "", "backward": "" } ], )"),
+         "m.json: layer_pairs[0].duration: is missing"},
+        {graph_file(two, R"("layer_pairs": [ { "forward": "", "duration": 9 } ], )"),
+         "m.json: layer_pairs[0].backward: is missing"},
+        {graph_file(two, R"("layer_pairs": [ { "forward": "", "backward": "a", "duration": 9 } ], )"),
+         "m.json: layer_pairs[0].backward: is the kind of no layer"},
+        {graph_file(two, R"("layer_pairs": [ { "forward": "", "backward": "", "kind": "W", "duration": 9 } ], )"),
+         "m.json: layer_pairs[0].kind: must be \"B\" or \"I\", is \"W\""},
+        {graph_file(two, R"("layer_pairs": [ { "forward": "", "backward": "", "length": 9, "duration": 9 } ], )"),
+         "m.json: layer_pairs[0].length: is no field of this format"},
         {graph_file(two + R"(, { "backward": "none", "forward": 1, "activation": 1 })"),
          "m.json: layers: layer 2, which has no backward, must come before layer 0, which has one"},
         {graph_file(R"({ "backward": "none", "forward": 1, "activation": 1, "storage": [ { "name": "keep" } ] }, )" +

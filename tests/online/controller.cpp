@@ -1,17 +1,23 @@
 #include "optpipe/online/controller.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/dual_pipe_v.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/construct/accumulation_order.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/noise.hpp"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -140,6 +146,54 @@ TEST_CASE("costs that have drifted are found, measured and planned with") {
     const auto& measured = controller.present_problem().costs[stage{2}];
     CHECK(measured.forward.value() == doctest::Approx(20).epsilon(0.01));
     CHECK(controller.present_problem().costs[stage{1}].forward.value() == doctest::Approx(10).epsilon(0.01));
+}
+
+TEST_CASE("pairs that take longer than planned are measured, and planned with, also rare ones") {
+    const auto with_pairs = [](double own, double across) {
+        const duration unit{10};
+        const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
+        auto p = to_problem(make_problem(graph<2, 8, placement::v>{}, uniform_memory{costs}));
+        for (const stage f : p.graph.all_stages())
+            for (const stage b : p.graph.all_stages())
+                if (p.rank_of(f) == p.rank_of(b))
+                    p.overlaps.add({f, b, overlap_kind::backward, (f == b ? own : across) * unit, {}});
+        return p;
+    };
+    const auto p = with_pairs(2.0, 2.0);
+    const auto real = with_pairs(2.4, 2.8);
+    const auto first = build_schedule(p, dual_pipe_v);
+    REQUIRE(first);
+    REQUIRE(has_pairs(first->operations));
+    std::set<std::pair<stage, stage>> used;
+    for_each_pair(*first,
+                  [&](const timed_operation& f, const timed_operation& b) { used.emplace(f.op.stage, b.op.stage); });
+    auto options = quick();
+    options.least_gain = 1e-6;
+    online_controller controller{p, *first, options};
+    const auto step = [&] { // without noise, which knows no pairs
+        const auto ran = *simulate(real, order_of(controller.present_schedule()));
+        controller.add_step(1e-3 * objective_of(real, ran).value());
+        controller.add_measured(controller.steps(), ran, {});
+    };
+    const auto is_measured = [&] {
+        return std::all_of(used.begin(), used.end(), [&](const auto& stages) {
+            const auto of = [&](const problem& in) {
+                return in.overlaps.find(stages.first, stages.second, overlap_kind::backward)->duration;
+            };
+            return std::abs(of(controller.present_problem()) / of(real) - 1.0) < 0.01;
+        });
+    };
+    std::size_t steps = 0;
+    for (; !is_measured() && steps < 200; ++steps)
+        step();
+    CHECK(steps < 200);
+    CHECK(count(controller, kind::costs) > 0);
+    CHECK(count(controller, kind::failure) == 0);
+    CHECK(objective_of(real, *simulate(real, order_of(controller.present_schedule()))).value() ==
+          doctest::Approx(objective_of(controller.present_problem(),
+                                       *simulate(controller.present_problem(), order_of(controller.present_schedule())))
+                              .value())
+              .epsilon(0.01));
 }
 
 TEST_CASE("a full backward that takes other than the sum of split ones is planned with once") {

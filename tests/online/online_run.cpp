@@ -4,8 +4,10 @@
 #include "optpipe/online/plan_text.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/builders/dual_pipe_v.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/paced_model.hpp"
 
@@ -17,7 +19,9 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -68,6 +72,62 @@ TEST_CASE("all ranks switch to better plans between the same steps, and every by
         CHECK(weights[r] == versions[r].size() * 6);
     }
     REQUIRE_FALSE(log.empty());
+    for (const auto& event : log)
+        CHECK_MESSAGE(event.kind != online_event::kind_type::failure, event.text);
+}
+
+TEST_CASE("pairs are measured while they run, and plans with them are switched to") {
+    const auto with_pairs = [](double length) {
+        const duration unit{1};
+        const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
+        auto p = to_problem(make_problem(graph<2, 6, placement::v>{}, uniform_memory{costs}));
+        for (const stage f : p.graph.all_stages())
+            for (const stage b : p.graph.all_stages())
+                if (p.rank_of(f) == p.rank_of(b))
+                    p.overlaps.add({f, b, overlap_kind::backward, duration{length}, memory_size{0.5}});
+        return p;
+    };
+    const auto planned = with_pairs(2.0);
+    const auto real = with_pairs(2.5);
+    const auto first = *build_schedule(planned, dual_pipe_v);
+    std::set<std::pair<stage, stage>> used;
+    for_each_pair(first,
+                  [&](const timed_operation& f, const timed_operation& b) { used.emplace(f.op.stage, b.op.stage); });
+    REQUIRE_FALSE(used.empty());
+    online_options options;
+    options.planning.how.time_limit = 60s;
+    options.planning.how.gap = 0.05;
+    options.measure_every = 1;
+    options.calm_steps = 1;
+    const online_setting setting{{.bytes_per_unit = 64, .message_bytes = 24}, 500us};
+    constexpr std::size_t most_steps = 2000; // far more than any machine needs
+    threads::cluster cluster{2, {.record_times = true}};
+    std::vector<std::vector<std::uint64_t>> versions(2);
+    std::vector<std::size_t> weights(2);
+    std::optional<problem> measured;
+    std::vector<online_event> log;
+    threads::on_all_ranks(cluster, [&](threads::executor& here) {
+        const auto self = here.self();
+        testing::paced_model<testing::tracing_model> model{testing::tracing_model{4}, real, setting.time_unit};
+        online_run run{planned, first, here, model, cluster.control(self), setting, options};
+        std::size_t switched = 0;
+        for (std::size_t step = 0; step < most_steps && switched < 10; ++step) {
+            versions[self.position()].push_back(run.version());
+            run.step();
+            if (run.version() > 0) ++switched;
+        }
+        weights[self.position()] = model.model().weights();
+        if (!run.controller()) return;
+        measured = run.controller()->present_problem();
+        log = run.controller()->log();
+    });
+    CHECK(versions[0].size() < most_steps);
+    for (std::size_t r = 0; r < 2; ++r) {
+        CHECK(versions[r] == versions[0]);
+        CHECK(weights[r] == versions[r].size() * 6 * 2);
+    }
+    for (const auto& [f, b] : used)
+        CHECK(measured->overlaps.find(f, b, overlap_kind::backward)->duration >= duration{2.5});
     for (const auto& event : log)
         CHECK_MESSAGE(event.kind != online_event::kind_type::failure, event.text);
 }

@@ -4,8 +4,10 @@
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "oracle/random_cases.hpp"
+#include "oracle/random_pairs.hpp"
 #include "oracle/random_schedule.hpp"
 
 #include <doctest/doctest.h>
@@ -49,6 +51,27 @@ TEST_CASE("the arenas hold every plan of a problem, however little sense is in i
             CHECK(holds(room_for_plans(p, program.self, how), execution::sizes_of(program)));
     }
     CHECK(tried > cases / 2);
+}
+
+TEST_CASE("the arenas hold every plan with pairs") {
+    const auto cases = oracle::random_cases(300);
+    std::size_t paired = 0;
+    for (std::uint64_t seed = 0; seed < cases; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto given = oracle::make_random_problem(
+            random, {.ranks = 2, .stages = 4, .microbatches = 6, .cells = 16, .storage_percent = 40});
+        const auto single = oracle::random_schedule(random, given);
+        const auto p = oracle::with_random_pairs(random, given.problem);
+        const auto how = random_lowering(random, p.graph.stages() > 2);
+        const auto s = oracle::with_all_pairs(p, single);
+        const auto programs = lower(p, s, how);
+        if (!programs) continue;
+        paired += has_pairs(s.operations) ? 1 : 0;
+        for (const auto& program : *programs)
+            CHECK(holds(room_for_plans(p, program.self, how), execution::sizes_of(program)));
+    }
+    CHECK(paired > cases / 8);
 }
 
 TEST_CASE("no message buffer is spare where every microbatch waits") {

@@ -9,9 +9,9 @@
 namespace optpipe {
 
 /// Reads a model's layers, and the devices and placements among which they may be divided, in the format
-/// `optpipe.layers/2` or /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, keys and values, or lists
-/// of microbatches. Throws `input_error` as `parse_problem` does. If the text has no placements, `usual_placements` are
-/// used.
+/// `optpipe.layers/2` or /1. Format /1 has no edges, pins, `together`, speeds, frozen layers, keys and values, pairs,
+/// or lists of microbatches. Throws `input_error` as `parse_problem` does. If the text has no placements,
+/// `usual_placements` are used.
 [[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
 
 /// Reads a file with `parse_layers`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
@@ -48,16 +48,21 @@ inline layer_costs read_layer(const fields& at, std::size_t version, violation_l
     constexpr auto later = "belongs to optpipe.layers/2";
     if (version >= 2)
         at.refuse_unknown({"count", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
-                           "offload", "reload", "storage", "static_memory", "backward", "kv"});
+                           "offload", "reload", "storage", "static_memory", "backward", "kv", "forward_comm",
+                           "backward_comm", "kind"});
     else
-        at.refuse_unknown({"count", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
-                           "offload", "reload", "storage", "static_memory"},
-                          {{"backward", later}, {"kv", later}});
+        at.refuse_unknown(
+            {"count", "forward", "backward_input", "backward_weight", "activation", "weight_stash", "offload", "reload",
+             "storage", "static_memory"},
+            {{"backward", later}, {"kv", later}, {"forward_comm", later}, {"backward_comm", later}, {"kind", later}});
     layer_costs layer;
     layer.costs = read_costs(at, found);
     if (layer.costs.gradients == gradient_kind::none) refuse_storage_without_backward(at, "layer", found);
     layer.storage = read_storage(at, layer.costs, found);
     layer.static_memory = memory_size{at.number_or("static_memory", 0.0)};
+    layer.forward_comm = duration{at.number_or("forward_comm", 0.0)};
+    layer.backward_comm = duration{at.number_or("backward_comm", 0.0)};
+    layer.kind = at.string_or("kind", "");
     return layer;
 }
 
@@ -248,19 +253,57 @@ inline std::vector<double> read_speeds(const fields& top, std::size_t ranks, vio
     return speeds;
 }
 
+inline std::vector<layer_pair> read_layer_pairs(const fields& top, violation_list& found) {
+    std::vector<layer_pair> pairs;
+    read_objects(top, "layer_pairs", found, [&](const fields& at) {
+        at.refuse_unknown({"forward", "backward", "kind", "duration"});
+        for (const char* name : {"forward", "backward"})
+            static_cast<void>(at.required(name));
+        const auto kind =
+            at.choice<overlap_kind>("kind", {{{"B", overlap_kind::backward}, {"I", overlap_kind::backward_input}}});
+        pairs.push_back(
+            {at.string_or("forward", ""), at.string_or("backward", ""), kind, duration{at.number("duration", 1.0)}});
+    });
+    return pairs;
+}
+
 inline void refuse_unknown_of_layers(const fields& top, std::size_t version) {
     constexpr auto later = "belongs to optpipe.layers/2";
     constexpr auto stages = "belongs to optpipe.problem; here there are layers";
     if (version >= 2)
-        top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements",
-                            "layers", "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit",
-                            "transfer", "objective", "edges", "pins", "together", "rank_speed"},
+        top.refuse_unknown({"format",
+                            "name",
+                            "time_unit",
+                            "memory_unit",
+                            "ranks",
+                            "microbatches",
+                            "placements",
+                            "layers",
+                            "split_backward",
+                            "full_backward",
+                            "p2p",
+                            "memory_limit",
+                            "host_memory_limit",
+                            "transfer",
+                            "objective",
+                            "edges",
+                            "pins",
+                            "together",
+                            "rank_speed",
+                            "contention",
+                            "layer_pairs"},
                            {{"stages", stages}});
     else
-        top.refuse_unknown(
-            {"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements", "layers",
-             "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer", "objective"},
-            {{"stages", stages}, {"edges", later}, {"pins", later}, {"together", later}, {"rank_speed", later}});
+        top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements",
+                            "layers", "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit",
+                            "transfer", "objective"},
+                           {{"stages", stages},
+                            {"edges", later},
+                            {"pins", later},
+                            {"together", later},
+                            {"rank_speed", later},
+                            {"contention", later},
+                            {"layer_pairs", later}});
 }
 
 /// Reads the list `microbatches`, whose factors are numbers, because there are no stages yet.
@@ -295,6 +338,8 @@ inline partition_problem read_layers_tree(const json& root, const std::string& d
     result.pins = read_pins(top, found);
     result.together = read_together(top, found);
     result.rank_speed = read_speeds(top, *ranks, found);
+    result.contention = top.number_or("contention", 0.0);
+    result.layer_pairs = read_layer_pairs(top, found);
     if (!found.empty()) return result;
     result.pipelines = read_placements(top, p, result.layers.size(), found);
     for (const auto& each : result.pipelines)

@@ -10,6 +10,5 @@ namespace optpipe::detail {
 inline constexpr std::size_t most_ranks = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stages = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;
-inline constexpr std::size_t most_overlaps = std::size_t{1} << 16U;
 
 } // namespace optpipe::detail

@@ -122,13 +122,22 @@ inline std::string json_stages(const problem& p) {
     return "[\n    " + joined(stages, ",\n    ") + " ]";
 }
 
+/// What a layer's pairs depend on, beside its costs.
+inline std::string json_comm(const layer_costs& layer) {
+    std::string text;
+    if (layer.forward_comm > duration{}) text += ", \"forward_comm\": " + json_number(layer.forward_comm.value());
+    if (layer.backward_comm > duration{}) text += ", \"backward_comm\": " + json_number(layer.backward_comm.value());
+    if (!layer.kind.empty()) text += ", \"kind\": " + json_quoted(layer.kind);
+    return text;
+}
+
 /// The layers; equal layers in succession are written as one.
 inline std::string json_layers(const std::vector<layer_costs>& layers) {
     std::vector<std::string> texts;
     for (auto first = layers.begin(); first != layers.end();) {
         const auto next = std::find_if(first, layers.end(), [&](const layer_costs& l) { return !(l == *first); });
-        texts.push_back(json_costs("\"count\": " + std::to_string(next - first) +
-                                       ", \"static_memory\": " + json_number(first->static_memory.value()),
+        texts.push_back(json_costs("\"count\": " + std::to_string(next - first) + ", \"static_memory\": " +
+                                       json_number(first->static_memory.value()) + json_comm(*first),
                                    first->costs, listed_storage(*first)));
         first = next;
     }
@@ -155,7 +164,8 @@ inline std::string json_edge(const std::string& from, const std::string& to, dou
     return text + " }";
 }
 
-/// The fields that only `optpipe.layers/2` has: edges, pins, layers that belong together, and speeds.
+/// The fields that only `optpipe.layers/2` has: edges, pins, layers that belong together, speeds, contention, and pairs
+/// of layers.
 inline json_fields json_rules(const partition_problem& p) {
     const auto list = [](const auto& all, const auto& text_of) {
         std::vector<std::string> texts;
@@ -181,6 +191,14 @@ inline json_fields json_rules(const partition_problem& p) {
                            }));
     if (!p.rank_speed.empty())
         rules.emplace_back("rank_speed", list(p.rank_speed, [](double speed) { return json_number(speed); }));
+    if (p.contention > 0.0) rules.emplace_back("contention", json_number(p.contention));
+    if (!p.layer_pairs.empty())
+        rules.emplace_back("layer_pairs", list(p.layer_pairs, [](const layer_pair& each) {
+                               return "{ \"forward\": " + json_quoted(each.forward) +
+                                      ", \"backward\": " + json_quoted(each.backward) +
+                                      (each.kind == overlap_kind::backward ? "" : ", \"kind\": \"I\"") +
+                                      ", \"duration\": " + json_number(each.duration.value()) + " }";
+                           }));
     return rules;
 }
 
@@ -384,7 +402,8 @@ OPTPIPE_INLINE std::string layers_to_json(const partition_problem& p) {
     parts.insert(parts.end(), rules.begin(), rules.end());
     const bool are_first = rules.empty() && p.pipelines.front().microbatches.are_equal() &&
                            std::all_of(p.layers.begin(), p.layers.end(), [](const layer_costs& each) {
-                               return each.costs.gradients == gradient_kind::full && each.costs.kv == memory_size{};
+                               return each.costs.gradients == gradient_kind::full && each.costs.kv == memory_size{} &&
+                                      detail::json_comm(each).empty();
                            });
     return detail::json_pipeline(p.pipelines.front(), are_first ? "optpipe.layers/1" : "optpipe.layers/2", parts);
 }

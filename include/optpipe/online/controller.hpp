@@ -40,8 +40,8 @@ struct online_plan {
 /// measured steps, the controller plans again with the measured costs, if they differ from the given costs. From then
 /// on, each measured step, together with the steps before it, is compared with the costs used for planning (`drift`).
 /// If the difference may be worth a switch, a new window is measured, and a search starts from the plan in use with the
-/// new costs. If a window has too few of the plan's rare transfers, they are compared over more steps. Transfers that
-/// the plan doesn't use are probed by the ranks (`probe_rounds`).
+/// new costs. If a window has too few of the plan's rare transfers and pairs, they are compared over more steps.
+/// Transfers that the plan doesn't use are probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.
@@ -89,10 +89,10 @@ private:
     /// the same direction. The value nearer to the plan is added, because another transfer may have slowed down the
     /// other probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
-    /// Collects samples of transfers that are too rare for a window; transfers that shared their link with others are
-    /// left out.
+    /// Collects samples of transfers that are too rare for a window, and with pairs also those of rare pairs and
+    /// operations; transfers that shared their link with others are left out.
     void add_rare(std::uint64_t step);
-    /// Plans with the costs of rare transfers as soon as there are enough samples. No new window is measured first,
+    /// Plans with the costs of what is rare as soon as there are enough samples. No new window is measured first,
     /// because that would take as long again.
     void compare_rare();
     /// Number of samples that an interval needs to reach the confidence of each comparison. With n samples, the widest
@@ -129,7 +129,7 @@ private:
     /// Step time of the plan in use, with the costs used for planning.
     duration now_{};
     cost_profile window_;
-    /// Samples, from more steps than a window has, of transfers that are too rare for a window.
+    /// Samples, from more steps than a window has, of what is too rare for a window.
     cost_profile rare_;
     /// Duration of a transfer in its last probe, if that differed from the plan by more than `least_probed_change`.
     std::map<cost_key, duration> suspected_{};
@@ -338,7 +338,10 @@ OPTPIPE_INLINE void online_controller::add_rare(std::uint64_t step) {
     const auto measured = window_.measured_steps().find(step);
     if (measured == window_.measured_steps().end()) return; // older than the window
     const auto& all = measured->second.operations;
-    const auto may_be_rare = [](const auto& sample) { return is_transfer(sample.of.kind) && !sample.of.shared; };
+    // With pairs, a kind of operation or pair may be as rare as a transfer.
+    const auto may_be_rare = [&](const auto& sample) {
+        return (is_transfer(sample.of.kind) || !problem_.overlaps.empty()) && !sample.of.shared;
+    };
     std::map<cost_key, std::size_t> count;
     for (const auto& sample : all)
         if (may_be_rare(sample)) ++count[sample.of];
@@ -362,7 +365,8 @@ OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, c
     // W, OFFLOAD, RELOAD, RECOMPUTE, hardly ever all of them), and the messages to two neighbours. The number of
     // samples grows only with the logarithm of the number of costs, so an estimate suffices.
     constexpr double numbers_per_stage = 7.0;
-    const double numbers = numbers_per_stage * static_cast<double>(p.graph.stages());
+    const double numbers =
+        numbers_per_stage * static_cast<double>(p.graph.stages()) + static_cast<double>(p.overlaps.size());
     return 1 + static_cast<std::size_t>(std::ceil(std::log2(numbers / (1.0 - options.drift.confidence))));
 }
 

@@ -119,7 +119,7 @@ OPTPIPE_INLINE online_state::online_state(const problem& p, const schedule& firs
                                                                                 options.least_probed_change},
       programs_{lower(p, first, setting.lowering).value()} {
     OPTPIPE_EXPECT(setting.time_unit > clock_time{}, "online_setting: time_unit is above 0");
-    require_plain(p, "training is planned again");
+    require_plain_without_pairs(p, "training is planned again");
     if (self == rank{0}) controller_ = std::make_unique<online_controller>(p, first, options);
 }
 OPTPIPE_INLINE per_rank<rank_program> online_state::programs_of(const std::string& plan) {

@@ -13,9 +13,9 @@ namespace optpipe {
 ///
 /// The problem has no limit for messages. At each stage, a microbatch needs memory for at most one message at a time,
 /// because its activation is used before its gradient is made. While an operation runs, its microbatch has one more
-/// message, because input and output exist at once. So a stage needs room for microbatches + 1 messages; each is as
-/// large as the stage's input or its output, whichever is larger. Fragmentation, which occurs if boundaries differ in
-/// size, isn't included.
+/// message, because input and output exist at once. So a stage needs room for microbatches + 1 messages, or for
+/// microbatches + 2 if both parts of a pair may be of the stage. Each message is as large as the stage's input or its
+/// output, whichever is larger. Fragmentation, which occurs if boundaries differ in size, isn't included.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
 
 } // namespace optpipe
@@ -43,20 +43,36 @@ inline std::size_t largest_message(const problem& p, stage s, const lowering_opt
                     p.is_last(s) ? 0 : how.bytes_of_message(s.position()));
 }
 
+/// The largest memory that a pair takes on the rank while it runs.
+inline memory_size most_of_pair(const problem& p, rank self) {
+    memory_size most{};
+    for (const overlap& each : p.overlaps)
+        if (p.rank_of(each.forward) == self) most = std::max(most, each.memory);
+    return most;
+}
+/// The number of operations of the stage that a rank runs at once.
+inline std::size_t most_at_once(const problem& p, stage s) {
+    return std::any_of(p.overlaps.begin(), p.overlaps.end(),
+                       [s](const overlap& each) { return each.forward == s && each.backward == s; })
+               ? 2
+               : 1;
+}
+
 } // namespace detail
 
 OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how) {
-    memory_size all{};
+    auto all = detail::most_of_pair(p, self);
     std::size_t stashes = 0;
     std::size_t messages = 0;
     for (const stage s : p.graph.all_stages()) {
         if (p.rank_of(s) != self) continue;
         all += static_cast<double>(p.graph.microbatches()) * detail::most_of_stash(p, s);
         stashes += p.graph.microbatches();
-        messages += (p.graph.microbatches() + 1) * detail::largest_message(p, s, how);
+        messages += (p.graph.microbatches() + detail::most_at_once(p, s)) * detail::largest_message(p, s, how);
     }
     // Each part of a stash is rounded separately.
-    const auto rounding = stashes * buffer_roles * how.alignment;
+    const auto parts = stashes * buffer_roles + (p.overlaps.empty() ? 0 : 1);
+    const auto rounding = parts * how.alignment;
     // Contiguous stashes leave gaps. Stashes with gaps never take more memory than if each allocation of a step,
     // reloads included, had its own place.
     const auto bytes = [&](memory_size limit, bool has_gaps) {

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace optpipe {
@@ -30,6 +31,12 @@ struct layer_costs {
     /// has an option if all of its layers with a backward have an option of that name. But if some of these layers
     /// recompute ahead of the backward and others inside it, the stage lacks the option.
     storage_list<false> storage{};
+    /// The parts of `costs.forward` and `costs.backward_input` that are communication, such as all-to-alls; the rest is
+    /// computation.
+    duration forward_comm{};
+    duration backward_comm{};
+    /// The name by which measured pairs (`layer_pair`) refer to layers; may be empty.
+    std::string kind{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };
 
@@ -47,7 +54,7 @@ template <class Model, class Policy = offload::solver_decides>
         make_problem(to_any_graph(graph<dynamic, dynamic>{count, 1}), model, memory_size::unlimited(), policy);
     std::vector<layer_costs> layers;
     for (const stage s : apart.graph.all_stages()) {
-        layers.push_back({apart.costs[s], {}, apart.storage[s]});
+        layers.push_back({apart.costs[s], {}, apart.storage[s], {}, {}, {}});
         if constexpr (has_static_memory<Model>) layers.back().static_memory = model.static_memory(s, count);
     }
     return layers;

@@ -60,4 +60,10 @@ private:
     bounded_vector<overlap, IsStatic ? std::size_t{0} : extents::dynamic> list_{};
 };
 
+namespace detail {
+
+/// The largest number of pairs in a file, or of a division of layers.
+inline constexpr std::size_t most_overlaps = std::size_t{1} << 16U;
+
+} // namespace detail
 } // namespace optpipe

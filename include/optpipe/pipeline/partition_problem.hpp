@@ -6,6 +6,7 @@
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
 #include "optpipe/pipeline/layer_graph.hpp"
+#include "optpipe/pipeline/layer_pairs.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
@@ -32,6 +33,10 @@ struct partition_problem {
     std::vector<std::vector<std::size_t>> together{};
     /// The speed of each rank, by which the durations of its computations are divided. Empty if all ranks have speed 1.
     std::vector<double> rank_speed{};
+    /// How much longer a pair takes because its parts compete for the device (`overlap_duration`).
+    double contention = 0.0;
+    /// Measured pairs of kinds of layers. If there are any, pairs of stages run layer by layer (`layer_pairing`).
+    std::vector<layer_pair> layer_pairs{};
 
     [[nodiscard]] double speed_of(rank r) const { return rank_speed.empty() ? 1.0 : rank_speed[r.position()]; }
 };
@@ -39,7 +44,8 @@ struct partition_problem {
 /// The pipeline `p.pipelines[pipeline]` with layer i on stage `stage_of[i]`. Durations are divided by the speed of the
 /// stage's rank. Edges between layers of different stages become edges between these stages. A layer sends its output
 /// once to each stage that needs it: among its edges to one stage, only the largest size and the largest `held` count.
-/// For an edge between stages, the sizes of different layers add up, and so do their `held`.
+/// For an edge between stages, the sizes of different layers add up, and so do their `held`. If layers communicate or
+/// have measured pairs, the pipeline has the pairs that save time (`layer_pairing`).
 ///
 /// Contract: `p` is valid, and `pipeline` is one of its pipelines; every stage has a layer, and no edge leads to an
 /// earlier stage.
@@ -71,7 +77,8 @@ class layer_cuts;
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
 /// The cuts of the problem's layers. Contract: layers without a backward come first.
 [[nodiscard]] layer_cuts cuts_of(const partition_problem& p);
-/// Violations in edges, pins, layers that belong together, and speeds. Contract: at least one pipeline.
+/// Violations in edges, pins, layers that belong together, speeds, and pairs of layers. Contract: at least one
+/// pipeline.
 [[nodiscard]] std::vector<violation> validate_rules(const partition_problem& p);
 
 } // namespace detail
@@ -83,6 +90,8 @@ class layer_cuts;
 
 #if OPTPIPE_DEFINES(pipeline)
 #include "optpipe/core/contract.hpp"
+#include "optpipe/core/format.hpp"
+#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/layer_cuts.hpp"
 #include "optpipe/pipeline/layer_divisions.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
@@ -93,6 +102,7 @@ class layer_cuts;
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -150,6 +160,24 @@ inline void run_at_speed(problem& p, stage s, double speed) {
     p.set_stage(s, costs, options);
 }
 
+/// Adds the pairs that save time. Contract: the stages of `p` have the costs of these layers at the speeds of `given`.
+inline void add_pairs(problem& p, const partition_problem& given,
+                      const per_stage<std::vector<std::size_t>>& layers_of) {
+    const layer_pairing pairing{given.layers, given.contention, given.layer_pairs};
+    if (!pairing.has_pairs()) return;
+    for (const stage f : p.graph.all_stages())
+        for (const stage b : p.graph.all_stages()) {
+            if (p.rank_of(f) != p.rank_of(b)) continue;
+            for (const auto kind : pair_kinds(p, p.costs[b].gradients)) {
+                const auto parts = std::pair{p.costs[f].forward, length_of(p.costs[b], kind)};
+                const auto together = pairing.of(layers_of[f], layers_of[b], kind) / given.speed_of(p.rank_of(f));
+                const auto alone = parts.first + parts.second;
+                if (together < alone - tolerance{}.at(alone))
+                    p.overlaps.add({f, b, kind, std::max({together, parts.first, parts.second}), {}});
+            }
+        }
+}
+
 } // namespace detail
 
 OPTPIPE_INLINE detail::layer_cuts detail::cuts_of(const partition_problem& p) {
@@ -164,13 +192,17 @@ OPTPIPE_INLINE problem with_layers(const partition_problem& p, std::size_t pipel
     std::stable_sort(sorted.begin(), sorted.end(),
                      [&](std::size_t a, std::size_t b) { return stage_of[a] < stage_of[b]; });
     std::vector<std::size_t> counts(g.stages(), 0);
-    for (const stage s : stage_of)
-        ++counts[s.position()];
+    per_stage<std::vector<std::size_t>> layers_of(g.stages());
+    for (const auto layer : sorted) {
+        ++counts[stage_of[layer].position()];
+        layers_of[stage_of[layer]].push_back(layer);
+    }
     auto made = detail::with_ordered_layers(p.pipelines[pipeline], p.layers, sorted, counts);
     if (p.edges)
         made.graph = {g.ranks(), g.microbatches(), g.placement(), detail::stage_edges(*p.edges, stage_of, g.stages())};
     for (const stage s : made.graph.all_stages())
         if (const auto speed = p.speed_of(made.rank_of(s)); speed != 1.0) detail::run_at_speed(made, s, speed);
+    detail::add_pairs(made, p, layers_of);
     return made;
 }
 
@@ -196,8 +228,17 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_layers(std::span<const la
     for (auto& v : found)
         if (v.place.starts_with(stages)) v.place = "layers" + v.place.substr(stages.size());
     number_checks numbers{found};
-    for (std::size_t i = 0; i < layers.size(); ++i)
+    const auto part_of = [&](std::size_t i, const char* name, duration part, const char* of, duration all) {
+        numbers.not_negative(place("layers", i, name), part.value());
+        if (part > all + tolerance{1e-9}.at(all))
+            found.push_back({place("layers", i, name),
+                             "is " + format_number(part) + ", must be at most " + of + ", " + format_number(all)});
+    };
+    for (std::size_t i = 0; i < layers.size(); ++i) {
         numbers.not_negative(place("layers", i, "static_memory"), layers[i].static_memory.value());
+        part_of(i, "forward_comm", layers[i].forward_comm, "forward", layers[i].costs.forward);
+        part_of(i, "backward_comm", layers[i].backward_comm, "backward_input", layers[i].costs.backward_input);
+    }
     return found;
 }
 
@@ -331,6 +372,70 @@ inline void validate_speeds(const partition_problem& p, std::vector<violation>& 
                                  time.value() / *fastest);
 }
 
+/// Whether `holds(layer)` for any layer of this kind.
+template <class Holds> bool has_kind(const partition_problem& p, const std::string& kind, const Holds& holds) {
+    return std::any_of(p.layers.begin(), p.layers.end(),
+                       [&](const layer_costs& each) { return each.kind == kind && holds(each); });
+}
+
+/// The longest forward or backward of a layer that such a pair may have.
+inline duration longest_part(const partition_problem& p, const layer_pair& of) {
+    duration longest{};
+    for (const auto& each : p.layers) {
+        if (each.kind == of.forward) longest = std::max(longest, each.costs.forward);
+        if (each.kind == of.backward) longest = std::max(longest, length_of(each.costs, of.kind));
+    }
+    return longest;
+}
+
+/// A measured pair is of kinds that layers have, and at least as long as its parts.
+inline void validate_layer_pair(const partition_problem& p, std::size_t i, std::vector<violation>& found) {
+    const auto& each = p.layer_pairs[i];
+    const auto field = [&](const char* name) { return place("layer_pairs", i, name); };
+    const auto any = [](const layer_costs&) { return true; };
+    const auto has_backward = [&](const layer_costs& layer) {
+        return layer.costs.gradients == gradient_kind::full ||
+               (each.kind == overlap_kind::backward_input && layer.costs.gradients == gradient_kind::input);
+    };
+    for (const auto& [name, kind] : {std::pair{"forward", each.forward}, {"backward", each.backward}})
+        if (!has_kind(p, kind, any)) found.push_back({field(name), "is the kind of no layer"});
+    if (has_kind(p, each.backward, any) && !has_kind(p, each.backward, has_backward))
+        found.push_back({field("kind"), std::string{"no layer of the backward's kind has "} +
+                                            (each.kind == overlap_kind::backward ? "B" : "I")});
+    number_checks{found}.positive(field("duration"), each.duration.value());
+    const auto longest = longest_part(p, each);
+    if (each.duration > duration{} && each.duration < longest - tolerance{1e-9}.at(longest))
+        found.push_back({field("duration"), format_number(each.duration) + " is shorter than a part, which takes " +
+                                                format_number(longest)});
+}
+
+/// The number of pairs that the pipeline may have.
+inline std::size_t count_pairs(const problem& p) {
+    per_rank<std::size_t> stages(p.graph.ranks(), 0);
+    for (const stage s : p.graph.all_stages())
+        ++stages[p.rank_of(s)];
+    std::size_t pairs = 0;
+    for (const auto count : stages)
+        pairs += pair_kinds(p, gradient_kind::full).size() * count * count;
+    return pairs;
+}
+
+inline void validate_layer_pairs(const partition_problem& p, std::vector<violation>& found) {
+    number_checks{found}.not_negative("contention", p.contention);
+    std::set<std::tuple<std::string, std::string, overlap_kind>> seen;
+    for (std::size_t i = 0; i < p.layer_pairs.size(); ++i) {
+        const auto& each = p.layer_pairs[i];
+        validate_layer_pair(p, i, found);
+        if (!seen.insert({each.forward, each.backward, each.kind}).second)
+            found.push_back({place("layer_pairs", i), "is the second pair of these kinds"});
+    }
+    if (!layer_pairing{p.layers, p.contention, p.layer_pairs}.has_pairs()) return;
+    for (std::size_t i = 0; i < p.pipelines.size(); ++i)
+        if (const auto pairs = count_pairs(p.pipelines[i]); pairs > most_overlaps)
+            found.push_back({place("pipelines", i), "has " + std::to_string(pairs) + " pairs of stages, at most " +
+                                                        std::to_string(most_overlaps) + " are possible"});
+}
+
 /// Pins and layers that belong together must leave a way to divide the layers among the stages.
 inline void validate_divisions(const partition_problem& p, std::vector<violation>& found) {
     if (p.pins.empty() && p.together.empty()) return;
@@ -351,6 +456,7 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_rules(const partition_pro
     validate_pins(p, found);
     validate_together(p, found);
     validate_speeds(p, found);
+    validate_layer_pairs(p, found);
     if (found.empty()) validate_divisions(p, found);
     return found;
 }

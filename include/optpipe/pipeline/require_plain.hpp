@@ -17,4 +17,11 @@ inline void require_plain(const problem& p, std::string_view what) {
     if (!is_plain(p)) throw error{std::string{what}.append(only_for_plain)};
 }
 
+/// Throws `optpipe::error` unless the problem is plain except for its pairs.
+inline void require_plain_without_pairs(const problem& p, std::string_view what) {
+    if (!is_plain_without_pairs(p))
+        throw error{std::string{what} +
+                    " only for a chain of stages with gradients of weights and equal microbatches, without groups"};
+}
+
 } // namespace optpipe

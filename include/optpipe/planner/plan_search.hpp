@@ -309,8 +309,10 @@ private:
         for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
             strategies_.push_back(std::move(strategy));
     }
-    /// Whether the cache is used; plans of problems with pairs aren't cached.
-    [[nodiscard]] bool uses_cache() const { return !options_.cache.empty() && state_.problem().overlaps.empty(); }
+    /// Whether the cache is used. It is not if distinct pairs are limited, because entries don't say how they were.
+    [[nodiscard]] bool uses_cache() const {
+        return !options_.cache.empty() && options_.most_distinct_pairs == plan_options{}.most_distinct_pairs;
+    }
     void start_from_cache() {
         const stopwatch watch;
         const auto& p = state_.problem();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/container.hpp"
 #include "optpipe/core/extent.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -9,6 +10,7 @@
 #include "optpipe/schedule/construct/follow_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -160,13 +162,37 @@ inline std::vector<operation_sequence> orders_of_length(const operation_sequence
 
 } // namespace detail
 
+namespace detail {
+
+/// The order `all`, in which only parts of whole pairs are marked: a forward and a backward that follow one another on
+/// their rank, and that `p.overlaps` lists.
+inline operation_sequence with_whole_pairs(const problem& p, operation_sequence all) {
+    if (p.overlaps.empty()) return all;
+    per_rank<operation*> last(p.graph.ranks(), nullptr); // a marked forward whose backward hasn't followed yet
+    for (auto& op : all) {
+        if (is_transfer(op.kind) || op.stage.position() >= p.graph.stages()) continue;
+        auto* const forward = std::exchange(last[p.rank_of(op.stage)], nullptr);
+        const bool is_second = forward && op.is_paired && overlap_of(p, *forward, op);
+        if (forward) forward->is_paired = is_second;
+        if (op.is_paired && op.kind == operation_kind::forward)
+            last[p.rank_of(op.stage)] = &op;
+        else
+            op.is_paired = is_second;
+    }
+    for (auto* const forward : last)
+        if (forward) forward->is_paired = false;
+    return all;
+}
+
+} // namespace detail
+
 /// Orders with `p`'s number of microbatches that are made from an order with `from` microbatches, the most promising
 /// first. The orders use storage options of `p`. Some of these orders may not be executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
                                                                     const problem& p) {
     auto result = detail::orders_of_length(all, from, p);
     for (auto& adapted : result)
-        adapted = follow_storage(p, std::move(adapted));
+        adapted = detail::with_whole_pairs(p, follow_storage(p, std::move(adapted)));
     return result;
 }
 
@@ -215,12 +241,12 @@ inline bool has_every_forward(const drawn_order& of) {
 } // namespace detail
 
 /// Orders of `p` that are made from an entry of a problem of the same shape, the most promising first. Some orders may
-/// not be executable. If the entry's microbatches differ, there are at most `most` orders, and all of them are
-/// executable.
+/// not be executable. If the entry's microbatches differ and there are no pairs, there are at most `most` orders, and
+/// all of them are executable.
 [[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const cache_entry& entry, const problem& p,
                                                                     std::size_t most = dynamic) {
     auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));
-    if (!entry.of.has_draw()) return adapted_orders(known, entry.of.microbatches, p);
+    if (!entry.of.has_draw() || entry.of.has_pairs()) return adapted_orders(known, entry.of.microbatches, p);
     drawn_order of{std::move(known), canonical_work(entry.of), entry.of.slices};
     if (of.slices.empty()) of.slices.assign(entry.of.microbatches, 1);
     std::vector<drawn_order> draws{of};

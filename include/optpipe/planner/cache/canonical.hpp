@@ -44,10 +44,11 @@ struct canonical_problem {
     std::size_t stages = 0;
     std::size_t microbatches = 0;
     /// Times, in units of the work of one microbatch without factors: forward, backward for input and backward for
-    /// weight of each stage; then the messages of each edge, forth and back; then the delay of each group.
+    /// weight of each stage; then the messages of each edge, forth and back; then the delay of each group; then the
+    /// duration of each pair.
     std::vector<double> times{};
     /// Sizes, in units of the largest stash: activation and weight stash of each stage; then `kv` of each stage if
-    /// there are slices, and `held` of each edge if the stages aren't a chain.
+    /// there are slices, and `held` of each edge if the stages aren't a chain; then the memory of each pair.
     std::vector<double> stashes{};
     /// Limits of each rank, in units of the largest stash; infinite if more than all microbatches need.
     std::vector<double> limits{};
@@ -66,6 +67,7 @@ struct canonical_problem {
 
     /// Whether microbatches differ, or are slices.
     [[nodiscard]] bool has_draw() const { return !slices.empty() || !factors.empty(); }
+    [[nodiscard]] bool has_pairs() const { return shape.find(", pairs") != std::string::npos; }
 
     friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
 };
@@ -97,6 +99,7 @@ struct canonical_units {
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/overlaps.hpp"
 #include "optpipe/pipeline/sequences.hpp"
 #include "optpipe/planner/cache/fingerprint.hpp"
 
@@ -104,6 +107,7 @@ struct canonical_units {
 #include <cmath>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace optpipe {
@@ -127,6 +131,8 @@ public:
             if (p.microbatches.has_slices()) units_.memory = std::max(units_.memory, c.kv);
             p.graph.for_each_edge_out_of(s, [&](const edge& e) { units_.memory = std::max(units_.memory, e.held); });
         }
+        for (const overlap& each : p.overlaps)
+            units_.memory = std::max(units_.memory, each.memory);
         for (const stage s : p.graph.all_stages())
             can_offload_ = can_offload_ || most_offloaded(s).has_value();
         // Limits don't matter if nothing is stashed.
@@ -184,7 +190,7 @@ private:
         }
         return text;
     }
-    /// ", backward none input full, edges 0-2 1-2, group 1 2"; empty for a chain that is trained.
+    /// ", backward none input full, edges 0-2 1-2, group 1 2, pairs 0B0 1I0"; empty for a chain that is trained.
     [[nodiscard]] std::string graph_text() const {
         std::string text;
         const auto is_trained = [](const stage_costs& c) { return c.gradients == gradient_kind::full; };
@@ -204,7 +210,18 @@ private:
             for (const stage s : members)
                 text += ' ' + std::to_string(s.value());
         });
+        if (!p_.overlaps.empty()) text += ", pairs";
+        for (const auto& each : sorted_pairs())
+            text += ' ' + std::to_string(each.forward.value()) + (each.kind == overlap_kind::backward ? 'B' : 'I') +
+                    std::to_string(each.backward.value());
         return text;
+    }
+    [[nodiscard]] std::vector<overlap> sorted_pairs() const {
+        std::vector<overlap> pairs(p_.overlaps.begin(), p_.overlaps.end());
+        std::sort(pairs.begin(), pairs.end(), [](const overlap& a, const overlap& b) {
+            return std::tie(a.forward, a.backward, a.kind) < std::tie(b.forward, b.backward, b.kind);
+        });
+        return pairs;
     }
     template <class Visit> void for_each_edge(const Visit& visit) const {
         for (const stage s : p_.graph.all_stages())
@@ -249,6 +266,10 @@ private:
             if (!p_.graph.is_chain()) form.stashes.push_back(e.held / units_.memory);
         });
         for_each_group([&](const std::vector<stage>&, duration delay) { form.times.push_back(delay / units_.time); });
+        for (const auto& each : sorted_pairs()) {
+            form.times.push_back(each.duration / units_.time);
+            form.stashes.push_back(each.memory / units_.memory);
+        }
     }
     void add_draw(canonical_problem& form) const {
         if (p_.microbatches.has_slices())
@@ -294,8 +315,16 @@ private:
             else
                 most += one;
         }
+        if (!host) beside += most_of_pair(r);
         const bool is_ample = given >= static_cast<double>(p_.graph.microbatches()) * most + beside;
         return is_ample ? std::numeric_limits<double>::infinity() : given / units_.memory;
+    }
+    /// The largest memory of a pair on rank `r`, which runs one pair at a time.
+    [[nodiscard]] memory_size most_of_pair(rank r) const {
+        memory_size most{};
+        for (const overlap& each : p_.overlaps)
+            if (p_.rank_of(each.forward) == r) most = std::max(most, each.memory);
+        return most;
     }
     /// The sum over all microbatches of their factors on memory.
     [[nodiscard]] double memory_factors(stage s) const {

@@ -87,6 +87,23 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
            a.factor_rows == b.factor_rows;
 }
 
+/// Whether two forms are of the same problem, up to rounding.
+[[nodiscard]] inline bool is_same(const canonical_problem& a, const canonical_problem& b) {
+    const auto equal = [](std::span<const double> x, std::span<const double> y) {
+        return detail::at_least(x, y) && detail::at_least(y, x);
+    };
+    const auto equal_options = [&](const canonical_options& x, const canonical_options& y) {
+        return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                          [&](const canonical_option& o, const canonical_option& other) {
+                              return equal(o.numbers(), other.numbers());
+                          });
+    };
+    return same_shape(a, b) && a.microbatches == b.microbatches && detail::are_draws_alike(a, b) &&
+           equal(a.factors, b.factors) && equal(a.times, b.times) && equal(a.stashes, b.stashes) &&
+           equal(a.limits, b.limits) && equal(a.host_limits, b.host_limits) &&
+           std::equal(a.storage.begin(), a.storage.end(), b.storage.begin(), b.storage.end(), equal_options);
+}
+
 /// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
 ///
 /// Suppose that `asked` has at least the microbatches of `known`, stashes that are at least as large, limits that are
@@ -105,11 +122,15 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
 ///
 /// If microbatches differ, both problems must have equally many microbatches. A microbatch of `asked` then stands for
 /// the microbatch of `known` with the same number: its factors on memory must not be smaller, and the least ratio of
-/// the other factors lowers the bound.
+/// the other factors lowers the bound. With pairs, only a bound for the same problem is implied then, because the
+/// factor of a pair is an average, weighted by the durations of its parts.
+///
+/// If one part of a pair is left out with its microbatch, the other part runs alone, and ends no later.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;
     if (!detail::are_draws_alike(known, asked)) return 0.0;
+    if (known.has_pairs() && !known.factors.empty() && !is_same(known, asked)) return 0.0;
     const bool tighter = detail::at_least(asked.stashes, known.stashes) &&
                          detail::at_least(known.limits, asked.limits) &&
                          detail::at_least(known.host_limits, asked.host_limits) &&
@@ -120,23 +141,6 @@ inline bool are_draws_alike(const canonical_problem& a, const canonical_problem&
                                    detail::replacing_factor(known.storage, asked.storage)) *
                           detail::common_factor(detail::factors_of_times(asked), detail::factors_of_times(known));
     return (1.0 - 2.0 * detail::unit_rounding) * factor * bound;
-}
-
-/// Whether two forms are of the same problem, up to rounding.
-[[nodiscard]] inline bool is_same(const canonical_problem& a, const canonical_problem& b) {
-    const auto equal = [](std::span<const double> x, std::span<const double> y) {
-        return detail::at_least(x, y) && detail::at_least(y, x);
-    };
-    const auto equal_options = [&](const canonical_options& x, const canonical_options& y) {
-        return std::equal(x.begin(), x.end(), y.begin(), y.end(),
-                          [&](const canonical_option& o, const canonical_option& other) {
-                              return equal(o.numbers(), other.numbers());
-                          });
-    };
-    return same_shape(a, b) && a.microbatches == b.microbatches && detail::are_draws_alike(a, b) &&
-           equal(a.factors, b.factors) && equal(a.times, b.times) && equal(a.stashes, b.stashes) &&
-           equal(a.limits, b.limits) && equal(a.host_limits, b.host_limits) &&
-           std::equal(a.storage.begin(), a.storage.end(), b.storage.begin(), b.storage.end(), equal_options);
 }
 
 } // namespace optpipe

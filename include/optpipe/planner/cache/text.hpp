@@ -75,14 +75,19 @@ inline std::optional<std::vector<canonical_options>> storage_of_numbers(const st
     return storage;
 }
 
-/// "0F0"; "0F0:2" for storage option 2 (option 0 isn't written).
+/// "0F0"; "0F0:2" for storage option 2 (option 0 isn't written); "0F0+" and "0F0+:2" for a part of a pair.
 inline std::string cache_word(const operation& op) {
-    return op.storage == 0 ? to_string(op) : to_string(op) + ':' + std::to_string(op.storage);
+    const auto word = op.is_paired ? to_string(op) + '+' : to_string(op);
+    return op.storage == 0 ? word : word + ':' + std::to_string(op.storage);
 }
 /// The inverse of `cache_word`; empty for any other text, or if the problem lacks the operation or the option.
 inline std::optional<operation> parse_cache_word(std::string_view word, const canonical_problem& of) {
     const auto colon = std::min(word.find(':'), word.size());
-    auto op = parse_operation(word.substr(0, colon));
+    auto name = word.substr(0, colon);
+    const bool is_paired = name.ends_with('+') && of.has_pairs();
+    if (is_paired) name.remove_suffix(1);
+    auto op = parse_operation(name);
+    if (op) op->is_paired = is_paired;
     if (!op || op->stage.position() >= of.stages || op->microbatch.position() >= of.microbatches) return std::nullopt;
     if (colon == word.size()) return op;
     const auto* const end = word.data() + word.size();

@@ -6,15 +6,19 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/layer_costs.hpp"
 #include "optpipe/pipeline/layer_cuts.hpp"
 #include "optpipe/pipeline/layer_divisions.hpp"
+#include "optpipe/pipeline/layer_pairs.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/microbatches.hpp"
+#include "optpipe/pipeline/overlaps.hpp"
 #include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/transformer.hpp"
 #include "optpipe/planner/partition/partition_plan.hpp"
 #include "optpipe/planner/plan_result.hpp"
+#include "optpipe/schedule/bounds/assignment_prices.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/construct/chain_problem.hpp"
 
@@ -24,6 +28,7 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -38,7 +43,8 @@ class partition_space {
 public:
     /// Contract: `p` is valid, `cuts` are those of its layers, and both outlive this object.
     partition_space(const partition_problem& p, const layer_cuts& cuts, std::size_t pipeline)
-        : given_{p}, index_{pipeline}, pipeline_{p.pipelines[pipeline]}, divisions_{cuts, p.pins, pipeline_.graph} {
+        : given_{p}, index_{pipeline}, pipeline_{p.pipelines[pipeline]},
+          divisions_{cuts, p.pins, pipeline_.graph}, pairing_{p.layers, p.contention, p.layer_pairs} {
         const auto mean = pipeline_.microbatches.has_factors() ? mean_factors(pipeline_, stage{0}) : cost_factors{};
         for (std::size_t piece = 0; piece < cuts.pieces(); ++piece) {
             auto& work = work_of_piece_.emplace_back();
@@ -48,6 +54,8 @@ public:
                 work += mean.forward * c.forward + backward;
             }
         }
+        find_least_work();
+        forward_factor_ = mean.forward;
         work_.resize(cuts.size());
         for (std::size_t cut = 1; cut < cuts.size(); ++cut) {
             const auto& [within, piece] = cuts.smaller(cut).front();
@@ -99,8 +107,12 @@ public:
         return close_to(each);
     }
     /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. A partition
-    /// with a lesser unevenness is more even.
+    /// with a lesser unevenness is more even. If the ranks can run pairs, loads are less the most that pairs can save.
     [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each) const {
+        return unevenness_of(each, pairing_.has_pairs());
+    }
+    /// The same, with pairs or without.
+    [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_division& each, bool in_pairs) const {
         std::vector<duration> ranks(pipeline_.graph.ranks());
         std::vector<duration> stages;
         std::size_t end = 0;
@@ -109,6 +121,7 @@ public:
             stages.push_back((work_[end] - work_[begin]) / given_.speed_of(pipeline_.rank_of(s)));
             ranks[pipeline_.rank_of(s).position()] += stages.back();
         }
+        if (in_pairs) subtract_savings(each, ranks);
         std::vector<std::int64_t> loads;
         for (auto* some : {&ranks, &stages}) {
             std::sort(some->rbegin(), some->rend());
@@ -168,10 +181,10 @@ public:
     /// Calls `look` for every partition, until `stop()`.
     template <class Look> void for_each(stop_check stop, const Look& look) const { divisions_.for_each(stop, look); }
     /// The initial partitions, as far as they fit: the one with equally many layers on each stage; the one with the
-    /// most even work; and the one with the least bound that a descent from the most even one finds. If none fits,
-    /// returns the partition with the least shortage, which may not fit either. Computes the bounds of at most
-    /// `neighbours` neighbours per partition, and the work of at most `most` partitions in total. Tests whether at most
-    /// `most_fitted` partitions fit. Ends early if `stop()` returns true.
+    /// most even work; the one with the most even loads in pairs; and the one with the least bound that a descent from
+    /// the most even one finds. If none fits, returns the partition with the least shortage, which may not fit either.
+    /// Computes the bounds of at most `neighbours` neighbours per partition, and the work of at most `most` partitions
+    /// in total. Tests whether at most `most_fitted` partitions fit. Ends early if `stop()` returns true.
     [[nodiscard]] std::vector<layer_division> beginnings(std::size_t neighbours, std::size_t most,
                                                          std::size_t most_fitted, stop_check stop) const {
         const auto lacks = [this](const layer_division& of) { return shortage_of(with(of)).all; };
@@ -184,12 +197,16 @@ public:
             for (const auto& each : most_even_neighbours(of, {}, neighbours, enough))
                 if (!stop()) look(each);
         };
-        const auto balanced = descend(even(), all, [this](const layer_division& of) { return unevenness_of(of); });
+        const auto most_even = [&](const layer_division& from, bool in_pairs) {
+            return descend(from, all, [&](const layer_division& of) { return unevenness_of(of, in_pairs); });
+        };
+        const auto one_by_one = most_even(even(), false);
+        const auto balanced = pairing_.has_pairs() ? most_even(one_by_one, true) : one_by_one;
         const auto bounded = descend(balanced, near, [&](const layer_division& of) {
             return std::pair{rounded(bound_of(of, stop)), unevenness_of(of)};
         });
         std::vector<layer_division> some;
-        for (const auto& each : {even(), balanced, bounded})
+        for (const auto& each : {even(), one_by_one, balanced, bounded})
             if (std::find(some.begin(), some.end(), each) == some.end() && lacks(each) <= memory_size{})
                 some.push_back(each);
         if (some.empty()) some.push_back(least_shortage({even(), balanced}, most_fitted, lacks, stop));
@@ -198,6 +215,17 @@ public:
     /// A lower bound on the objectives of all partitions: all work is divided among all ranks by their speeds, but each
     /// indivisible piece is on one rank, which a pin may name.
     [[nodiscard]] duration bound() const {
+        if (!pairing_.has_pairs()) return bound_for(work_of_piece_);
+        duration best{};
+        for (const auto& each : least_work_of_piece_)
+            best = std::max(best, bound_for(each));
+        return best;
+    }
+
+private:
+    /// `bound()`, if these are lower bounds on the time for which a rank works on each piece for each microbatch.
+    [[nodiscard]] duration bound_for(const std::vector<duration>& work_of_piece) const {
+        const auto all = std::accumulate(work_of_piece.begin(), work_of_piece.end(), duration{});
         const auto& g = pipeline_.graph;
         double speeds = 0.0;
         double fastest = 0.0;
@@ -205,17 +233,76 @@ public:
             speeds += given_.speed_of(r);
             fastest = std::max(fastest, given_.speed_of(r));
         }
-        auto largest = work_.back() / speeds;
+        auto largest = all / speeds;
         per_rank<duration> pinned(g.ranks());
-        for (std::size_t piece = 0; piece < work_of_piece_.size(); ++piece) {
+        for (std::size_t piece = 0; piece < work_of_piece.size(); ++piece) {
             const auto at = pinned_rank(piece);
-            if (at) pinned[*at] += work_of_piece_[piece] / given_.speed_of(*at);
-            largest = std::max(largest, at ? pinned[*at] : work_of_piece_[piece] / fastest);
+            if (at) pinned[*at] += work_of_piece[piece] / given_.speed_of(*at);
+            largest = std::max(largest, at ? pinned[*at] : work_of_piece[piece] / fastest);
         }
         return static_cast<double>(g.microbatches()) * largest;
     }
-
-private:
+    /// Finds, in several ways, the least time for which a rank works on each piece if all its operations are in pairs.
+    /// A pair lasts at least half as long as its parts in succession. Without measured pairs and factors, a pair also
+    /// lasts at least as long as both computations together, and as both communications, times 1 + the contention; an
+    /// operation in no pair lasts at least as long as either.
+    void find_least_work() {
+        if (!pairing_.has_pairs()) return;
+        auto half = work_of_piece_;
+        for (auto& work : half)
+            work = 0.5 * work;
+        least_work_of_piece_ = {std::move(half)};
+        if (pairing_.has_measured() || pipeline_.microbatches.has_factors()) return;
+        for (const auto part : {&work_parts::computation, &work_parts::communication}) {
+            auto& least = least_work_of_piece_.emplace_back();
+            for (std::size_t piece = 0; piece < work_of_piece_.size(); ++piece)
+                least.push_back(least_work_of(piece, part));
+        }
+    }
+    [[nodiscard]] duration least_work_of(std::size_t piece, duration work_parts::*part) const {
+        duration sum{};
+        const auto least = [&](work_parts of) { return std::min(of.all(), (1.0 + pairing_.contention()) * of.*part); };
+        const bool has_computation = part == &work_parts::computation;
+        for (const auto layer : divisions_.cuts().layers_of(piece)) {
+            const auto& each = given_.layers[layer];
+            sum += least(forward_parts(each)) + least(backward_parts(each, overlap_kind::backward_input));
+            if (has_computation) sum += each.costs.backward_weight;
+        }
+        return sum;
+    }
+    /// Subtracts from the load of each rank the most that pairs of its stages save for a microbatch.
+    void subtract_savings(const layer_division& each, std::vector<duration>& ranks) const {
+        std::vector<std::vector<std::size_t>> layers(pipeline_.graph.stages());
+        const auto stage_of = stages_of(each);
+        for (std::size_t layer = 0; layer < stage_of.size(); ++layer)
+            layers[stage_of[layer].position()].push_back(layer);
+        for (const rank r : pipeline_.graph.all_ranks())
+            ranks[r.position()] = ranks[r.position()] - (forward_factor_ / given_.speed_of(r)) * saving_of(r, layers);
+    }
+    [[nodiscard]] duration saving_of(rank r, const std::vector<std::vector<std::size_t>>& layers) const {
+        gain_table gains;
+        for (const stage f : pipeline_.graph.all_stages()) {
+            if (pipeline_.rank_of(f) != r) continue;
+            ++gains.rows;
+            for (const stage b : pipeline_.graph.all_stages())
+                if (pipeline_.rank_of(b) == r)
+                    gains.gain.push_back(saving_of(layers[f.position()], layers[b.position()]).value());
+        }
+        gains.columns = gains.rows;
+        const auto prices = least_prices(gains);
+        return duration{std::accumulate(prices.of_row.begin(), prices.of_row.end(), 0.0) +
+                        std::accumulate(prices.of_column.begin(), prices.of_column.end(), 0.0)};
+    }
+    [[nodiscard]] duration saving_of(const std::vector<std::size_t>& forward,
+                                     const std::vector<std::size_t>& backward) const {
+        auto gradients = gradient_kind::none;
+        for (const auto layer : backward)
+            gradients = both(gradients, given_.layers[layer].costs.gradients);
+        duration most{};
+        for (const auto kind : pair_kinds(pipeline_, gradients))
+            most = std::max(most, pairing_.saving(forward, backward, kind));
+        return most;
+    }
     /// The rank that a pin of the piece names.
     [[nodiscard]] std::optional<rank> pinned_rank(std::size_t piece) const {
         for (const auto& pin : given_.pins) {
@@ -272,6 +359,11 @@ private:
     std::vector<duration> work_of_piece_;
     /// For each cut, the sum of the work of the pieces before it.
     std::vector<duration> work_;
+    layer_pairing pairing_;
+    /// Lower bounds on `work_of_piece_` in pairs, each list in another way; empty without pairs.
+    std::vector<std::vector<duration>> least_work_of_piece_;
+    /// The mean factor on forwards.
+    double forward_factor_ = 1.0;
 };
 
 } // namespace optpipe::detail
