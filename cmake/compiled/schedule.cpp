@@ -1,5 +1,6 @@
 #define OPTPIPE_COMPILING OPTPIPE_UNIT_schedule
 #include <optpipe/schedule/bounds/forward_only.hpp>
+#include <optpipe/schedule/bounds/holding_area.hpp>
 #include <optpipe/schedule/bounds/propagation.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/builders/all.hpp>

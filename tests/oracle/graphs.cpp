@@ -1,6 +1,7 @@
 // Random problems of format 3, judged twice: by `validate` and `measure`, and by the independent reference checker.
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/schedule/bounds/graph_bound.hpp"
+#include "optpipe/schedule/bounds/holding_area.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
@@ -51,6 +52,7 @@ void check_valid(const problem& p, const schedule& s) {
         CHECK(m.peak_host_memory[r].value() == doctest::Approx(judged.peak_host_memory[r.position()]));
     }
     CHECK(graph_bound(p).value() <= judged.objective * (1.0 + 1e-9));
+    CHECK(holding_area_bound(p).value() <= judged.objective * (1.0 + 1e-9));
 }
 
 /// Checks that the schedule's order, timed anew, is never later.

@@ -28,7 +28,7 @@ public:
         : p_{&p}, made_{chain_system::without_chains(p)}, cell_{p.graph}, forward_(cell_.size(), chain_system::none),
           gradient_(forward_), weight_(forward_) {
         for (const auto& of : sequences_by_cost(p)) {
-            const std::size_t first = made_.length.size();
+            groups_.push_back(made_.length.size());
             for (const microbatch m : of.slices)
                 for (const stage s : p.graph.all_stages())
                     add(s, m, of.count);
@@ -43,10 +43,15 @@ public:
                     hold_slice(s, m, of.slices.back());
                     hold_edges(s, m);
                 }
-            order_from(first);
         }
+        groups_.push_back(made_.length.size());
     }
     chain_system take() { return std::move(made_); }
+    chain_system take_ordered() {
+        for (std::size_t i = 0; i + 1 < groups_.size(); ++i)
+            order(groups_[i], groups_[i + 1]);
+        return take();
+    }
 
 private:
     [[nodiscard]] bool has_gradient(stage s) const { return p_->costs[s].gradients != gradient_kind::none; }
@@ -137,24 +142,24 @@ private:
         });
     }
 
-    /// Orders the chains of one group of equal sequences: the chains from index `first` on. If dependencies lead from
-    /// one chain to another chain on the same device, the n-th operation of the first chain comes before the n-th of
-    /// the second.
-    void order_from(std::size_t first) {
+    /// Orders the chains of one group of equal sequences: the chains from index `first` to before `last`. If
+    /// dependencies lead from one chain to another chain on the same device, the n-th operation of the first chain
+    /// comes before the n-th of the second.
+    void order(std::size_t first, std::size_t last) {
         std::vector<char> reached;
         std::vector<std::size_t> open;
-        for (std::size_t from = first; from < made_.length.size(); ++from) {
-            reached.assign(made_.length.size(), 0);
+        for (std::size_t from = first; from < last; ++from) {
+            reached.assign(last - first, 0);
             open.assign(1, from);
             while (!open.empty()) {
                 const std::size_t at = open.back();
                 open.pop_back();
                 for (const auto& next : made_.links[1][at])
-                    if (!std::exchange(reached[next.chain], char{1})) open.push_back(next.chain);
+                    if (!std::exchange(reached[next.chain - first], char{1})) open.push_back(next.chain);
             }
             auto& on = made_.devices[made_.rank_of[from]];
-            for (std::size_t to = first; to < made_.length.size(); ++to)
-                if (reached[to] && made_.rank_of[to] == made_.rank_of[from])
+            for (std::size_t to = first; to < last; ++to)
+                if (reached[to - first] && made_.rank_of[to] == made_.rank_of[from])
                     on.orders.emplace_back(made_.place[to], made_.place[from]);
         }
     }
@@ -162,6 +167,8 @@ private:
     const basic_problem<Graph>* p_;
     chain_system made_;
     cell_numbering cell_;
+    /// The first chain of each group of equal sequences; then the number of chains.
+    std::vector<std::size_t> groups_{};
     /// The chains of each cell's forward, gradient and weight gradient. Among equal sequences, only the cells of the
     /// first one have chains.
     std::vector<std::size_t> forward_;
@@ -170,6 +177,10 @@ private:
 };
 
 template <pipeline_graph Graph> chain_system chains_of(const basic_problem<Graph>& p) {
+    return chain_maker<Graph>{p}.take_ordered();
+}
+/// `chains_of` without `device::orders`, which take the most time.
+template <pipeline_graph Graph> chain_system chains_without_orders(const basic_problem<Graph>& p) {
     return chain_maker<Graph>{p}.take();
 }
 

@@ -6,6 +6,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/bounds/graph_bound.hpp"
+#include "optpipe/schedule/bounds/holding_area.hpp"
 #include "optpipe/schedule/bounds/memory_area.hpp"
 #include "optpipe/schedule/bounds/one_machine.hpp"
 #include "optpipe/schedule/bounds/propagation.hpp"
@@ -30,7 +31,7 @@ struct structural_bounds {
     /// Bubble, appendix B, for unequal stages, any placement, and with offloading meanwhile).
     duration warm_up{};
     /// Memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus both
-    /// transfers, as far as the rank's link has time for the transfers.
+    /// transfers, as far as the rank's link has time for the transfers. If the problem isn't plain, `holding_area_bound`.
     duration memory_area{};
     /// Without offloading, a stage has at most k microbatches in flight if its rank holds k stashes, so microbatches
     /// pass in rounds of k.
@@ -184,14 +185,14 @@ constexpr structural_bounds relaxed_bounds_of(const basic_problem<Graph>& p, sto
 
 } // namespace detail
 
-/// The cheap bounds, usable in constant expressions: those of the relaxations in which stashes are only kept or
-/// offloaded as a whole; for a problem that isn't plain, `graph_bound` alone. For a plain problem, O(ranks × stages ×
-/// microbatches) for `span`, O(stages × microbatches) times a logarithm for `makespan`.
+/// The cheap bounds: those of the relaxations in which stashes are only kept or offloaded as a whole; for a problem that
+/// isn't plain, `graph_bound` and `holding_area_bound` alone. For a plain problem, O(ranks × stages × microbatches) for
+/// `span`, O(stages × microbatches) times a logarithm for `makespan`, and usable in constant expressions.
 ///
 /// `stop` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, stop_check stop = {}) {
-    if (!is_plain(p)) return {.device_load = graph_bound(p)};
+    if (!is_plain(p)) return {.device_load = graph_bound(p), .memory_area = holding_area_bound(p, stop)};
     auto bounds = detail::relaxed_bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop);
     // If costs describe the options, both relaxations are `p` itself; if nothing is offloaded, both are the same.
     if (!is_described_by_costs(p) && offloads_anything(p) && !stop())

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "optpipe/core/standard.hpp"
+#include "optpipe/schedule/bounds/chains.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The longest paths through the links of chains, for the operations with equal numbers in all chains. Contract: the
+/// links have no cycle.
+class chain_paths {
+public:
+    explicit chain_paths(const chain_system& c)
+        : c_{&c}, place_(c.length.size()), head_(c.length.size()), tail_(head_) {
+        sort_chains();
+        for (const std::size_t chain : sorted_)
+            for (const auto& next : c.links[1][chain])
+                head_[next.chain] = std::max(head_[next.chain], head_[chain] + c.length[chain] + next.lag);
+        for (std::size_t i = sorted_.size(); i-- > 0;)
+            for (const auto& next : c.links[1][sorted_[i]])
+                tail_[sorted_[i]] = std::max(tail_[sorted_[i]], next.lag + c.length[next.chain] + tail_[next.chain]);
+    }
+
+    /// The least time from the start of the step to the start of an operation of the chain.
+    [[nodiscard]] double head(std::size_t chain) const { return head_[chain]; }
+    /// The least time from the end of an operation of the chain to the end of the step.
+    [[nodiscard]] double tail(std::size_t chain) const { return tail_[chain]; }
+    /// The least time from the start of an operation of chain `from` to the end of that of chain `to`. Contract: links
+    /// lead from `from` to `to`, or both are the same. Takes time in the number of chains that are connected to `from`;
+    /// calls with the same `from`, one after the other, share this time.
+    [[nodiscard]] double lifespan(std::size_t from, std::size_t to) {
+        if (ends_.empty() || from != from_) start_at(from);
+        const std::size_t at = place_[to] - place_[from];
+        cover(at);
+        for (; passed_ < at; ++passed_)
+            for (const auto& next : c_->links[1][sorted_[place_[from] + passed_]])
+                raise_end(place_[next.chain] - place_[from], ends_[passed_] + next.lag + c_->length[next.chain]);
+        return ends_[at];
+    }
+
+private:
+    /// Sorts the chains so that links lead to later ones. Chains that are connected by links follow one another.
+    void sort_chains() {
+        std::vector<char> seen(place_.size(), false);
+        std::vector<std::pair<std::size_t, std::size_t>>
+            open; // a chain, and the number of its links that were followed
+        for (std::size_t root = place_.size(); root-- > 0;) {
+            if (!std::exchange(seen[root], char{true})) open.emplace_back(root, 0);
+            while (!open.empty()) {
+                const auto chain = open.back().first;
+                if (open.back().second == c_->links[1][chain].size()) {
+                    sorted_.push_back(chain);
+                    open.pop_back();
+                    continue;
+                }
+                const auto next = c_->links[1][chain][open.back().second++].chain;
+                if (!std::exchange(seen[next], char{true})) open.emplace_back(next, 0);
+            }
+        }
+        std::reverse(sorted_.begin(), sorted_.end());
+        for (std::size_t i = 0; i < sorted_.size(); ++i)
+            place_[sorted_[i]] = i;
+    }
+
+    void start_at(std::size_t from) {
+        from_ = from;
+        passed_ = 0;
+        ends_.assign(1, c_->length[from]);
+    }
+    void cover(std::size_t at) {
+        constexpr double not_reached = -std::numeric_limits<double>::infinity();
+        if (at >= ends_.size()) ends_.resize(at + 1, not_reached);
+    }
+    void raise_end(std::size_t at, double end) {
+        cover(at);
+        ends_[at] = std::max(ends_[at], end);
+    }
+
+    const chain_system* c_;
+    std::vector<std::size_t> sorted_{};
+    /// The place of each chain in `sorted_`.
+    std::vector<std::size_t> place_;
+    std::vector<double> head_;
+    std::vector<double> tail_;
+    /// By place behind that of `from_`: the longest path from its start to the end of another chain, as far as known.
+    /// The links of the first `passed_` chains have been followed.
+    std::size_t from_ = 0;
+    std::size_t passed_ = 0;
+    std::vector<double> ends_{};
+};
+
+} // namespace optpipe::detail

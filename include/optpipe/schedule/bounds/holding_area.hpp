@@ -1,0 +1,166 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <concepts>
+
+namespace optpipe {
+
+/// Memory × time, for any graph and microbatches: what an operation leaves on a rank is held for at least the longest
+/// path to the operation that releases it. All of this has to fit under the rank's limit between the first operation
+/// that takes memory and the last one that releases any. At both ends the memory can't be full: operations fill it, and
+/// empty it, one after the other. 0 if no memory is limited, and for plain problems, which have `memory_area_bound`.
+/// For n cells, O(n log n) times the stages and slices of a sequence.
+///
+/// `stop` is polled between the ranks; ranks left out are treated as if their memory were unlimited.
+[[nodiscard]] duration holding_area_bound(const problem& p, stop_check stop = {});
+/// `holding_area_bound` for a problem with static extents.
+template <pipeline_graph Graph>
+requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
+    holding_area_bound(const basic_problem<Graph>& p, stop_check stop = {}) {
+    return holding_area_bound(to_problem(p), stop);
+}
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/schedule/bounds/chain_maker.hpp"
+#include "optpipe/schedule/bounds/chain_paths.hpp"
+#include "optpipe/schedule/bounds/chains.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// Memory that a rank can't have in use yet near one end of the time in which it holds any.
+struct memory_ramp {
+    /// Memory × time that stays unused, and the time that it takes until all memory can be in use.
+    double unused = 0.0;
+    double time = 0.0;
+};
+
+/// The operations of a rank that take memory, from the first start on; or those that release memory, from the last end
+/// back. By the time that operations run, they take at most what a fractional knapsack takes, and one operation that
+/// hasn't ended has taken its memory at its start.
+class ramp_operations {
+public:
+    /// `count` operations, each of which takes `size` and runs for `length`.
+    void add(double size, double length, std::size_t count) {
+        if (size <= 0.0) return;
+        all_.push_back({size / length, length * static_cast<double>(count)});
+        largest_ = std::max(largest_, size);
+    }
+    [[nodiscard]] memory_ramp below(double limit) const {
+        auto sorted = all_;
+        std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.rate > b.rate; });
+        double in_use = largest_;
+        memory_ramp found;
+        for (const auto& each : sorted) {
+            if (in_use >= limit) break;
+            const double time = std::min(each.length, (limit - in_use) / each.rate);
+            const double taken = each.rate * time;
+            found.unused += time * (limit - in_use - 0.5 * taken);
+            found.time += time;
+            in_use += taken;
+        }
+        return found;
+    }
+
+private:
+    struct operations {
+        double rate = 0.0; ///< memory per time
+        double length = 0.0;
+    };
+    std::vector<operations> all_{};
+    double largest_ = 0.0;
+};
+
+/// The least time in which `area` fits under `limit`, between the two ramps. Each pair of ramps counts only if it ends
+/// before the other begins: the area that fits grows with the time, so a longer time can't be refuted by less.
+inline double least_time(double area, double limit, const memory_ramp& up, const memory_ramp& down) {
+    double best = 0.0;
+    for (const auto& first : {up, memory_ramp{}})
+        for (const auto& last : {down, memory_ramp{}})
+            if (const double time = (area + first.unused + last.unused) / limit; time >= first.time + last.time)
+                best = std::max(best, time);
+    return best;
+}
+
+/// The memory × time of the holdings of one device.
+class device_holdings {
+public:
+    device_holdings(const chain_system& c, chain_paths& paths, std::size_t device, bool has_ramps)
+        : c_{&c}, on_{&c.devices[device]}, device_{device}, has_ramps_{has_ramps}, taken_(on_->chains.size(), 0.0),
+          released_(taken_) {
+        for (const auto& h : on_->holdings)
+            if (!c.span || !is_released_elsewhere(h)) add(h, paths);
+    }
+
+    [[nodiscard]] double bound() const {
+        if (!on_->limited || area_ <= 0.0) return 0.0;
+        memory_ramp up;
+        memory_ramp down;
+        if (has_ramps_) {
+            up = ramp(taken_, 0.0);
+            down = ramp(released_, released_elsewhere_);
+        }
+        return (c_->span ? 0.0 : head_ + tail_) + least_time(area_, on_->limit, up, down);
+    }
+
+private:
+    [[nodiscard]] bool is_released_elsewhere(const chain_system::holding& h) const {
+        return c_->rank_of[h.to] != device_;
+    }
+    void add(const chain_system::holding& h, chain_paths& paths) {
+        const double size = h.size * static_cast<double>(c_->count[h.from]);
+        area_ += size * paths.lifespan(h.from, h.to);
+        taken_[c_->place[h.from]] += h.size;
+        if (is_released_elsewhere(h))
+            released_elsewhere_ += size;
+        else
+            released_[c_->place[h.to]] += h.size;
+        head_ = std::min(head_, paths.head(h.from));
+        tail_ = std::min(tail_, paths.tail(h.to));
+    }
+    [[nodiscard]] memory_ramp ramp(const std::vector<double>& sizes, double at_once) const {
+        ramp_operations operations;
+        for (std::size_t i = 0; i < sizes.size(); ++i)
+            operations.add(sizes[i], c_->length[on_->chains[i]], c_->count[on_->chains[i]]);
+        return operations.below(on_->limit - at_once);
+    }
+
+    const chain_system* c_;
+    const chain_system::device* on_;
+    std::size_t device_;
+    bool has_ramps_;
+    double area_ = 0.0;
+    double head_ = std::numeric_limits<double>::infinity();
+    double tail_ = std::numeric_limits<double>::infinity();
+    /// By place of a chain: the memory that an operation takes, and the memory that it releases on its own device.
+    std::vector<double> taken_;
+    std::vector<double> released_;
+    double released_elsewhere_ = 0.0;
+};
+
+} // namespace detail
+
+OPTPIPE_INLINE duration holding_area_bound(const problem& p, stop_check stop) {
+    if (is_plain(p)) return {};
+    const auto c = detail::chains_without_orders(p);
+    detail::chain_paths paths{c};
+    const bool has_ramps = p.overlaps.empty(); // the parts of a pair run at once
+    double best = 0.0;
+    for (std::size_t device = 0; device < c.devices.size() && !stop(); ++device)
+        best = std::max(best, detail::device_holdings{c, paths, device, has_ramps}.bound());
+    return duration{best};
+}
+
+} // namespace optpipe
+#endif
