@@ -45,8 +45,16 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// A linear program over the options that the microbatches of one rank use, and over the states of the rank. Its
-/// optimum is at most the objective of any valid schedule.
+/// Which copies of one rank exclude each other, and which of a link.
+struct copy_rules {
+    /// A rank runs one copy at a time, out or in.
+    bool one_at_a_time = false;
+    /// A link carries one copy at a time, out or in.
+    bool half_duplex = false;
+};
+
+/// A linear program over the options that the microbatches of one rank use, and over the states of the rank; or of
+/// several ranks that share a link. Its optimum is at most the objective of any valid schedule.
 ///
 /// It minimizes T. Its variables are the shares x ≥ 0 of each stage's microbatches that use each option (integral
 /// numbers of microbatches), and the time that the rank spends in each state. A state has at most one running
@@ -57,7 +65,8 @@ namespace detail {
 ///
 /// - Every operation runs for the time that its option's share of the microbatches takes.
 /// - From the end of F to the start of I, at least `wait` passes. Until I starts, the stash takes memory: its whole
-///   size while it is copied or recomputed, or if it stays; the part left on the device while it is offloaded.
+///   size while it is copied or recomputed, or if it stays; the part left on the device while it is offloaded. No more
+///   offloaded stashes wait than fit the host.
 /// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
 ///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
 ///   − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i have been recomputed, and at most
@@ -65,14 +74,18 @@ namespace detail {
 ///   operation runs for all microbatches. So only few forwards can run before the first gradient, and few weight
 ///   gradients after the last.
 ///
-/// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound (least
-/// cost of all microbatches) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes), scaled such
-/// that the middle part, which grows with T, has no state of value above 1 (Lagrange). The simplex only proposes λ.
+/// - If several ranks share a link, their windows are divided at the same times, and T is common. In each part, the
+///   ranks' states with a copy in the same direction (or with any copy, if the link is half duplex) last no longer
+///   together than the part: a link carries one copy at a time.
+///
+/// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows, and prices ν ≥ 0 of the
+/// link in each part, give the bound (least cost of all microbatches) − Σ_parts length · (Σ_ranks most valuable state +
+/// ν) − Σ_instants (most valuable stashes), where a copy costs ν. It is scaled such that the middle part, which grows
+/// with T, has no sum above 1 (Lagrange). The simplex only proposes λ and ν.
 class storage_mix_program {
 public:
-    storage_mix_program(const rank_needs& needs, std::size_t count, double known, bool one_copy_at_a_time)
-        : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, one_copy_{one_copy_at_a_time},
-          master_{first_program()} {}
+    storage_mix_program(const group_needs& needs, std::size_t count, double known, const copy_rules& rules)
+        : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, rules_{rules}, master_{first_program()} {}
 
     /// A lower bound on the objective, at least `known`. A part of `work` is for branch and bound, which makes the
     /// shares integral numbers of microbatches; it visits the node with the least bound first.
@@ -122,11 +135,13 @@ private:
         return all;
     }
     [[nodiscard]] bool fits(const option_needs& n) const {
-        if (n.wait > 0.0 && waiting_cells(n) > needs_.cells) return false;
+        if (n.wait > 0.0 && waiting_cells(n) > cells_of(n)) return false;
+        if (n.most_waiting < 1.0) return false; // a stash doesn't fit the host
         for (std::size_t k = 0; k < activities; ++k)
-            if (n.length[k] > 0.0 && n.cells[k] > needs_.cells) return false;
+            if (n.length[k] > 0.0 && n.cells[k] > cells_of(n)) return false;
         return true;
     }
+    [[nodiscard]] std::size_t cells_of(const option_needs& n) const { return needs_.cells[n.rank]; }
     /// The option with the most fractional share; the number of options if all shares are integral.
     [[nodiscard]] static std::size_t most_fractional(const std::vector<double>& shares) {
         constexpr double integral = 1e-4;
@@ -180,15 +195,17 @@ private:
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
     /// A part of the window: from `from` to `to` after its start, or before its end. The middle part lies between head
-    /// and tail.
+    /// and tail. `rows` has one row for each rank, `link` one for each direction, or the same for both.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
         double to = 0.0;
-        std::size_t row = no_row;
+        std::vector<std::size_t> rows{};
+        std::array<std::size_t, 2> link{no_row, no_row};
     };
-    /// A moment of the window: `at` after its start, or before its end.
+    /// A moment of a rank's window: `at` after its start, or before its end.
     struct instant {
+        std::size_t rank = 0;
         int side = 1;
         double at = 0.0;
         std::size_t row = no_row;
@@ -224,17 +241,19 @@ private:
         for (const double to : ends) {
             if (to > most || to - from <= time_share * known_) continue;
             intervals_.push_back({side, from, to});
-            if (counts_stashes(side, to)) instants_.push_back({side, to});
+            for (std::size_t r = 0; r < needs_.cells.size(); ++r)
+                if (counts_stashes(r, side, to)) instants_.push_back({r, side, to});
             fixed_ += to - from;
             from = to;
         }
     }
 
-    /// Whether `at` is the earliest time of a gradient or, counted from the end, the latest time of a forward or a
-    /// gradient.
-    [[nodiscard]] bool counts_stashes(int side, double at) const {
+    /// Whether `at` is the earliest time of a gradient of the rank or, counted from the end, the latest time of a
+    /// forward or a gradient.
+    [[nodiscard]] bool counts_stashes(std::size_t r, int side, double at) const {
         const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {
+            if (n.rank != r) return false;
             if (side > 0) return near(n.window[run_gradient].head);
             return near(n.window[run_gradient].tail) || near(n.window[run_forward].tail);
         });
@@ -259,8 +278,14 @@ private:
         };
         for (std::size_t i = 0; i < needs_.stages.size(); ++i)
             choice_rows_.push_back(row(1.0, 1.0));
-        for (auto& j : intervals_)
-            j.row = row(-infinite, j.side == 0 ? -fixed_ / known_ : (j.to - j.from) / known_);
+        for (auto& j : intervals_) {
+            const double most = j.side == 0 ? -fixed_ / known_ : (j.to - j.from) / known_;
+            for (std::size_t r = 0; r < needs_.cells.size(); ++r)
+                j.rows.push_back(row(-infinite, most));
+            if (needs_.cells.size() == 1) continue; // the states of the only rank obey the link
+            j.link[0] = row(-infinite, most);
+            j.link[1] = rules_.half_duplex ? j.link[0] : row(-infinite, most);
+        }
         run_rows_.resize(needs_.options.size());
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             const auto& n = needs_.options[i];
@@ -272,10 +297,11 @@ private:
             t.row = row(-infinite, 1.0);
             for (const auto& n : needs_.options) {
                 std::array<std::size_t, instant_rows> rows{no_row, no_row, no_row, no_row};
-                rows[stashes] = row(0.0, infinite);
-                if (n.length[run_weight] > 0.0) rows[with_pending] = row(0.0, infinite);
-                if (n.length[run_recompute] > 0.0) rows[restored] = row(0.0, infinite);
-                if (n.length[run_offload] > 0.0 && n.length[run_reload] > 0.0) rows[offloaded] = row(0.0, infinite);
+                if (n.rank == t.rank) rows[stashes] = row(0.0, infinite);
+                if (n.rank == t.rank && n.length[run_weight] > 0.0) rows[with_pending] = row(0.0, infinite);
+                if (n.rank == t.rank && n.length[run_recompute] > 0.0) rows[restored] = row(0.0, infinite);
+                if (n.rank == t.rank && n.length[run_offload] > 0.0 && n.length[run_reload] > 0.0)
+                    rows[offloaded] = row(0.0, infinite);
                 t.rows.push_back(rows);
             }
         }
@@ -291,7 +317,12 @@ private:
 
     /// The columns of T, and of each option's share.
     [[nodiscard]] std::vector<column> share_columns() {
-        std::vector<column> columns{{1.0, {{intervals_.back().row, -1.0}}}};
+        std::vector<column> columns{{1.0, {}}};
+        const auto& middle = intervals_.back();
+        for (const auto row : middle.rows)
+            put(columns[0], row, -1.0);
+        put(columns[0], middle.link[0], -1.0);
+        if (!rules_.half_duplex) put(columns[0], middle.link[1], -1.0);
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             column x{0.0, {}};
             const auto& n = needs_.options[i];
@@ -313,14 +344,14 @@ private:
             if (!fits(n)) continue;
             for (std::size_t k = 0; k < activities; ++k) {
                 if (run_rows_[i][k] == no_row) continue;
-                column y{0.0, {{middle.row, 1.0}}};
+                column y{0.0, {{middle.rows[n.rank], 1.0}}};
                 for_each_effect(i, k, middle, [&](std::size_t row, double amount) { put(y, row, amount); });
                 columns.push_back(std::move(y));
             }
             if (wait_rows_[i] == no_row) continue;
             const auto cells = waiting_cells(n);
-            const double times = cells > 0 ? static_cast<double>(needs_.cells / cells) : count_;
-            columns.push_back({0.0, {{middle.row, 1.0}, {wait_rows_[i], times}}});
+            const double times = cells > 0 ? static_cast<double>(cells_of(n) / cells) : n.most_waiting;
+            columns.push_back({0.0, {{middle.rows[n.rank], 1.0}, {wait_rows_[i], times}}});
         }
     }
 
@@ -330,9 +361,10 @@ private:
         const auto& n = needs_.options[i];
         visit(run_rows_[i][k], 1.0);
         if (is_copy(k) || k == run_recompute) visit(wait_rows_[i], 1.0);
+        if (is_copy(k)) visit(j.link[k == run_reload ? 1 : 0], 1.0);
         const double operations = known_ / (n.length[k] * count_);
         for (const auto& t : instants_) {
-            if (t.side != j.side || j.to > t.at) continue;
+            if (t.rank != n.rank || t.side != j.side || j.to > t.at) continue;
             const double before = t.side * operations;
             const auto& rows = t.rows[i];
             switch (k) {
@@ -367,13 +399,16 @@ private:
     /// bound.
     double evaluate(std::vector<double> multipliers) {
         found_.clear();
-        done_ += static_cast<double>(needs_.options.size() * (intervals_.size() + instants_.size()) *
-                                     (needs_.cells + activities * instants_.size()));
+        for (const auto cells : needs_.cells)
+            done_ += static_cast<double>(needs_.options.size() * (intervals_.size() + instants_.size()) *
+                                         (cells + activities * instants_.size()));
         keep_signs(multipliers);
         double total = 0.0;
         double middle = 0.0;
         for (const auto& j : intervals_) {
-            const double value = best_state(j, multipliers);
+            double value = price_of_link(j, multipliers);
+            for (std::size_t r = 0; r < needs_.cells.size(); ++r)
+                value += best_state(j, r, multipliers);
             if (j.side == 0)
                 middle = value;
             else
@@ -387,7 +422,13 @@ private:
         middle *= scale;
         return total + middle * fixed_ / known_ + (1.0 - middle);
     }
-    /// Makes the multipliers nonnegative, except those of the equations (the rows for running times).
+    /// What one unit of the link's time in interval j costs, in both directions.
+    [[nodiscard]] double price_of_link(const interval& j, const std::vector<double>& multipliers) const {
+        if (j.link[0] == no_row) return 0.0;
+        return -multipliers[j.link[0]] - (rules_.half_duplex ? 0.0 : multipliers[j.link[1]]);
+    }
+    /// Makes the multipliers nonnegative, and those of links nonpositive, except those of the equations (the rows for
+    /// running times).
     void keep_signs(std::vector<double>& multipliers) const {
         const auto raise = [&](std::size_t row) {
             if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
@@ -396,6 +437,9 @@ private:
         for (const auto& t : instants_)
             for (const auto& rows : t.rows)
                 std::for_each(rows.begin(), rows.end(), raise);
+        for (const auto& j : intervals_)
+            for (const auto row : j.link)
+                if (row != no_row) multipliers[row] = std::min(0.0, multipliers[row]);
     }
     [[nodiscard]] double cost_of(std::size_t option, const std::vector<double>& multipliers) const {
         const auto& n = needs_.options[option];
@@ -427,45 +471,65 @@ private:
         return total / count_;
     }
 
-    /// The largest value that a state has for one unit of time in interval j.
-    double best_state(const interval& j, const std::vector<double>& multipliers) {
-        std::vector<memory_packing::item> items;
-        std::vector<choice> free(needs_.stages.size());
+    /// The largest value that a state of rank r has for one unit of time in interval j.
+    double best_state(const interval& j, std::size_t r, const std::vector<double>& multipliers) {
+        const auto cells = needs_.cells[r];
+        auto offered = nothing_offered(cells);
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             const auto& n = needs_.options[i];
-            if (wait_rows_[i] == no_row || !allowed(n.waiting, j)) continue;
-            offer(items, free, i, waiting_cells(n), multipliers[wait_rows_[i]], n.stage);
+            if (n.rank != r || wait_rows_[i] == no_row || !allowed(n.waiting, j)) continue;
+            offer(offered, i, i, waiting_cells(n), multipliers[wait_rows_[i]]);
         }
-        packing_.fill(items, needs_.cells);
-        const auto running = best_running(choices_in(j, multipliers));
-        double best = packing_.value(needs_.cells - running.cells) + running.value;
-        for (const auto& f : free)
-            best += count_ * f.value;
-        if (best > -multipliers[j.row] + optimality) add_state(j, running, free);
+        packing_.fill(offered.items, cells);
+        const auto running = best_running(choices_in(j, r, multipliers), cells);
+        const double best = packing_.value(cells - running.cells) + running.value + value_of_free(offered);
+        if (best > -multipliers[j.rows[r]] + optimality) add_state(j, r, running, offered.free);
         return best * rounding;
     }
-    /// A stash that takes no memory counts once per microbatch, with its most valuable option; other stashes are
-    /// packed.
-    void offer(std::vector<memory_packing::item>& items, std::vector<choice>& free, std::size_t id, std::size_t cells,
-               double value, std::size_t stage) const {
-        if (value <= 0.0 || cells > needs_.cells) return;
+    /// Stashes that may be in the memory of a rank: those that are packed, and the most valuable of each stage that
+    /// takes no memory.
+    struct free_stash {
+        std::size_t id = no_row;
+        double times = 0.0;
+        double value = 0.0;
+    };
+    struct offered_stashes {
+        std::size_t most_cells = 0;
+        std::vector<memory_packing::item> items{};
+        std::vector<free_stash> free{};
+    };
+    [[nodiscard]] offered_stashes nothing_offered(std::size_t most_cells) const {
+        return {most_cells, {}, std::vector<free_stash>(needs_.stages.size())};
+    }
+    /// Offers stashes of option i, with an id of their own. Those without memory count as often as they can wait, with
+    /// the most valuable option of their stage; others are packed.
+    void offer(offered_stashes& to, std::size_t i, std::size_t id, std::size_t cells, double value) const {
+        if (value <= 0.0 || cells > to.most_cells) return;
         if (cells > 0) {
-            items.push_back({id, cells, value});
+            to.items.push_back({id, cells, value});
             return;
         }
-        auto& f = free[place_of(stage)];
-        if (value > f.value) f = {id, 0, 0, value};
+        const auto& n = needs_.options[i];
+        auto& f = to.free[place_of(n.stage)];
+        if (n.most_waiting * value > f.times * f.value) f = {id, n.most_waiting, value};
+    }
+    [[nodiscard]] static double value_of_free(const offered_stashes& offered) {
+        double value = 0.0;
+        for (const auto& f : offered.free)
+            value += f.times * f.value;
+        return value;
     }
 
     /// The activities that may run: operations, offloads and reloads. The first entry of each list stands for no
     /// activity.
     using choice_lists = std::array<std::vector<choice>, 3>;
-    [[nodiscard]] choice_lists choices_in(const interval& j, const std::vector<double>& multipliers) const {
+    [[nodiscard]] choice_lists choices_in(const interval& j, std::size_t r, const std::vector<double>& multipliers) const {
         choice_lists lists{std::vector<choice>(1), std::vector<choice>(1), std::vector<choice>(1)};
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
             for (std::size_t k = 0; k < activities; ++k) {
                 const auto& n = needs_.options[i];
-                if (run_rows_[i][k] == no_row || !allowed(n.window[k], j) || n.cells[k] > needs_.cells) continue;
+                if (n.rank != r || run_rows_[i][k] == no_row || !allowed(n.window[k], j)) continue;
+                if (n.cells[k] > cells_of(n)) continue;
                 double value = 0.0;
                 for_each_effect(i, k, j, [&](std::size_t row, double amount) {
                     if (row != no_row) value += amount * multipliers[row];
@@ -481,40 +545,42 @@ private:
         double value = 0.0;
     };
     /// The best choices, one from each list, given the best packing of waiting stashes in the memory that is left.
-    [[nodiscard]] running_state best_running(const choice_lists& lists) const {
+    [[nodiscard]] running_state best_running(const choice_lists& lists, std::size_t most_cells) const {
         running_state best;
-        double most = packing_.value(needs_.cells);
+        double most = packing_.value(most_cells);
         for (const auto& a : lists[0])
             for (const auto& b : lists[1])
                 for (const auto& c : lists[2]) {
                     const auto cells = a.cells + b.cells + c.cells;
-                    if (cells > needs_.cells || (one_copy_ && b.option != no_row && c.option != no_row)) continue;
+                    if (cells > most_cells || (rules_.one_at_a_time && b.option != no_row && c.option != no_row)) continue;
                     const double value = a.value + b.value + c.value;
-                    if (value + packing_.value(needs_.cells - cells) <= most) continue;
-                    most = value + packing_.value(needs_.cells - cells);
+                    if (value + packing_.value(most_cells - cells) <= most) continue;
+                    most = value + packing_.value(most_cells - cells);
                     best = {{a, b, c}, cells, value};
                 }
         return best;
     }
-    void add_state(const interval& j, const running_state& running, const std::vector<choice>& free) {
-        column y{0.0, {{j.row, 1.0}}};
+    void add_state(const interval& j, std::size_t r, const running_state& running, const std::vector<free_stash>& free) {
+        column y{0.0, {{j.rows[r], 1.0}}};
         for (const auto& a : running.chosen)
             if (a.option != no_row)
                 for_each_effect(a.option, a.kind, j, [&](std::size_t row, double amount) { put(y, row, amount); });
-        packing_.for_each_packed(needs_.cells - running.cells, [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
+        packing_.for_each_packed(needs_.cells[r] - running.cells,
+                                 [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
         for (const auto& f : free)
-            if (f.option != no_row) put(y, wait_rows_[f.option], count_);
+            if (f.id != no_row) put(y, wait_rows_[f.id], f.times);
         found_.push_back(std::move(y));
     }
 
     /// The largest value of the stashes on the device at one moment.
     double best_moment(const instant& t, const std::vector<double>& multipliers) {
-        std::vector<memory_packing::item> items;
-        std::vector<choice> free(needs_.stages.size());
+        const auto most_cells = needs_.cells[t.rank];
+        auto offered = nothing_offered(most_cells);
         std::vector<column> effects;
         const double one = 1.0 / count_;
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             const auto& n = needs_.options[i];
+            if (n.rank != t.rank) continue;
             const auto offer_as = [&](std::size_t cells, std::initializer_list<std::pair<instant_row, double>> parts) {
                 column effect{0.0, {}};
                 double value = 0.0;
@@ -523,7 +589,7 @@ private:
                     if (t.rows[i][row] != no_row) value += amount * multipliers[t.rows[i][row]];
                 }
                 effects.push_back(std::move(effect));
-                offer(items, free, effects.size() - 1, cells, value, n.stage);
+                offer(offered, i, effects.size() - 1, cells, value);
             };
             offer_as(n.held, {{stashes, one}, {with_pending, one}});
             if (n.length[run_recompute] > 0.0)
@@ -531,28 +597,26 @@ private:
             if (n.offloads) offer_as(n.left, {{stashes, one}, {with_pending, one}, {offloaded, -one}});
             if (n.length[run_weight] > 0.0) offer_as(n.pending, {{with_pending, one}});
         }
-        packing_.fill(items, needs_.cells);
-        double best = packing_.value(needs_.cells);
-        for (const auto& f : free)
-            best += count_ * f.value;
+        packing_.fill(offered.items, most_cells);
+        const double best = packing_.value(most_cells) + value_of_free(offered);
         if (best > -multipliers[t.row] + optimality) {
             column z{0.0, {{t.row, 1.0}}};
             const auto take = [&](std::size_t id, double times) {
                 for (const auto& [row, amount] : effects[id].terms)
                     put(z, row, times * amount);
             };
-            packing_.for_each_packed(needs_.cells, [&](std::size_t id) { take(id, 1.0); });
-            for (const auto& f : free)
-                if (f.option != no_row) take(f.option, count_);
+            packing_.for_each_packed(most_cells, [&](std::size_t id) { take(id, 1.0); });
+            for (const auto& f : offered.free)
+                if (f.id != no_row) take(f.id, f.times);
             found_.push_back(std::move(z));
         }
         return best * rounding;
     }
 
-    rank_needs needs_;
+    group_needs needs_;
     double count_;
     double known_;
-    bool one_copy_;
+    copy_rules rules_;
     double fixed_ = 0.0;
     std::vector<interval> intervals_{};
     std::vector<instant> instants_{};
@@ -569,19 +633,63 @@ private:
 
 } // namespace detail
 
+namespace detail {
+
+/// Whether the program of rank `r` can't bound more than its work: no memory limit makes it choose among options.
+inline bool is_free_of_choice(const problem& p, rank r) {
+    if (!p.memory_limit[r].is_unlimited()) return false;
+    for (const stage s : p.graph.all_stages())
+        if (p.rank_of(s) == r && !is_described_by_costs(p.costs[s], p.storage[s])) return false;
+    return true;
+}
+
+/// Whether a stash of rank `r` may have to be offloaded.
+inline bool may_offload(const problem& p, rank r) {
+    if (p.memory_limit[r].is_unlimited()) return false;
+    for (const stage s : p.graph.all_stages())
+        for (std::size_t i = 0; p.rank_of(s) == r && i < p.storage_options(s); ++i)
+            if (p.storage_of(s, i).offloads()) return true;
+    return false;
+}
+
+/// The ranks that share each link and may offload; links with fewer than two of them are left out.
+inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
+    std::vector<std::vector<rank>> links(p.graph.ranks());
+    for (const rank r : p.graph.all_ranks())
+        if (may_offload(p, r)) links[p.transfer.link[r]].push_back(r);
+    std::erase_if(links, [](const std::vector<rank>& ranks) { return ranks.size() < 2; });
+    return links;
+}
+
+/// All ranks on their own, except those without a choice, and then those that share a link together. The last ranks are
+/// first: most problems are bounded by the epilogues of these ranks, and a known bound shortens the work on others.
+/// If the objective is the span, the windows of ranks begin at different times, so ranks aren't put together.
+inline std::vector<std::vector<rank>> storage_mix_groups(const problem& p) {
+    std::vector<std::vector<rank>> groups;
+    for (std::size_t i = p.graph.ranks(); i-- > 0;)
+        if (!is_free_of_choice(p, rank{i})) groups.push_back({rank{i}});
+    if (p.objective == objective_kind::span) return groups;
+    for (auto& ranks : ranks_by_link(p))
+        groups.push_back(std::move(ranks));
+    return groups;
+}
+
+} // namespace detail
+
 OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, stop_check stop, double work) {
     if (known.is_unlimited() || known <= duration{}) return known;
     const auto relaxed = without_storage(p, storage_relaxation::smallest_rest);
     const bool span = p.objective == objective_kind::span;
-    const bool one_copy = shares_engine(p.transfer) || shares_channel(p.transfer);
+    const bool half_duplex = shares_channel(p.transfer);
+    const detail::copy_rules rules{shares_engine(p.transfer) || half_duplex, half_duplex};
     const auto step = time_windows<any_graph>::step(relaxed);
-    // The last ranks are first: most problems are bounded by the epilogues of these ranks, and a known bound shortens
-    // the work on other ranks.
-    for (std::size_t i = p.graph.ranks(); i-- > 0 && !stop();) {
-        const rank r{i};
-        const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);
+    for (const auto& ranks : detail::storage_mix_groups(p)) {
+        if (stop()) break;
+        detail::group_needs needs;
+        for (const rank r : ranks)
+            detail::add_needs(needs, p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);
         if (needs.options.empty()) continue;
-        detail::storage_mix_program program{needs, p.graph.microbatches(), known.value(), one_copy};
+        detail::storage_mix_program program{needs, p.graph.microbatches(), known.value(), rules};
         known = std::max(known, duration{program.solve(work, stop)});
     }
     return known;
