@@ -165,7 +165,8 @@ int why(const why_options& options);
 struct whatif_options {
     problem_file problem;
     std::string schedule;
-    /// What is added to a memory limit, in the problem's unit, and how many times as fast a device and transfers become.
+    /// What is added to a memory limit, in the problem's unit, and how many times as fast a device and transfers
+    /// become.
     double memory = 1.0;
     double speed = 1.1;
     double bandwidth = 2.0;

@@ -171,9 +171,8 @@ std::vector<gain> estimate(const optpipe::problem& p, optpipe::duration now, con
         if (own.bound) own.bound = std::min(*own.bound, *before);
         if (own.bound) own.estimate = (*own.bound / *before) * now;
     }
-    std::stable_sort(gains.begin(), gains.end(), [&](const gain& a, const gain& b) {
-        return a.estimate.value_or(now) < b.estimate.value_or(now);
-    });
+    std::stable_sort(gains.begin(), gains.end(),
+                     [&](const gain& a, const gain& b) { return a.estimate.value_or(now) < b.estimate.value_or(now); });
     return gains;
 }
 
@@ -234,11 +233,10 @@ std::optional<optpipe::duration> planned_objective(const std::optional<replanned
 nlohmann::ordered_json to_json(const std::vector<gain>& gains) {
     auto list = nlohmann::ordered_json::array();
     for (const auto& own : gains)
-        list.push_back(
-            {{"with", own.change.what},
-             {"bound", number_or_null(own.bound)},
-             {"estimate", number_or_null(own.estimate)},
-             {"objective", number_or_null(planned_objective(own.plan))}});
+        list.push_back({{"with", own.change.what},
+                        {"bound", number_or_null(own.bound)},
+                        {"estimate", number_or_null(own.estimate)},
+                        {"objective", number_or_null(planned_objective(own.plan))}});
     return list;
 }
 

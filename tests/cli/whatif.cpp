@@ -25,7 +25,8 @@ namespace {
 json gains(const std::string& problem, const std::vector<std::string>& more = {}) {
     const workplace place;
     REQUIRE(run({"plan", problem, "--quiet", "--time-limit", "30", "--out", place / "s.json"}).status == 0);
-    std::vector<std::string> arguments{"whatif", problem, place / "s.json", "--json", "--time-limit", "30", "--threads", "1"};
+    std::vector<std::string> arguments{"whatif",       problem, place / "s.json", "--json",
+                                       "--time-limit", "30",    "--threads",      "1"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto result = run(arguments);
     REQUIRE_MESSAGE(result.status == 0, result);
@@ -75,8 +76,9 @@ TEST_CASE("whatif: the amounts are those that were asked for") {
     const auto problem = data("problems/offload-p2-m4-mem050-k100.json");
     const auto said = gains(problem, {"--memory", "0.5", "--speed", "2", "--bandwidth", "4", "--most", "20"});
     check_signs(said);
-    for (const auto* what : {"0.5 activation more on rank 1", "rank 0 2 times as fast", "transfers of rank 0 4 times as fast",
-                             "transfers of all ranks 4 times as fast", "messages 4 times as fast"})
+    for (const auto* what :
+         {"0.5 activation more on rank 1", "rank 0 2 times as fast", "transfers of rank 0 4 times as fast",
+          "transfers of all ranks 4 times as fast", "messages 4 times as fast"})
         CHECK(!with(said, what)["objective"].is_null());
     // As fast as before nothing changes.
     const auto same = gains(problem, {"--memory", "0", "--speed", "1", "--bandwidth", "1", "--most", "1"});

@@ -2,8 +2,8 @@
 
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/planner/bounds/lower_bound.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "oracle/exhaustive.hpp"
 #include "oracle/four_options.hpp"
@@ -44,7 +44,8 @@ struct storage_tally {
     }
 };
 
-storage_tally compare_with_all_schedules(std::uint64_t seed, std::uint64_t count, const oracle::problem_ranges& ranges) {
+storage_tally compare_with_all_schedules(std::uint64_t seed, std::uint64_t count,
+                                         const oracle::problem_ranges& ranges) {
     storage_tally result;
     for (std::uint64_t i = 0; i < oracle::random_cases(count); ++i) {
         CAPTURE(seed);
@@ -69,8 +70,8 @@ optpipe::problem in_need_of_links(oracle::random_numbers& random, std::size_t ra
         return optpipe::duration{static_cast<double>(random.between(low, high))};
     };
     const auto copy = time(1, 8);
-    const optpipe::stage_costs each{time(1, 4),  time(1, 4), time(1, 3),
-                                    2_gb,        1_gb,       optpipe::transfer_times{copy, copy}};
+    const optpipe::stage_costs each{time(1, 4), time(1, 4), time(1, 3),
+                                    2_gb,       1_gb,       optpipe::transfer_times{copy, copy}};
     auto p = make_problem(to_any_graph(g), optpipe::uniform_memory{each},
                           optpipe::memory_size{static_cast<double>(random.between(3, 6))});
     p.p2p = optpipe::hop_times<>{time(0, 2)};

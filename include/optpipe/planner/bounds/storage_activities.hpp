@@ -121,8 +121,7 @@ void add_needs(group_needs& group, const basic_problem<Graph>& p, const basic_pr
             n.offloads = o.offloads();
             n.most_waiting = static_cast<double>(p.graph.microbatches());
             if (n.offloads && o.transfer_size > memory_size{})
-                n.most_waiting =
-                    std::min(n.most_waiting, times_in(o.transfer_size, p.host_memory_limit[r] + slack));
+                n.most_waiting = std::min(n.most_waiting, times_in(o.transfer_size, p.host_memory_limit[r] + slack));
             n.length[run_forward] = c.forward.value();
             n.cells[run_forward] = n.held;
             n.window[run_forward] = {f.head[0].value(), f.tail[last].value()};
