@@ -45,7 +45,7 @@ public:
         add_devices();
         if (has_transfers(p)) add_links();
         if (has_hops(p))
-            add("messages " + times(by_.bandwidth), [&](optpipe::problem& q) {
+            add("messages: " + times(by_.bandwidth), [&](optpipe::problem& q) {
                 std::vector<optpipe::duration> faster;
                 for (const auto a : q.graph.all_ranks())
                     for (const auto b : q.graph.all_ranks())
@@ -88,7 +88,7 @@ private:
 
     void add_devices() {
         for (const auto r : p_->graph.all_ranks())
-            add("rank " + std::to_string(r.value()) + " " + times(by_.speed), [&, r](optpipe::problem& q) {
+            add("rank " + std::to_string(r.value()) + ": " + times(by_.speed), [&, r](optpipe::problem& q) {
                 for (const auto s : q.graph.all_stages())
                     if (q.rank_of(s) == r) compute_faster(q, s);
                 q.overlaps = {};
@@ -113,7 +113,7 @@ private:
     }
 
     void add_links() {
-        add_transfers("transfers of all ranks ", [](optpipe::rank) { return true; });
+        add_transfers("transfers of all ranks: ", [](optpipe::rank) { return true; });
         std::vector<std::vector<optpipe::rank>> links(p_->graph.ranks());
         for (const auto r : p_->graph.all_ranks())
             links[p_->transfer.link[r]].push_back(r);
@@ -122,7 +122,7 @@ private:
             std::string names;
             for (const auto r : ranks)
                 names += (names.empty() ? "" : ", ") + std::to_string(r.value());
-            add_transfers("transfers of rank" + std::string{ranks.size() > 1 ? "s " : " "} + names + " ",
+            add_transfers("transfers of rank" + std::string{ranks.size() > 1 ? "s " : " "} + names + ": ",
                           [ranks](optpipe::rank r) { return std::find(ranks.begin(), ranks.end(), r) != ranks.end(); });
         }
     }

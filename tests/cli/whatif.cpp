@@ -78,8 +78,8 @@ TEST_CASE("whatif: the amounts are those that were asked for") {
     const auto said = gains(problem, {"--memory", "0.5", "--speed", "2", "--bandwidth", "4", "--most", "20"});
     check_signs(said);
     for (const auto* what :
-         {"0.5 activation more on rank 1", "rank 0 2 times as fast", "transfers of rank 0 4 times as fast",
-          "transfers of all ranks 4 times as fast", "messages 4 times as fast"})
+         {"0.5 activation more on rank 1", "rank 0: 2 times as fast", "transfers of rank 0: 4 times as fast",
+          "transfers of all ranks: 4 times as fast", "messages: 4 times as fast"})
         CHECK(!with(said, what)["objective"].is_null());
     // As fast as before nothing changes.
     const auto same = gains(problem, {"--memory", "0", "--speed", "1", "--bandwidth", "1", "--most", "1"});
