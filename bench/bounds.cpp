@@ -41,7 +41,7 @@ bool print_row(const problem& p, double known, bool with_builders) {
     duration best{};
     const double strong_seconds = cpu_seconds([&] {
         strong = strong_bounds_of(p);
-        best = p.has_storage_options() ? storage_mix_bound(p, strong.best()) : strong.best();
+        best = is_plain(p) ? storage_mix_bound(p, strong.best()) : strong.best();
     });
     const auto* name = best > strong.best() ? "storage mix" : best_bound(strong).name;
     const auto gap = [&](duration bound) { return 100.0 * (1.0 - bound.value() / known); };

@@ -164,6 +164,23 @@ struct why_options {
 };
 int why(const why_options& options);
 
+struct whatif_options {
+    problem_file problem;
+    std::string schedule;
+    /// What is added to a memory limit, in the problem's unit, and how many times as fast a device and transfers
+    /// become.
+    double memory = 1.0;
+    double speed = 1.1;
+    double bandwidth = 2.0;
+    /// The most changes that are planned again.
+    std::size_t most = 5;
+    /// Time limit of each plan in seconds.
+    double time_limit = 1.0;
+    unsigned threads = 0;
+    bool json = false;
+};
+int whatif(const whatif_options& options);
+
 struct run_options {
     problem_file problem;
     std::string schedule;

@@ -285,6 +285,38 @@ void add_why(CLI::App& app, program::why_options& o, std::function<int()>& chose
     command->callback([&] { chosen = [&] { return program::why(o); }; });
 }
 
+#if defined(OPTPIPE_HAS_MILP)
+
+void add_whatif(CLI::App& app, program::whatif_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand(
+        "whatif", "Say what more memory, faster devices or faster links would bring, each on its own: an estimate from "
+                  "the bound, and the best of them planned again");
+    add_problem(*command, o.problem);
+    add_plan_file(*command, o.schedule);
+    const CLI::Range factor{1.0, 1e6};
+    command->add_option("--memory", o.memory, "What is added to a memory limit, in the problem's unit of memory")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_option("--speed", o.speed, "How many times as fast a device computes")
+        ->check(factor)
+        ->capture_default_str();
+    command->add_option("--bandwidth", o.bandwidth, "How many times as fast transfers and messages are")
+        ->check(factor)
+        ->capture_default_str();
+    command->add_option("--most", o.most, "The most changes that are planned again, those of the best estimates")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_option("--time-limit", o.time_limit, "Seconds for planning again, for each change")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")
+        ->check(not_negative);
+    command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
+    command->callback([&] { chosen = [&] { return program::whatif(o); }; });
+}
+
+#endif
+
 void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand(
         "run", "Run a schedule on threads, with operations that take as long as planned, and measure it");
@@ -585,6 +617,7 @@ int main(int count, char** arguments) {
     program::sweep_options sweep;
     program::new_options new_problem;
     program::why_options why;
+    program::whatif_options whatif;
     program::run_options run_plan;
     program::profile_options profile;
     program::draw_options draw;
@@ -614,6 +647,7 @@ int main(int count, char** arguments) {
     add_import_csv(app, import_csv, chosen);
     add_export_megatron(app, export_megatron, chosen);
 #if defined(OPTPIPE_HAS_MILP)
+    add_whatif(app, whatif, chosen);
     add_sweep(app, sweep, chosen);
     add_partition(app, partition, chosen);
     add_solve(app, solve, chosen);

@@ -3,6 +3,7 @@
 #include "methods.hpp"
 #include "plan_json.hpp"
 #include "plan_output.hpp"
+#include "replan.hpp"
 #include "schedule_file.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
@@ -23,20 +24,9 @@
 #include <string>
 #include <utility>
 #include <vector>
-#if defined(OPTPIPE_HAS_MILP)
-#include "search.hpp"
-#include <optpipe/planner/plan.hpp>
-#endif
 
 namespace program {
 namespace {
-
-/// A change of the problem, and the objective and bound of its plan.
-struct remedy {
-    std::string what;
-    optpipe::duration objective{};
-    optpipe::duration bound{};
-};
 
 /// Everything that `why` says about a schedule.
 struct diagnosis {
@@ -66,27 +56,6 @@ std::optional<diagnosis> best_published_of(const optpipe::problem& p) {
         if (!best || own.measures.objective < best->measures.objective) best = std::move(own);
     }
     return best;
-}
-
-#if defined(OPTPIPE_HAS_MILP)
-
-bool has_transfers(const optpipe::problem& p) {
-    for (const auto s : p.graph.all_stages())
-        for (std::size_t i = 0; i < p.storage_options(s); ++i)
-            if (p.storage_of(s, i).transfer) return true;
-    return false;
-}
-
-bool has_hops(const optpipe::problem& p) {
-    bool any = false;
-    for (const auto s : p.graph.all_stages())
-        p.graph.for_each_edge_out_of(
-            s, [&](const optpipe::edge& e) { any = any || e.size * p.hop(e.from, e.to) > optpipe::duration{}; });
-    return any;
-}
-
-bool is_limited(const optpipe::per_rank<optpipe::memory_size>& limits) {
-    return std::any_of(limits.begin(), limits.end(), [](auto limit) { return !limit.is_unlimited(); });
 }
 
 void lift(optpipe::per_rank<optpipe::memory_size>& limits) {
@@ -130,14 +99,13 @@ void level_work(optpipe::problem& p, optpipe::duration mean) {
     }
 }
 
-/// Plans the problem as it is, with each of its limits lifted, and with the same work on every rank. Each plan starts
-/// with the given schedule.
-std::vector<remedy> try_remedies(const optpipe::problem& p, const optpipe::schedule& s, const why_options& options) {
-    std::vector<std::pair<std::string, optpipe::problem>> tries{{"as it is", p}};
+/// The problem as it is, with each of its limits lifted, and with the same work on every rank.
+std::vector<variant> remedies_of(const optpipe::problem& p) {
+    std::vector<variant> tries{{"as it is", p}};
     const auto add = [&](bool applies, std::string what, const std::function<void(optpipe::problem&)>& change) {
         if (!applies) return;
-        tries.emplace_back(std::move(what), p);
-        change(tries.back().second);
+        tries.push_back({std::move(what), p});
+        change(tries.back().changed);
     };
     add(is_limited(p.memory_limit), "no memory limit", [](optpipe::problem& q) { lift(q.memory_limit); });
     add(is_limited(p.host_memory_limit) && has_transfers(p), "no host memory limit",
@@ -150,29 +118,11 @@ std::vector<remedy> try_remedies(const optpipe::problem& p, const optpipe::sched
         mean += p.load(r) / static_cast<double>(p.graph.ranks());
     add(p.overlaps.empty() && has_uneven_work(p, mean), "the same work on every rank",
         [&](optpipe::problem& q) { level_work(q, mean); });
-    std::vector<remedy> remedies;
-    search_options limits;
-    limits.time_limit = options.time_limit;
-    limits.threads = options.threads;
-    for (const auto& [what, changed] : tries) {
-        auto how = options_from(limits);
-        if (auto timed = optpipe::retime(changed, s)) how.start = *std::move(timed);
-        const auto planned = watched(how, limits, unit_of(p), options.json,
-                                     [&](const optpipe::plan_options& by) { return optpipe::plan(changed, by); });
-        if (planned) remedies.push_back({what, planned->objective, planned->bound});
-        if (planned && planned->why == optpipe::plan_end::stop_request) break;
-    }
-    return remedies;
+    return tries;
 }
 
-#else
-
-std::vector<remedy> try_remedies(const optpipe::problem&, const optpipe::schedule&, const why_options&) { return {}; }
-
-#endif
-
 /// A line on a remedy for a step that takes `now`: the new length and its change, or a sentence.
-optpipe::table_row line_of(const remedy& tried, optpipe::duration now, bool is_changed) {
+optpipe::table_row line_of(const replanned& tried, optpipe::duration now, bool is_changed) {
     constexpr double rounding = 1e-6;
     if (tried.objective < (1.0 - rounding) * now)
         return {tried.what, optpipe::format_number(tried.objective),
@@ -182,7 +132,7 @@ optpipe::table_row line_of(const remedy& tried, optpipe::duration now, bool is_c
     return {tried.what, "no shorter plan found; no schedule is below " + optpipe::format_number(tried.bound)};
 }
 
-void print_remedies(std::ostream& out, const std::vector<remedy>& remedies, optpipe::duration now, double seconds) {
+void print_remedies(std::ostream& out, const std::vector<replanned>& remedies, optpipe::duration now, double seconds) {
     if (remedies.empty()) return;
     std::vector<optpipe::table_row> lines{
         {"planned again, " + optpipe::format_number(seconds, 3) + " s each", "step", "change"}};
@@ -257,7 +207,8 @@ int why(const why_options& options) {
     const auto& binding = optpipe::best_bound(bounds);
     const auto own = diagnose(p, file.document.method, file.schedule);
     const auto published = best_published_of(p);
-    const auto remedies = try_remedies(p, file.schedule, options);
+    const auto remedies =
+        plan_again(remedies_of(p), file.schedule, {options.time_limit, options.threads, options.json});
     if (options.json) {
         nlohmann::ordered_json result{{"format", "optpipe.why-result/1"},
                                       {"problem", p.name},

@@ -120,6 +120,7 @@ def written_by(program, problem, layers):
         print_to("checked.json", "check", problem, plan, "--json")
         print_to("wrong.json", "check", problem, plan, "--json", "--set", "microbatches=2", status=1)
         print_to("reasons.json", "why", problem, plan, "--json", "--time-limit", "0.1")
+        print_to("enlarged.json", "whatif", problem, plan, "--json", "--time-limit", "0.1", "--most", "2")
         print_to("same.json", "diff", problem, plan, plan, "--json")
         print_to("different.json", "diff", problem, plan, other, "--json", status=1)
         run("compare", problem, "--time-limit", "0.1", "--plan", plan, "--json", here / "compared.json")

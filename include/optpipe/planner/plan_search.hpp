@@ -199,7 +199,7 @@ private:
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
         if (is_plain_ && !is_described_by_costs(state_.problem()) && state_.problem().graph.ranks() == 1)
             state_.try_strategy(single_device_method, [&] { decide_single_device(late); });
-        if (is_plain_ && !is_described_by_costs(state_.problem()))
+        if (is_plain_)
             state_.try_strategy(structure, [&] {
                 state_.raise_bound(storage_mix_bound(state_.problem(), state_.bound(), late), storage_mix);
             });

@@ -8,10 +8,10 @@
 namespace optpipe {
 
 /// The best lower bound that needs no search, on the objective of every valid schedule: the bound of
-/// `strong_bounds_of`, raised by `storage_mix_bound` if the problem has storage options. Deterministic.
+/// `strong_bounds_of`, raised by `storage_mix_bound` if the problem is plain. Deterministic.
 template <pipeline_graph Graph> [[nodiscard]] duration lower_bound(const basic_problem<Graph>& p) {
     const auto bound = strong_bounds_of(p).best();
-    return is_described_by_costs(p) || !is_plain(p) ? bound : storage_mix_bound(p, bound);
+    return is_plain(p) ? storage_mix_bound(p, bound) : bound;
 }
 
 } // namespace optpipe

@@ -38,12 +38,17 @@ struct activity_window {
 /// by a W. If W would hold more than B, the option appears twice instead: once with I and W, once with B as a gradient
 /// without W.
 struct option_needs {
+    /// The place of the rank in `group_needs`.
+    std::size_t rank = 0;
     std::size_t stage = 0;
     /// The duration of each activity; 0 if there is none.
     std::array<double, activities> length{};
     std::array<std::size_t, activities> cells{};
     std::array<activity_window, activities> window{};
     bool offloads = false;
+    /// How many stashes can wait at once without taking cells: all microbatches, or, if offloaded, as many as fit the
+    /// host.
+    double most_waiting = 0.0;
     /// The least time from the end of F to the start of I.
     double wait = 0.0;
     activity_window waiting{};
@@ -54,18 +59,19 @@ struct option_needs {
     std::size_t pending = 0;
 };
 
-/// All options of a rank's stages.
-struct rank_needs {
+/// All options of the stages of one rank, or of the ranks that share a link.
+struct group_needs {
     std::vector<option_needs> options{};
     std::vector<std::size_t> stages{};
-    std::size_t cells = 0;
+    /// The cells of each rank's memory.
+    std::vector<std::size_t> cells{};
 };
 
-/// The needs of rank `r`. `relaxed` is a relaxation of `p` (`without_storage`), and `windows` are its time windows, of
-/// the whole step or of this rank.
+/// Adds the needs of rank `r`. `relaxed` is a relaxation of `p` (`without_storage`), and `windows` are its time
+/// windows, of the whole step or of this rank.
 template <pipeline_graph Graph>
-rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& relaxed, rank r,
-                    const time_windows<Graph>& windows) {
+void add_needs(group_needs& group, const basic_problem<Graph>& p, const basic_problem<Graph>& relaxed, rank r,
+               const time_windows<Graph>& windows) {
     const auto slack = tolerance{}.at(p.memory_scale());
     const bool limited = !p.memory_limit[r].is_unlimited();
     std::vector<double> sizes;
@@ -82,11 +88,12 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
     const auto cells = [&](memory_size size) { return limited ? grid.cells_of(size.value()) : std::size_t{0}; };
     const auto paths = paths_of(relaxed);
     const auto last = p.graph.microbatches() - 1;
-    rank_needs result;
-    result.cells = grid.cells();
+    const auto place = group.cells.size();
+    group.cells.push_back(grid.cells());
+    bool is_first = true;
     for (const stage s : p.graph.all_stages()) {
         if (p.rank_of(s) != r) continue;
-        result.stages.push_back(s.position());
+        group.stages.push_back(s.position());
         const auto& c = p.costs[s];
         const auto gradient = relaxed.gradient_time(s);
         const auto& f = windows.forward(s);
@@ -94,7 +101,8 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
         // The least time from the end of a B to the end of the window: no W follows, but the operations that use the
         // B's gradient do.
-        const bool hands_on = !p.is_first(s) && result.stages.size() > (p.objective == objective_kind::span ? 1U : 0U);
+        const bool hands_on = !p.is_first(s) && !(is_first && p.objective == objective_kind::span);
+        is_first = false;
         const double after_whole = hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +
                                                windows.gradient(s.previous()).tail[last])
                                                   .value()
@@ -102,6 +110,7 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         for (std::size_t i = 0; i < p.storage_options(s); ++i) {
             const auto o = p.storage_of(s, i);
             option_needs n;
+            n.rank = place;
             n.stage = s.position();
             n.held = cells(o.held);
             n.left = cells(o.left_on_device());
@@ -110,6 +119,9 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
             n.wait = (paths.lifespan[s] - c.forward - gradient).value();
             n.waiting = inner;
             n.offloads = o.offloads();
+            n.most_waiting = static_cast<double>(p.graph.microbatches());
+            if (n.offloads && o.transfer_size > memory_size{})
+                n.most_waiting = std::min(n.most_waiting, times_in(o.transfer_size, p.host_memory_limit[r] + slack));
             n.length[run_forward] = c.forward.value();
             n.cells[run_forward] = n.held;
             n.window[run_forward] = {f.head[0].value(), f.tail[last].value()};
@@ -130,16 +142,15 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
                 n.cells[run_offload] = n.cells[run_reload] = n.held;
                 n.window[run_offload] = n.window[run_reload] = inner;
             }
-            result.options.push_back(n);
+            group.options.push_back(n);
             if (!p.split_backward || o.restored(c) >= c.weight_stash) continue;
             n.length[run_gradient] += n.length[run_weight];
             n.length[run_weight] = 0.0;
             n.cells[run_gradient] = n.restored;
             n.window[run_gradient].tail = after_whole;
-            result.options.push_back(n);
+            group.options.push_back(n);
         }
     }
-    return result;
 }
 
 } // namespace optpipe::detail

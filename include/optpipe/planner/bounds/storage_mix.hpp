@@ -10,8 +10,9 @@
 namespace optpipe {
 
 /// A lower bound on the objective of every valid schedule, at least `known`: the largest objective that the storage mix
-/// of one rank refutes. Takes milliseconds to a second, limited by `work`, the approximate number of matrix and
-/// knapsack entries that are read per rank. Contract: `validate` accepts the problem.
+/// of one rank, or of the ranks that share a link, refutes. Takes milliseconds to a second, limited by `work`, the
+/// approximate number of matrix and knapsack entries that are read for each of them. Contract: `validate` accepts the
+/// problem, which is plain.
 ///
 /// If `stop` returns true, the result is the largest objective refuted by then. Deterministic if `stop` never returns
 /// true.
@@ -26,546 +27,58 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(planner)
-#include "optpipe/milp/lp/simplex.hpp"
-#include "optpipe/planner/bounds/memory_packing.hpp"
 #include "optpipe/planner/bounds/storage_activities.hpp"
+#include "optpipe/planner/bounds/storage_mix_program.hpp"
 #include "optpipe/schedule/bounds/storage_relaxation.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstddef>
-#include <initializer_list>
-#include <limits>
 #include <utility>
 #include <vector>
 
 namespace optpipe {
 namespace detail {
 
-/// A linear program over the options that the microbatches of one rank use, and over the states of the rank. Its
-/// optimum is at most the objective of any valid schedule.
-///
-/// It minimizes T. Its variables are the shares x ≥ 0 of each stage's microbatches that use each option (integral
-/// numbers of microbatches), and the time that the rank spends in each state. A state has at most one running
-/// operation, at most one copy (or one in each direction), and a multiset of waiting stashes that fit into the memory
-/// together (as the patterns in Gilmore and Gomory's cutting stock are multisets that fit a roll). The window of length
-/// T is divided at the times at which an activity becomes possible or impossible (`time_windows`); the parts at both
-/// ends have fixed lengths.
-///
-/// - Every operation runs for the time that its option's share of the microbatches takes.
-/// - From the end of F to the start of I, at least `wait` passes. Until I starts, the stash takes memory: its whole
-///   size while it is copied or recomputed, or if it stays; the part left on the device while it is offloaded.
-/// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
-///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
-///   − I/i stashes wait for a gradient, at least F/f − W/w exist, at least C/c − I/i have been recomputed, and at most
-///   O/o − R/r are offloaded. Counted from the end, the inequalities hold with opposite signs, because in total each
-///   operation runs for all microbatches. So only few forwards can run before the first gradient, and few weight
-///   gradients after the last.
-///
-/// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound (least
-/// cost of all microbatches) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes), scaled such
-/// that the middle part, which grows with T, has no state of value above 1 (Lagrange). The simplex only proposes λ.
-class storage_mix_program {
-public:
-    storage_mix_program(const rank_needs& needs, std::size_t count, double known, bool one_copy_at_a_time)
-        : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, one_copy_{one_copy_at_a_time},
-          master_{first_program()} {}
+/// Whether the program of rank `r` can't bound more than its work: no memory limit makes it choose among options.
+inline bool is_free_of_choice(const problem& p, rank r) {
+    if (!p.memory_limit[r].is_unlimited()) return false;
+    for (const stage s : p.graph.all_stages())
+        if (p.rank_of(s) == r && !is_described_by_costs(p.costs[s], p.storage[s])) return false;
+    return true;
+}
 
-    /// A lower bound on the objective, at least `known`. A part of `work` is for branch and bound, which makes the
-    /// shares integral numbers of microbatches; it visits the node with the least bound first.
-    double solve(double work, stop_check stop) {
-        const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
-        std::vector<node> open;
-        const auto add = [&](node child, double most_work) {
-            at_ = std::move(child);
-            solve_node(most_work, stop);
-            open.push_back(at_);
-            std::push_heap(open.begin(), open.end(), later);
-        };
-        add(root(), work);
-        if (open.front().bound <= known_) return known_; // another rank bounds the step
-        constexpr double part_for_tree = 0.1;
-        const double tree_work = done_ + part_for_tree * work;
-        for (;;) {
-            std::pop_heap(open.begin(), open.end(), later);
-            const node least = std::move(open.back());
-            open.pop_back();
-            const auto branch = most_fractional(least.shares);
-            if (branch == least.shares.size() || done_ >= tree_work || stop()) return least.bound;
-            auto fewer = least;
-            fewer.high[branch] = std::floor(least.shares[branch]);
-            add(std::move(fewer), tree_work);
-            auto more = least;
-            more.low[branch] = std::floor(least.shares[branch]) + 1.0;
-            add(std::move(more), tree_work);
-        }
-    }
+/// Whether a stash of rank `r` may have to be offloaded.
+inline bool may_offload(const problem& p, rank r) {
+    if (p.memory_limit[r].is_unlimited()) return false;
+    for (const stage s : p.graph.all_stages())
+        for (std::size_t i = 0; p.rank_of(s) == r && i < p.storage_options(s); ++i)
+            if (p.storage_of(s, i).offloads()) return true;
+    return false;
+}
 
-private:
-    using column = milp::new_column;
+/// The ranks that share each link and may offload; links with fewer than two of them are left out.
+inline std::vector<std::vector<rank>> ranks_by_link(const problem& p) {
+    std::vector<std::vector<rank>> links(p.graph.ranks());
+    for (const rank r : p.graph.all_ranks())
+        if (may_offload(p, r)) links[p.transfer.link[r]].push_back(r);
+    std::erase_if(links, [](const std::vector<rank>& ranks) { return ranks.size() < 2; });
+    return links;
+}
 
-    /// A node of branch and bound: limits on the number of microbatches that use each option, and these numbers at the
-    /// optimum of the relaxation.
-    struct node {
-        double bound = 0.0;
-        std::vector<double> low{};
-        std::vector<double> high{};
-        std::vector<double> shares{};
-    };
-    [[nodiscard]] node root() const {
-        node all{known_, std::vector(needs_.options.size(), 0.0), {}, {}};
-        for (const auto& n : needs_.options)
-            all.high.push_back(fits(n) ? count_ : 0.0);
-        return all;
-    }
-    [[nodiscard]] bool fits(const option_needs& n) const {
-        if (n.wait > 0.0 && waiting_cells(n) > needs_.cells) return false;
-        for (std::size_t k = 0; k < activities; ++k)
-            if (n.length[k] > 0.0 && n.cells[k] > needs_.cells) return false;
-        return true;
-    }
-    /// The option with the most fractional share; the number of options if all shares are integral.
-    [[nodiscard]] static std::size_t most_fractional(const std::vector<double>& shares) {
-        constexpr double integral = 1e-4;
-        std::size_t branch = shares.size();
-        double most = integral;
-        for (std::size_t i = 0; i < shares.size(); ++i)
-            if (const double part = std::abs(shares[i] - std::round(shares[i])); part > most) {
-                most = part;
-                branch = i;
-            }
-        return branch;
-    }
-    /// Raises the bound of the current node, and sets its shares. The program keeps its columns for later nodes.
-    void solve_node(double most_work, stop_check stop) {
-        const auto is_late = [&] { return done_ >= most_work || stop(); };
-        for (std::size_t i = 0; i < needs_.options.size(); ++i)
-            master_.set_column_bounds(share_columns_[i], at_.low[i] / count_, at_.high[i] / count_);
-        at_.shares = at_.low; // integral, so that an unsolved node isn't branched on
-        for (std::size_t n = 0; n < most_rounds && !is_late(); ++n) {
-            const auto status = solve_master(most_work, is_late);
-            if (status != milp::lp_status::optimal && status != milp::lp_status::iteration_limit) return;
-            at_.bound = std::max(at_.bound, known_ * evaluate({master_.duals().begin(), master_.duals().end()}));
-            for (std::size_t i = 0; i < needs_.options.size(); ++i)
-                at_.shares[i] = count_ * master_.primal()[share_columns_[i]];
-            constexpr double close = 1e-8;
-            if (found_.empty() || known_ * master_.objective() <= at_.bound * (1.0 + close)) break;
-            master_.add_columns(found_);
-        }
-    }
-    template <class Late> milp::lp_status solve_master(double most_work, Late is_late) {
-        constexpr double most_between_polls = 1000.0;
-        const auto& a = master_.program();
-        const auto each = static_cast<double>(static_cast<std::size_t>(a.matrix.nonZeros()) + a.rows() + a.columns());
-        for (;;) {
-            const auto before = master_.iterations();
-            const double most = std::clamp((most_work - done_) / each, 1.0, most_between_polls);
-            const auto status = master_.solve({.iterations = static_cast<std::size_t>(most)});
-            done_ += each * static_cast<double>(master_.iterations() - before);
-            if (status != milp::lp_status::iteration_limit || is_late()) return status;
-        }
-    }
-    static constexpr std::size_t most_rounds = 500;
-    /// The reduced cost, in units of `known`, from which a column is worth adding.
-    static constexpr double optimality = 1e-7;
-    /// A factor that covers the rounding of sums of values.
-    static constexpr double rounding = 1.0 + 1e-10;
-    /// Parts of the window that are shorter than this, relative to `known`, come from rounding.
-    static constexpr double time_share = 1e-9;
-    static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
-    static constexpr double infinite = std::numeric_limits<double>::infinity();
-    enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
-
-    /// A part of the window: from `from` to `to` after its start, or before its end. The middle part lies between head
-    /// and tail.
-    struct interval {
-        int side = 0; // 1: head, -1: tail, 0: middle
-        double from = 0.0;
-        double to = 0.0;
-        std::size_t row = no_row;
-    };
-    /// A moment of the window: `at` after its start, or before its end.
-    struct instant {
-        int side = 1;
-        double at = 0.0;
-        std::size_t row = no_row;
-        std::vector<std::array<std::size_t, instant_rows>> rows{};
-    };
-
-    void split_window() {
-        std::vector<double> heads;
-        std::vector<double> tails;
-        for (const auto& n : needs_.options) {
-            for (std::size_t k = 0; k < activities; ++k)
-                if (n.length[k] > 0.0) {
-                    heads.push_back(n.window[k].head);
-                    tails.push_back(n.window[k].tail);
-                }
-            heads.push_back(n.waiting.head);
-            tails.push_back(n.waiting.tail);
-        }
-        double most_head = *std::max_element(heads.begin(), heads.end());
-        double most_tail = *std::max_element(tails.begin(), tails.end());
-        if (most_head + most_tail > known_) {
-            const double shrink = known_ / (most_head + most_tail);
-            most_head *= shrink;
-            most_tail *= shrink;
-        }
-        add_intervals(1, std::move(heads), most_head);
-        add_intervals(-1, std::move(tails), most_tail);
-        intervals_.push_back({});
-    }
-    void add_intervals(int side, std::vector<double> ends, double most) {
-        std::sort(ends.begin(), ends.end());
-        double from = 0.0;
-        for (const double to : ends) {
-            if (to > most || to - from <= time_share * known_) continue;
-            intervals_.push_back({side, from, to});
-            if (counts_stashes(side, to)) instants_.push_back({side, to});
-            fixed_ += to - from;
-            from = to;
-        }
-    }
-
-    /// Whether `at` is the earliest time of a gradient or, counted from the end, the latest time of a forward or a
-    /// gradient.
-    [[nodiscard]] bool counts_stashes(int side, double at) const {
-        const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
-        return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {
-            if (side > 0) return near(n.window[run_gradient].head);
-            return near(n.window[run_gradient].tail) || near(n.window[run_forward].tail);
-        });
-    }
-    /// The program with all rows, and with the columns without which it may be infeasible.
-    milp::simplex first_program() {
-        split_window();
-        milp::linear_program rows;
-        number_rows(rows);
-        rows.matrix.resize(static_cast<Eigen::Index>(rows.rows()), 0);
-        milp::simplex master{std::move(rows)};
-        auto columns = share_columns();
-        add_serial_columns(columns);
-        master.add_columns(columns);
-        return master;
-    }
-    void number_rows(milp::linear_program& to) {
-        const auto row = [&](double lower, double upper) {
-            to.row_lower.push_back(lower);
-            to.row_upper.push_back(upper);
-            return to.rows() - 1;
-        };
-        for (std::size_t i = 0; i < needs_.stages.size(); ++i)
-            choice_rows_.push_back(row(1.0, 1.0));
-        for (auto& j : intervals_)
-            j.row = row(-infinite, j.side == 0 ? -fixed_ / known_ : (j.to - j.from) / known_);
-        run_rows_.resize(needs_.options.size());
-        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
-            const auto& n = needs_.options[i];
-            for (std::size_t k = 0; k < activities; ++k)
-                run_rows_[i][k] = n.length[k] > 0.0 ? row(0.0, 0.0) : no_row;
-            wait_rows_.push_back(n.wait > 0.0 ? row(0.0, infinite) : no_row);
-        }
-        for (auto& t : instants_) {
-            t.row = row(-infinite, 1.0);
-            for (const auto& n : needs_.options) {
-                std::array<std::size_t, instant_rows> rows{no_row, no_row, no_row, no_row};
-                rows[stashes] = row(0.0, infinite);
-                if (n.length[run_weight] > 0.0) rows[with_pending] = row(0.0, infinite);
-                if (n.length[run_recompute] > 0.0) rows[restored] = row(0.0, infinite);
-                if (n.length[run_offload] > 0.0 && n.length[run_reload] > 0.0) rows[offloaded] = row(0.0, infinite);
-                t.rows.push_back(rows);
-            }
-        }
-    }
-    static void put(column& c, std::size_t row, double value) {
-        if (row != no_row && value != 0.0) c.terms.emplace_back(row, value);
-    }
-    [[nodiscard]] std::size_t place_of(std::size_t stage) const {
-        return static_cast<std::size_t>(std::find(needs_.stages.begin(), needs_.stages.end(), stage) -
-                                        needs_.stages.begin());
-    }
-    [[nodiscard]] static std::size_t waiting_cells(const option_needs& n) { return n.offloads ? n.left : n.held; }
-
-    /// The columns of T, and of each option's share.
-    [[nodiscard]] std::vector<column> share_columns() {
-        std::vector<column> columns{{1.0, {{intervals_.back().row, -1.0}}}};
-        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
-            column x{0.0, {}};
-            const auto& n = needs_.options[i];
-            put(x, choice_rows_[place_of(n.stage)], 1.0);
-            for (std::size_t k = 0; k < activities; ++k)
-                put(x, run_rows_[i][k], -count_ * n.length[k] / known_);
-            put(x, wait_rows_[i], -count_ * n.wait / known_);
-            share_columns_.push_back(columns.size());
-            columns.push_back(std::move(x));
-        }
-        return columns;
-    }
-    /// Adds columns that run everything in the middle of the window, one after the other. The added columns make the
-    /// program feasible, whatever other columns are missing.
-    void add_serial_columns(std::vector<column>& columns) const {
-        const auto& middle = intervals_.back();
-        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
-            const auto& n = needs_.options[i];
-            if (!fits(n)) continue;
-            for (std::size_t k = 0; k < activities; ++k) {
-                if (run_rows_[i][k] == no_row) continue;
-                column y{0.0, {{middle.row, 1.0}}};
-                for_each_effect(i, k, middle, [&](std::size_t row, double amount) { put(y, row, amount); });
-                columns.push_back(std::move(y));
-            }
-            if (wait_rows_[i] == no_row) continue;
-            const auto cells = waiting_cells(n);
-            const double times = cells > 0 ? static_cast<double>(needs_.cells / cells) : count_;
-            columns.push_back({0.0, {{middle.row, 1.0}, {wait_rows_[i], times}}});
-        }
-    }
-
-    /// Visits the effect on the rows of one unit of time (in units of `known`) during which activity k of option i runs
-    /// in interval j.
-    template <class Put> void for_each_effect(std::size_t i, std::size_t k, const interval& j, Put visit) const {
-        const auto& n = needs_.options[i];
-        visit(run_rows_[i][k], 1.0);
-        if (is_copy(k) || k == run_recompute) visit(wait_rows_[i], 1.0);
-        const double operations = known_ / (n.length[k] * count_);
-        for (const auto& t : instants_) {
-            if (t.side != j.side || j.to > t.at) continue;
-            const double before = t.side * operations;
-            const auto& rows = t.rows[i];
-            switch (k) {
-            case run_forward:
-                visit(rows[stashes], -before);
-                visit(rows[with_pending], -before);
-                break;
-            case run_gradient:
-                visit(rows[stashes], before);
-                visit(rows[restored], before);
-                break;
-            case run_weight: visit(rows[with_pending], before); break;
-            case run_recompute: visit(rows[restored], -before); break;
-            case run_offload: visit(rows[offloaded], before); break;
-            case run_reload: visit(rows[offloaded], -before); break;
-            default: break;
-            }
-        }
-    }
-    static bool allowed(const activity_window& w, const interval& j) {
-        constexpr double exactness = 1e-12;
-        return j.side == 0 || (j.side > 0 ? w.head : w.tail) < j.to * (1.0 - exactness);
-    }
-
-    struct choice {
-        std::size_t option = no_row;
-        std::size_t kind = 0;
-        std::size_t cells = 0;
-        double value = 0.0;
-    };
-    /// The Lagrangian bound at the given multipliers, in units of `known`. Also finds columns that would raise this
-    /// bound.
-    double evaluate(std::vector<double> multipliers) {
-        found_.clear();
-        done_ += static_cast<double>(needs_.options.size() * (intervals_.size() + instants_.size()) *
-                                     (needs_.cells + activities * instants_.size()));
-        keep_signs(multipliers);
-        double total = 0.0;
-        double middle = 0.0;
-        for (const auto& j : intervals_) {
-            const double value = best_state(j, multipliers);
-            if (j.side == 0)
-                middle = value;
-            else
-                total -= value * (j.to - j.from) / known_;
-        }
-        for (const auto& t : instants_)
-            total -= best_moment(t, multipliers);
-        total += least_cost(multipliers);
-        const double scale = middle > 1.0 ? 1.0 / middle : 1.0;
-        total *= scale;
-        middle *= scale;
-        return total + middle * fixed_ / known_ + (1.0 - middle);
-    }
-    /// Makes the multipliers nonnegative, except those of the equations (the rows for running times).
-    void keep_signs(std::vector<double>& multipliers) const {
-        const auto raise = [&](std::size_t row) {
-            if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
-        };
-        std::for_each(wait_rows_.begin(), wait_rows_.end(), raise);
-        for (const auto& t : instants_)
-            for (const auto& rows : t.rows)
-                std::for_each(rows.begin(), rows.end(), raise);
-    }
-    [[nodiscard]] double cost_of(std::size_t option, const std::vector<double>& multipliers) const {
-        const auto& n = needs_.options[option];
-        double cost = 0.0;
-        for (std::size_t k = 0; k < activities; ++k)
-            if (const auto row = run_rows_[option][k]; row != no_row) cost += multipliers[row] * n.length[k];
-        if (wait_rows_[option] != no_row) cost += multipliers[wait_rows_[option]] * n.wait;
-        return count_ / known_ * cost;
-    }
-    /// The least cost of all microbatches. The microbatches of a stage use the stage's cheapest options first, within
-    /// the node's limits.
-    [[nodiscard]] double least_cost(const std::vector<double>& multipliers) const {
-        std::vector<std::pair<double, std::size_t>> costs;
-        for (std::size_t i = 0; i < needs_.options.size(); ++i)
-            costs.emplace_back(cost_of(i, multipliers), i);
-        std::sort(costs.begin(), costs.end());
-        std::vector<double> left(needs_.stages.size(), count_);
-        double total = 0.0;
-        for (const auto& [cost, i] : costs) {
-            total += cost * at_.low[i];
-            left[place_of(needs_.options[i].stage)] -= at_.low[i];
-        }
-        for (const auto& [cost, i] : costs) {
-            auto& rest = left[place_of(needs_.options[i].stage)];
-            const double some = std::max(0.0, std::min(rest, at_.high[i] - at_.low[i]));
-            total += cost * some;
-            rest -= some;
-        }
-        return total / count_;
-    }
-
-    /// The largest value that a state has for one unit of time in interval j.
-    double best_state(const interval& j, const std::vector<double>& multipliers) {
-        std::vector<memory_packing::item> items;
-        std::vector<choice> free(needs_.stages.size());
-        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
-            const auto& n = needs_.options[i];
-            if (wait_rows_[i] == no_row || !allowed(n.waiting, j)) continue;
-            offer(items, free, i, waiting_cells(n), multipliers[wait_rows_[i]], n.stage);
-        }
-        packing_.fill(items, needs_.cells);
-        const auto running = best_running(choices_in(j, multipliers));
-        double best = packing_.value(needs_.cells - running.cells) + running.value;
-        for (const auto& f : free)
-            best += count_ * f.value;
-        if (best > -multipliers[j.row] + optimality) add_state(j, running, free);
-        return best * rounding;
-    }
-    /// A stash that takes no memory counts once per microbatch, with its most valuable option; other stashes are
-    /// packed.
-    void offer(std::vector<memory_packing::item>& items, std::vector<choice>& free, std::size_t id, std::size_t cells,
-               double value, std::size_t stage) const {
-        if (value <= 0.0 || cells > needs_.cells) return;
-        if (cells > 0) {
-            items.push_back({id, cells, value});
-            return;
-        }
-        auto& f = free[place_of(stage)];
-        if (value > f.value) f = {id, 0, 0, value};
-    }
-
-    /// The activities that may run: operations, offloads and reloads. The first entry of each list stands for no
-    /// activity.
-    using choice_lists = std::array<std::vector<choice>, 3>;
-    [[nodiscard]] choice_lists choices_in(const interval& j, const std::vector<double>& multipliers) const {
-        choice_lists lists{std::vector<choice>(1), std::vector<choice>(1), std::vector<choice>(1)};
-        for (std::size_t i = 0; i < needs_.options.size(); ++i)
-            for (std::size_t k = 0; k < activities; ++k) {
-                const auto& n = needs_.options[i];
-                if (run_rows_[i][k] == no_row || !allowed(n.window[k], j) || n.cells[k] > needs_.cells) continue;
-                double value = 0.0;
-                for_each_effect(i, k, j, [&](std::size_t row, double amount) {
-                    if (row != no_row) value += amount * multipliers[row];
-                });
-                const std::size_t list = k == run_offload ? 1 : k == run_reload ? 2 : 0;
-                if (value > 0.0) lists[list].push_back({i, k, n.cells[k], value});
-            }
-        return lists;
-    }
-    struct running_state {
-        std::array<choice, 3> chosen{};
-        std::size_t cells = 0;
-        double value = 0.0;
-    };
-    /// The best choices, one from each list, given the best packing of waiting stashes in the memory that is left.
-    [[nodiscard]] running_state best_running(const choice_lists& lists) const {
-        running_state best;
-        double most = packing_.value(needs_.cells);
-        for (const auto& a : lists[0])
-            for (const auto& b : lists[1])
-                for (const auto& c : lists[2]) {
-                    const auto cells = a.cells + b.cells + c.cells;
-                    if (cells > needs_.cells || (one_copy_ && b.option != no_row && c.option != no_row)) continue;
-                    const double value = a.value + b.value + c.value;
-                    if (value + packing_.value(needs_.cells - cells) <= most) continue;
-                    most = value + packing_.value(needs_.cells - cells);
-                    best = {{a, b, c}, cells, value};
-                }
-        return best;
-    }
-    void add_state(const interval& j, const running_state& running, const std::vector<choice>& free) {
-        column y{0.0, {{j.row, 1.0}}};
-        for (const auto& a : running.chosen)
-            if (a.option != no_row)
-                for_each_effect(a.option, a.kind, j, [&](std::size_t row, double amount) { put(y, row, amount); });
-        packing_.for_each_packed(needs_.cells - running.cells, [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
-        for (const auto& f : free)
-            if (f.option != no_row) put(y, wait_rows_[f.option], count_);
-        found_.push_back(std::move(y));
-    }
-
-    /// The largest value of the stashes on the device at one moment.
-    double best_moment(const instant& t, const std::vector<double>& multipliers) {
-        std::vector<memory_packing::item> items;
-        std::vector<choice> free(needs_.stages.size());
-        std::vector<column> effects;
-        const double one = 1.0 / count_;
-        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
-            const auto& n = needs_.options[i];
-            const auto offer_as = [&](std::size_t cells, std::initializer_list<std::pair<instant_row, double>> parts) {
-                column effect{0.0, {}};
-                double value = 0.0;
-                for (const auto& [row, amount] : parts) {
-                    put(effect, t.rows[i][row], amount);
-                    if (t.rows[i][row] != no_row) value += amount * multipliers[t.rows[i][row]];
-                }
-                effects.push_back(std::move(effect));
-                offer(items, free, effects.size() - 1, cells, value, n.stage);
-            };
-            offer_as(n.held, {{stashes, one}, {with_pending, one}});
-            if (n.length[run_recompute] > 0.0)
-                offer_as(n.restored, {{stashes, one}, {with_pending, one}, {restored, one}});
-            if (n.offloads) offer_as(n.left, {{stashes, one}, {with_pending, one}, {offloaded, -one}});
-            if (n.length[run_weight] > 0.0) offer_as(n.pending, {{with_pending, one}});
-        }
-        packing_.fill(items, needs_.cells);
-        double best = packing_.value(needs_.cells);
-        for (const auto& f : free)
-            best += count_ * f.value;
-        if (best > -multipliers[t.row] + optimality) {
-            column z{0.0, {{t.row, 1.0}}};
-            const auto take = [&](std::size_t id, double times) {
-                for (const auto& [row, amount] : effects[id].terms)
-                    put(z, row, times * amount);
-            };
-            packing_.for_each_packed(needs_.cells, [&](std::size_t id) { take(id, 1.0); });
-            for (const auto& f : free)
-                if (f.option != no_row) take(f.option, count_);
-            found_.push_back(std::move(z));
-        }
-        return best * rounding;
-    }
-
-    rank_needs needs_;
-    double count_;
-    double known_;
-    bool one_copy_;
-    double fixed_ = 0.0;
-    std::vector<interval> intervals_{};
-    std::vector<instant> instants_{};
-    std::vector<std::size_t> choice_rows_{};
-    std::vector<std::array<std::size_t, activities>> run_rows_{};
-    std::vector<std::size_t> wait_rows_{};
-    memory_packing packing_{};
-    node at_{};
-    std::vector<std::size_t> share_columns_{};
-    std::vector<column> found_{};
-    double done_ = 0.0;
-    milp::simplex master_; // the last member, because its rows come from the others
-};
+/// All ranks on their own, except those without a choice, and then those that share a link together. The last ranks are
+/// first: most problems are bounded by the epilogues of these ranks, and a known bound shortens the work on others.
+/// If the objective is the span, the windows of ranks begin at different times, so ranks aren't put together.
+inline std::vector<std::vector<rank>> storage_mix_groups(const problem& p) {
+    std::vector<std::vector<rank>> groups;
+    for (std::size_t i = p.graph.ranks(); i-- > 0;)
+        if (!is_free_of_choice(p, rank{i})) groups.push_back({rank{i}});
+    if (p.objective == objective_kind::span) return groups;
+    for (auto& ranks : ranks_by_link(p))
+        groups.push_back(std::move(ranks));
+    return groups;
+}
 
 } // namespace detail
 
@@ -573,15 +86,16 @@ OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, stop
     if (known.is_unlimited() || known <= duration{}) return known;
     const auto relaxed = without_storage(p, storage_relaxation::smallest_rest);
     const bool span = p.objective == objective_kind::span;
-    const bool one_copy = shares_engine(p.transfer) || shares_channel(p.transfer);
+    const bool half_duplex = shares_channel(p.transfer);
+    const detail::copy_rules rules{shares_engine(p.transfer) || half_duplex, half_duplex};
     const auto step = time_windows<any_graph>::step(relaxed);
-    // The last ranks are first: most problems are bounded by the epilogues of these ranks, and a known bound shortens
-    // the work on other ranks.
-    for (std::size_t i = p.graph.ranks(); i-- > 0 && !stop();) {
-        const rank r{i};
-        const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);
+    for (const auto& ranks : detail::storage_mix_groups(p)) {
+        if (stop()) break;
+        detail::group_needs needs;
+        for (const rank r : ranks)
+            detail::add_needs(needs, p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);
         if (needs.options.empty()) continue;
-        detail::storage_mix_program program{needs, p.graph.microbatches(), known.value(), one_copy};
+        detail::storage_mix_program program{needs, p.graph.microbatches(), known.value(), rules};
         known = std::max(known, duration{program.solve(work, stop)});
     }
     return known;

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optpipe/core/quantity.hpp>
+#include <optpipe/pipeline/problem.hpp>
+#include <optpipe/schedule/schedule.hpp>
+
+#include <string>
+#include <vector>
+
+namespace program {
+
+/// A problem with something changed.
+struct variant {
+    std::string what;
+    optpipe::problem changed;
+};
+
+/// The objective and bound of a variant's plan.
+struct replanned {
+    std::string what;
+    optpipe::duration objective{};
+    optpipe::duration bound{};
+};
+
+struct replan_options {
+    /// Time limit of each plan in seconds.
+    double time_limit = 1.0;
+    unsigned threads = 0;
+    bool quiet = false;
+};
+
+/// Plans the variants, one after the other. Each plan starts with the given schedule, so it is no longer wherever that
+/// schedule is valid. A signal ends the running search, and no further variant is planned. Without the solver, the
+/// result is empty.
+std::vector<replanned> plan_again(const std::vector<variant>& variants, const optpipe::schedule& start,
+                                  const replan_options& options);
+
+bool has_transfers(const optpipe::problem& p);
+bool has_hops(const optpipe::problem& p);
+bool is_limited(const optpipe::per_rank<optpipe::memory_size>& limits);
+
+} // namespace program
