@@ -9,7 +9,7 @@
 #include "optpipe/schedule/time/measure.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -26,10 +26,12 @@ struct pair_search_parameters {
     std::uint64_t seed = 1;
     /// Number of orders that are tried.
     std::size_t moves = std::numeric_limits<std::size_t>::max();
+    /// The length of a round: this number of moves, or half of the moves that are left if these are more.
     std::size_t moves_of_round = 150'000;
-    /// A round begins at one of these temperatures, drawn at random, and ends at `last_temperature`; all are shares of
-    /// the objective. The lower temperature is listed twice, so that it is drawn twice as often.
-    std::array<double, 3> first_temperatures{3e-4, 1e-3, 3e-4};
+    /// A round begins at a temperature between these, of which each order of magnitude is drawn as often, and ends at
+    /// `last_temperature`; all are shares of the objective.
+    double least_first_temperature = 3e-4;
+    double most_first_temperature = 5e-3;
     double last_temperature = 1e-5;
     /// Number of starts that are kept.
     std::size_t starts = 6;
@@ -55,7 +57,7 @@ public:
         if (shared_->starts.empty()) return;
         auto left = with_.moves;
         while (left > 0 && !state_->done()) {
-            const auto moves = std::min(left, with_.moves_of_round);
+            const auto moves = std::min(left, std::max(left / 2, with_.moves_of_round));
             improve(choose(), moves);
             left -= moves;
         }
@@ -88,6 +90,10 @@ private:
             ++i;
         return sorted[i];
     }
+    double first_temperature() {
+        const double ratio = with_.most_first_temperature / with_.least_first_temperature;
+        return with_.least_first_temperature * std::pow(ratio, random_.share());
+    }
     /// Runs one round from a start, or from the best schedule that earlier rounds found from this start.
     void improve(std::size_t which, std::size_t moves) {
         constexpr std::size_t from_best = 75; // percent
@@ -102,7 +108,7 @@ private:
         order_search_parameters with;
         with.seed = random_.next();
         with.moves = moves;
-        with.first_temperature = with_.first_temperatures[random_.below(with_.first_temperatures.size())];
+        with.first_temperature = first_temperature();
         with.last_temperature = with_.last_temperature;
         with.most_distinct_pairs = state_->limits().most_distinct_pairs;
         const stop_when is_over{[&] { return state_->done(); }};
