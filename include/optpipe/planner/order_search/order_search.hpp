@@ -239,7 +239,8 @@ private:
         if (!has_kind) order_.edit_further([&](std::vector<id>& all) { split_or_join(b, all); });
         return true;
     }
-    /// Exchanges the part of a pair at `at` with the operation of the same kind at `other`, which may be in a pair, too.
+    /// Exchanges the part of a pair at `at` with the operation of the same kind at `other`, which may be in another
+    /// pair.
     bool exchange_parts(index at, index other) {
         const id one = order_[at];
         const id two = order_[other];
@@ -428,8 +429,8 @@ private:
 } // namespace detail
 
 /// Simulated annealing over the orders of any problem, from the incumbent on. A move shifts an operation on its lane,
-/// exchanges two sequences, replaces a B by I and W or the reverse, changes a storage option, or makes, splits or
-/// exchanges pairs. A move takes O(number of operations) at most; most rejected moves take less.
+/// exchanges two sequences, replaces a B by I and W or the reverse, also in a pair, changes a storage option, or makes,
+/// splits or exchanges pairs. A move takes O(number of operations) at most; most rejected moves take less.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

@@ -6,6 +6,7 @@
 #include "optpipe/planner/order_search/order_search.hpp"
 #include "optpipe/planner/pair_search/pair_starts.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -31,7 +33,7 @@ struct pair_search_parameters {
     /// A round begins at a temperature between these, of which each order of magnitude is drawn as often, and ends at
     /// `last_temperature`; all are shares of the objective.
     double least_first_temperature = 3e-4;
-    double most_first_temperature = 5e-3;
+    double most_first_temperature = 3e-3;
     double last_temperature = 1e-5;
     /// Number of starts that are kept.
     std::size_t starts = 6;
@@ -44,6 +46,8 @@ struct pair_search_state {
     std::mutex mutex{};
     std::unique_ptr<const problem_without_offloads> without{};
     std::vector<pair_start> starts{};
+    /// Whether the last start is an incumbent.
+    bool has_incumbent = false;
     std::size_t tried = 0;
 };
 
@@ -54,11 +58,13 @@ public:
 
     void run() {
         make_starts();
-        if (shared_->starts.empty()) return;
+        if (!shared_->without->can_do_without()) return;
         auto left = with_.moves;
         while (left > 0 && !state_->done()) {
             const auto moves = std::min(left, std::max(left / 2, with_.moves_of_round));
-            improve(choose(), moves);
+            const auto start = choose();
+            if (!start) return;
+            improve(*start, moves);
             left -= moves;
         }
     }
@@ -74,11 +80,28 @@ private:
             pair_start_maker{shared_->without->reduced(), state_->limits().most_distinct_pairs}.make(stop);
         if (shared_->starts.size() > with_.starts) shared_->starts.resize(with_.starts);
     }
+    /// Makes the incumbent a start, in place of an earlier one, if it is better than everything found from the starts.
+    /// Contract: the mutex is held.
+    void start_from_incumbent() {
+        auto& starts = shared_->starts;
+        const double target = state_->objective().value() + state_->slack().value();
+        const auto is_as_good = [&](const pair_start& s) { return !s.best.operations.empty() && s.value <= target; };
+        if (std::any_of(starts.begin(), starts.end(), is_as_good)) return;
+        const auto found = state_->incumbent();
+        if (!found) return;
+        const auto reduced = shared_->without->reduced(order_of(*found));
+        auto timed = reduced ? time_order(shared_->without->reduced(), *reduced) : outcome<schedule>{refusal{}};
+        if (!timed) return;
+        if (!std::exchange(shared_->has_incumbent, true)) starts.emplace_back();
+        starts.back() = {*timed, objective_of(shared_->without->reduced(), *timed).value(), *timed};
+    }
     /// Chooses each start once, then the best with probability 1/2, the next with 1/4, and so on.
-    std::size_t choose() {
+    std::optional<std::size_t> choose() {
         constexpr std::size_t half = 50; // percent
         const std::scoped_lock lock{shared_->mutex};
+        start_from_incumbent();
         if (shared_->tried < shared_->starts.size()) return shared_->tried++;
+        if (shared_->starts.empty()) return std::nullopt;
         std::vector<std::size_t> sorted(shared_->starts.size());
         for (std::size_t i = 0; i < sorted.size(); ++i)
             sorted[i] = i;
@@ -119,7 +142,7 @@ private:
         if (own.objective() < state_->target()) state_->offer(shared_->without->original(order_of(*found)), name_);
         const std::scoped_lock lock{shared_->mutex};
         auto& chosen = shared_->starts[which];
-        if (!chosen.best.operations.empty() && value >= chosen.value) return;
+        if (!chosen.best.operations.empty() && value >= chosen.value) return; // perhaps from a start that was replaced
         chosen.value = value;
         chosen.best = *found;
     }
@@ -134,8 +157,8 @@ private:
 } // namespace detail
 
 /// Simulated annealing of orders with pairs, for problems with pairs. It starts from published schedules that were
-/// planned without memory limits; memory above the limits has a price, which grows during a round. No stash is
-/// offloaded. All calls on one problem share the starts and the best schedules found from them.
+/// planned without memory limits, and from the incumbent; memory above the limits has a price, which grows during a
+/// round. No stash is offloaded. All calls on one problem share the starts and the best schedules found from them.
 inline void pair_search(search_state& state, const pair_search_parameters& with, std::string_view name) {
     detail::pair_searcher{state, with, name}.run();
 }
