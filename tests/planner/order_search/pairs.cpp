@@ -1,8 +1,11 @@
 // Moves that change pairs: each is needed, because the moves that it replaces lead through longer steps.
 #include "optpipe/planner/order_search/order_search.hpp"
 
+#include "optpipe/planner/order_search/timed_order.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/dispatch/single_sequence.hpp"
 #include "optpipe/schedule/pair.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "schedule/pair_problems.hpp"
@@ -46,6 +49,42 @@ order paired_with_full_backwards(const problem& p) {
 }
 
 } // namespace
+
+TEST_CASE("an edit that goes on is undone as a whole, and timed as a whole") {
+    const auto p = problem_of_both_kinds();
+    const auto start = simulate(p, detail::one_sequence_at_a_time(p));
+    REQUIRE(start);
+    detail::timed_order of{p, 1e-3};
+    REQUIRE(of.take(*start));
+    const auto before = of.to_order().operations;
+    const auto place = [&](detail::flat_graph::id op) {
+        std::size_t i = 0;
+        while (of[i] != op)
+            ++i;
+        return i;
+    };
+    // The second microbatch's first forward goes to the first microbatch's last backward, which becomes an I.
+    const auto f = of.graph().number(forward(stage{0}, microbatch{1}));
+    const auto b = of.graph().number(backward(stage{0}, microbatch{0}));
+    const auto cell = of.graph().cell_of(b);
+    for (const bool keeps : {false, true}) {
+        REQUIRE(of.merge(place(b), place(f), false));
+        of.edit_further([&](auto& all) {
+            all.insert(all.begin() + static_cast<std::ptrdiff_t>(place(b)) + 1, detail::flat_graph::weight_of(cell));
+            of.choose(cell, {0, true});
+        });
+        const auto timed = simulate(p, of.to_order());
+        REQUIRE(timed);
+        REQUIRE(of.retime(detail::timed_order::never) < detail::timed_order::never);
+        if (keeps) {
+            of.keep();
+            CHECK(of.objective() == doctest::Approx(objective_of(p, *timed).value()));
+        } else {
+            of.undo();
+            CHECK(of.to_order().operations == before);
+        }
+    }
+}
 
 TEST_CASE("a pair changes the kind of its backward, although splitting it would make the step longer") {
     const auto p = problem_of_both_kinds();
