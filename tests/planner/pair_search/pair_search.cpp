@@ -1,8 +1,10 @@
 #include "optpipe/planner/pair_search/pair_search.hpp"
 
 #include "optpipe/planner/strategies/pair_strategy.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/dual_pipe_v.hpp"
 #include "optpipe/schedule/construct/distinct_pairs.hpp"
+#include "optpipe/schedule/dispatch/single_sequence.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "schedule/pair_problems.hpp"
@@ -69,6 +71,45 @@ TEST_CASE("no rank has more distinct pairs than the limit") {
         REQUIRE(other.incumbent());
         CHECK(most_distinct_pairs(*other.incumbent()) == most);
     }
+}
+
+TEST_CASE("the search also starts from the incumbent") {
+    const auto p = tight_problem();
+    search_state state{p};
+    state.offer(detail::one_sequence_at_a_time(p), "serial");
+    const auto serial = state.incumbent();
+    pair_search(state, {.seed = 1, .moves = 1}, "pairs");
+    const auto shared = state.shared<detail::pair_search_state>();
+    REQUIRE(shared->has_incumbent);
+    CHECK(shared->starts.back().made.operations == serial->operations);
+    // A better incumbent takes its place.
+    state.offer(*adaptive(p), "adaptive");
+    const auto better = state.objective();
+    REQUIRE(better < objective_of(p, *serial));
+    pair_search(state, {.seed = 2, .moves = 1}, "pairs");
+    CHECK(objective_of(p, shared->starts.back().made).value() == doctest::Approx(better.value()));
+}
+
+TEST_CASE("storage options that offload have no place in the problem without them") {
+    auto p = tight_problem();
+    for (const stage s : p.graph.all_stages()) {
+        auto offloaded = keep_stash(p.costs[s]);
+        offloaded.name = "offload";
+        offloaded.transfer_size = memory_size{1.0};
+        offloaded.transfer = {duration{1.0}, duration{1.0}};
+        auto small = keep_stash(p.costs[s]);
+        small.name = "small";
+        small.held = memory_size{0.25};
+        p.set_storage(s, std::vector<storage_option>{offloaded, keep_stash(p.costs[s]), small});
+    }
+    const detail::problem_without_offloads without{p};
+    order of{p.graph, {forward(stage{0}, microbatch{0})}};
+    CHECK_FALSE(without.reduced(of));
+    of.operations.front().storage = 2;
+    const auto reduced = without.reduced(of);
+    REQUIRE(reduced);
+    CHECK(reduced->operations.front().storage == 1);
+    CHECK(without.original(*reduced).operations == of.operations);
 }
 
 TEST_CASE("with storage options, stashes are stored so that they fit") {

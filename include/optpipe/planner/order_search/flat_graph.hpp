@@ -100,6 +100,13 @@ public:
         const auto kind = kind_of(at(i) % slot_count, cell);
         return {cell_.stage_of(cell), kind, cell_.microbatch_of(cell), choices_[cell].storage};
     }
+    /// The I or B, and the W, of a cell.
+    [[nodiscard]] static id gradient_of(std::size_t cell) {
+        return static_cast<id>(slot_count * cell + slot_of(operation_kind::backward_input));
+    }
+    [[nodiscard]] static id weight_of(std::size_t cell) {
+        return static_cast<id>(slot_count * cell + slot_of(operation_kind::backward_weight));
+    }
     /// The operation of the same stage and kind on microbatch `m`.
     [[nodiscard]] id with_microbatch(id i, microbatch m) const {
         return static_cast<id>(slot_count * cell_(stage_of(i), m) + at(i) % slot_count);
@@ -112,12 +119,22 @@ public:
             set_facts(static_cast<id>(slot_count * cell + slot));
     }
 
+    /// Whether the gradient `b` may be a B as well as an I with a W.
+    [[nodiscard]] bool may_split_or_join(id b) const {
+        return p_->split_backward && p_->full_backward && p_->costs[stage_of(b)].gradients == gradient_kind::full;
+    }
     /// The `overlap` that describes a pair of forward `f` and backward `b`, which is a B or an I by the choice of its
     /// cell; null if the problem has no such pair.
     [[nodiscard]] const overlap* overlap_of(id f, id b) const {
         if (!is_forward(f) || !is_gradient(b)) return nullptr;
-        const auto cell = cell_of(b);
-        return overlaps_[place_of(stage_of(f), cell_.stage_of(cell), kind_of(at(b) % slot_count, cell))];
+        return overlaps_[place_of(stage_of(f), stage_of(b), kind_of(at(b) % slot_count, cell_of(b)))];
+    }
+    /// As `overlap_of`, if the backward were an I instead of a B, or a B instead of an I; null if it can't be.
+    [[nodiscard]] const overlap* overlap_of_other_kind(id f, id b) const {
+        if (!is_forward(f) || !is_gradient(b) || !may_split_or_join(b)) return nullptr;
+        const bool is_split = choices_[cell_of(b)].is_split;
+        return overlaps_[place_of(stage_of(f), stage_of(b),
+                                  is_split ? operation_kind::backward : operation_kind::backward_input)];
     }
     /// The duration of the pair of `f` and `b` that `of` describes.
     [[nodiscard]] double pair_duration(const overlap& of, id f, id b) const {

@@ -181,8 +181,8 @@ private:
         return is_about_pairs ? change_pair() : move_on_lane();
     }
 
-    /// Splits the pair at some place, gives its forward another backward, or makes a pair of an operation and another
-    /// one near it.
+    /// Splits the pair at some place, gives one of its parts another partner, or makes a pair of an operation and
+    /// another one near it.
     bool change_pair() {
         const index at = order_.first_place(some_place());
         const id op = order_[at];
@@ -193,15 +193,28 @@ private:
             order_.split(at, random_.chance(half));
             return true;
         }
-        const auto other = some_partner(at);
+        const index kept = is_pair && random_.chance(half) ? at + 1 : at;
+        const auto other = some_partner(kept);
         if (!other) return false;
-        if (is_pair) return exchange_backwards(at, *other);
-        return order_.partner(order_[*other]) == flat_graph::none &&
-               order_.merge(std::min(at, *other), std::max(at, *other), random_.chance(half));
+        if (is_pair) return exchange_parts(kept == at ? at + 1 : at, *other);
+        return order_.partner(order_[*other]) == flat_graph::none && merge(at, *other);
     }
-    /// The place of a random operation that can be in a pair with the operation at `at`, near that on its lane: of a
-    /// backward if `at` is a forward, of a forward if `at` is a single backward. Empty if there is no such operation
-    /// nearby.
+    /// The forward and the backward of two operations, one of each.
+    struct parts {
+        id f;
+        id b;
+    };
+    [[nodiscard]] parts parts_of(id one, id other) const {
+        return order_.graph().is_forward(one) ? parts{one, other} : parts{other, one};
+    }
+    /// Whether two operations can be in a pair, perhaps with the other kind of backward.
+    [[nodiscard]] bool may_pair(id one, id other) const {
+        const auto& graph = order_.graph();
+        const auto [f, b] = parts_of(one, other);
+        return graph.cell_of(f) != graph.cell_of(b) && (graph.overlap_of(f, b) || graph.overlap_of_other_kind(f, b));
+    }
+    /// The place of a random operation that can be in a pair with the operation at `at`, near that on its lane, and
+    /// isn't in a pair with it. Empty if there is no such operation nearby.
     std::optional<index> some_partner(index at) {
         const auto& graph = order_.graph();
         const id op = order_[at];
@@ -209,34 +222,44 @@ private:
         index left = random_.between(1, with_.farthest);
         std::optional<index> found;
         const index end = earlier ? 0 : order_.size() - 1;
-        for (index i = earlier ? at : order_.last_place(at); i != end && left > 0;) {
+        for (index i = earlier ? order_.first_place(at) : order_.last_place(at); i != end && left > 0;) {
             i = earlier ? i - 1 : i + 1;
             const id other = order_[i];
-            if (graph[other].lane != graph[op].lane) continue;
-            const bool is_possible =
-                graph.is_forward(op) ? graph.overlap_of(op, other) != nullptr : graph.overlap_of(other, op) != nullptr;
-            if (!is_possible || graph.cell_of(op) == graph.cell_of(other)) continue;
+            if (graph[other].lane != graph[op].lane || !may_pair(op, other)) continue;
             found = i;
             --left;
         }
         return found;
     }
-    /// Gives the forward of the pair at `at` the backward at `other`, and exchanges the places of the two backwards. If
-    /// the backward at `other` is in a pair, the forward of that pair gets the backward of the pair at `at`.
-    bool exchange_backwards(index at, index other) {
-        const auto& graph = order_.graph();
-        const id f = order_[at];
-        const id b = order_[at + 1];
-        const id other_b = order_[other];
-        const id other_f = order_.partner(other_b);
-        if (other_f != flat_graph::none &&
-            (!graph.overlap_of(other_f, b) || graph.cell_of(other_f) == graph.cell_of(b)))
-            return false;
-        order_.edit_all([&](std::vector<id>& all) { std::swap(all[at + 1], all[other]); });
-        order_.set_partner(b, flat_graph::none);
-        order_.set_partner(f, other_b);
-        if (other_f != flat_graph::none) order_.set_partner(other_f, b);
+    /// Makes a pair of the single operations at two places, at one of the places.
+    bool merge(index at, index other) {
+        const auto [f, b] = parts_of(order_[at], order_[other]);
+        const bool has_kind = order_.graph().overlap_of(f, b) != nullptr;
+        if (!order_.merge(std::min(at, other), std::max(at, other), random_.chance(half))) return false;
+        if (!has_kind) order_.edit_further([&](std::vector<id>& all) { split_or_join(b, all); });
         return true;
+    }
+    /// Exchanges the part of a pair at `at` with the operation of the same kind at `other`, which may be in another
+    /// pair.
+    bool exchange_parts(index at, index other) {
+        const id one = order_[at];
+        const id two = order_[other];
+        const id partner_of_one = order_.partner(one);
+        const id partner_of_two = order_.partner(two);
+        if (partner_of_two != flat_graph::none && !may_pair(one, partner_of_two)) return false;
+        order_.edit_all([&](std::vector<id>& all) {
+            std::swap(all[at], all[other]);
+            order_.set_partner(one, flat_graph::none);
+            join_parts(two, partner_of_one, all);
+            if (partner_of_two != flat_graph::none) join_parts(one, partner_of_two, all);
+        });
+        return true;
+    }
+    /// Within an edit of the order: makes a pair of two neighbours. The kind of the backward changes if it has to.
+    void join_parts(id one, id other, std::vector<id>& all) {
+        const auto [f, b] = parts_of(one, other);
+        order_.set_partner(f, b);
+        if (!order_.graph().overlap_of(f, b)) split_or_join(b, all);
     }
 
     /// A place in the order, often a critical one.
@@ -316,28 +339,30 @@ private:
             order_.set_partner(order_[i], order_[i + 1]);
     }
 
-    /// Replaces a B by I and W, or I and W by a B.
+    /// Replaces a B by I and W, or I and W by a B. A pair stays a pair if the problem has it with the other kind.
     bool split_or_join() {
         if (!p_->split_backward || !p_->full_backward) return false;
         const id op = order_[some_place()];
         const auto& graph = order_.graph();
-        if (p_->costs[graph.stage_of(op)].gradients != gradient_kind::full) return false;
-        if (order_.partner(graph.number(sibling(graph.operation_of(op), operation_kind::backward))) != flat_graph::none)
-            return false; // an operation in a pair must leave it first
-        const auto cell = graph.cell_of(op);
+        const id gradient = graph.gradient_of(graph.cell_of(op));
+        if (!graph.may_split_or_join(gradient)) return false;
+        const id other = order_.partner(gradient);
+        if (other != flat_graph::none && !graph.overlap_of_other_kind(other, gradient)) return false;
+        order_.edit_all([&](std::vector<id>& all) { split_or_join(gradient, all); });
+        return true;
+    }
+    /// Within an edit of the order: a new W comes right after its I, or after the pair that the I is in.
+    void split_or_join(id gradient, std::vector<id>& all) {
+        const auto& graph = order_.graph();
+        const auto cell = graph.cell_of(gradient);
         auto chosen = graph.choice(cell);
-        const auto as = [&](operation_kind kind) { return graph.number(sibling(graph.operation_of(op), kind)); };
-        const id gradient = as(operation_kind::backward_input);
-        const id weight = as(operation_kind::backward_weight);
-        order_.edit_all([&](std::vector<id>& all) {
-            if (chosen.is_split)
-                std::erase(all, weight);
-            else
-                all.insert(std::find(all.begin(), all.end(), gradient) + 1, weight);
-        });
+        const id weight = graph.weight_of(cell);
+        if (chosen.is_split)
+            std::erase(all, weight);
+        else
+            all.insert(std::find(all.begin(), all.end(), gradient) + 1, weight);
         chosen.is_split = !chosen.is_split;
         order_.choose(cell, chosen);
-        return true;
     }
 
     /// Stores one stash in another way: its transfers and recomputation come as late, or as early, as they may.
@@ -404,8 +429,8 @@ private:
 } // namespace detail
 
 /// Simulated annealing over the orders of any problem, from the incumbent on. A move shifts an operation on its lane,
-/// exchanges two sequences, replaces a B by I and W or the reverse, changes a storage option, or makes, splits or
-/// exchanges pairs. A move takes O(number of operations) at most; most rejected moves take less.
+/// exchanges two sequences, replaces a B by I and W or the reverse, also in a pair, changes a storage option, or makes,
+/// splits or exchanges pairs. A move takes O(number of operations) at most; most rejected moves take less.
 inline void order_search(search_state& state, const order_search_parameters& with, std::string_view name) {
     detail::order_annealer{state, with, name}.run();
 }

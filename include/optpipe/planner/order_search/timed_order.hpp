@@ -100,8 +100,8 @@ public:
         partner_[at(other)] = i;
     }
     /// Makes a pair of two operations of one lane, in the place of the later one (`at_later`) or of the earlier one.
-    /// Returns false, with nothing changed, if one of the operations waits for the other. Contract: the problem has a
-    /// pair of these two operations.
+    /// Returns false, with nothing changed, if one of the operations waits for the other. Contract: at the end of the
+    /// edit, the problem has a pair of these two operations.
     bool merge(index earlier, index later, bool at_later) {
         const id one = sequence_[earlier];
         const id other = sequence_[later];
@@ -114,8 +114,8 @@ public:
         set_partner(one, other);
         const id f = graph_.is_forward(one) ? one : other;
         const id b = graph_.is_forward(one) ? other : one;
-        const double saved =
-            graph_[f].duration + graph_[b].duration - graph_.pair_duration(*graph_.overlap_of(f, b), f, b);
+        const auto* of = graph_.overlap_of(f, b);
+        const double saved = of ? graph_[f].duration + graph_[b].duration - graph_.pair_duration(*of, f, b) : 0.0;
         saved_mean_ = weight_ * std::max(0.0, saved) / static_cast<double>(ranks_);
         return true;
     }
@@ -180,7 +180,15 @@ public:
         begin_whole_edit();
         edit(sequence_);
     }
-    /// Changes the choice of a cell, within `edit_all`.
+    /// Continues an edit: everything may change further.
+    template <class Edit> void edit_further(const Edit& edit) {
+        scratch_ = sequence_;
+        std::copy(saved_.begin(), saved_.end(), scratch_.begin() + static_cast<std::ptrdiff_t>(first_));
+        saved_.swap(scratch_);
+        begin_whole();
+        edit(sequence_);
+    }
+    /// Changes the choice of a cell, within `edit_all` or `edit_further`.
     void choose(index cell, flat_graph::cell_choice chosen) {
         edited_cells_.push_back({cell, graph_.choice(cell)});
         graph_.choose(cell, chosen);
@@ -314,10 +322,13 @@ private:
         saved_mean_ = 0.0;
     }
     void begin_whole_edit() {
-        first_ = 0;
-        last_ = never_last;
         edited_size_ = sequence_.size();
         saved_.assign(sequence_.begin(), sequence_.end());
+        begin_whole();
+    }
+    void begin_whole() {
+        first_ = 0;
+        last_ = never_last;
         is_whole_ = true;
     }
 
@@ -596,6 +607,7 @@ private:
     double edited_excess_ = 0.0;
 
     // Scratch.
+    std::vector<id> scratch_{};
     std::uint64_t round_ = 0;
     std::vector<std::uint64_t> mark_;
     std::vector<std::uint64_t> lane_mark_;

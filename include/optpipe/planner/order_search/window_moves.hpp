@@ -234,25 +234,24 @@ private:
         std::erase_if(lane, [](const item& each) { return each.first == flat_graph::none; });
         return changed;
     }
-    /// Replaces each single B of the window by I and W, or each I and W by a B.
+    /// Replaces each B of the window by I and W, or each I and W by a B. Pairs that the problem doesn't have with the
+    /// other kind stay as they are.
     bool split_or_join(std::vector<item>& lane) {
         if (!p_->split_backward || !p_->full_backward) return false;
         scratch_.clear();
         bool changed = false;
         const bool joins = graph().choice(graph().cell_of(drawn_)).is_split;
         for (const auto& each : lane) {
-            const auto cell = graph().cell_of(each.first);
-            const bool may_change = is_in_window(each.first) && !flat_graph::is_forward(each.first) &&
-                                    p_->costs[graph().stage_of(each.first)].gradients == gradient_kind::full &&
-                                    graph().choice(cell).is_split == joins && !each.is_pair();
-            const id gradient = static_cast<id>(kinds * cell) + 1;
-            if (!may_change || order_->partner(gradient) != flat_graph::none) {
-                scratch_.push_back(each);
-                continue;
-            }
-            const id weight = gradient + 1;
-            if (each.first != weight || !joins) scratch_.push_back(each);
-            if (each.first != gradient) continue;
+            const id backward = each.is_pair() ? each.second : each.first;
+            const auto cell = graph().cell_of(backward);
+            const id gradient = flat_graph::gradient_of(cell);
+            const id weight = flat_graph::weight_of(cell);
+            const id other = order_->partner(gradient);
+            const bool may_change = is_in_window(backward) && (backward == gradient || backward == weight) &&
+                                    graph().may_split_or_join(gradient) && graph().choice(cell).is_split == joins &&
+                                    (other == flat_graph::none || graph().overlap_of_other_kind(other, gradient));
+            if (!may_change || backward != weight || !joins) scratch_.push_back(each);
+            if (!may_change || backward != gradient) continue;
             if (!joins) scratch_.push_back({weight});
             auto chosen = graph().choice(cell);
             chosen.is_split = !joins;

@@ -6,15 +6,17 @@
 #include "optpipe/planner/order_search/order_search.hpp"
 #include "optpipe/planner/pair_search/pair_starts.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -26,10 +28,12 @@ struct pair_search_parameters {
     std::uint64_t seed = 1;
     /// Number of orders that are tried.
     std::size_t moves = std::numeric_limits<std::size_t>::max();
+    /// The length of a round: this number of moves, or half of the moves that are left if these are more.
     std::size_t moves_of_round = 150'000;
-    /// A round begins at one of these temperatures, drawn at random, and ends at `last_temperature`; all are shares of
-    /// the objective. The lower temperature is listed twice, so that it is drawn twice as often.
-    std::array<double, 3> first_temperatures{3e-4, 1e-3, 3e-4};
+    /// A round begins at a temperature between these, of which each order of magnitude is drawn as often, and ends at
+    /// `last_temperature`; all are shares of the objective.
+    double least_first_temperature = 3e-4;
+    double most_first_temperature = 3e-3;
     double last_temperature = 1e-5;
     /// Number of starts that are kept.
     std::size_t starts = 6;
@@ -42,6 +46,8 @@ struct pair_search_state {
     std::mutex mutex{};
     std::unique_ptr<const problem_without_offloads> without{};
     std::vector<pair_start> starts{};
+    /// Whether the last start is an incumbent.
+    bool has_incumbent = false;
     std::size_t tried = 0;
 };
 
@@ -52,11 +58,13 @@ public:
 
     void run() {
         make_starts();
-        if (shared_->starts.empty()) return;
+        if (!shared_->without->can_do_without()) return;
         auto left = with_.moves;
         while (left > 0 && !state_->done()) {
-            const auto moves = std::min(left, with_.moves_of_round);
-            improve(choose(), moves);
+            const auto moves = std::min(left, std::max(left / 2, with_.moves_of_round));
+            const auto start = choose();
+            if (!start) return;
+            improve(*start, moves);
             left -= moves;
         }
     }
@@ -72,11 +80,28 @@ private:
             pair_start_maker{shared_->without->reduced(), state_->limits().most_distinct_pairs}.make(stop);
         if (shared_->starts.size() > with_.starts) shared_->starts.resize(with_.starts);
     }
+    /// Makes the incumbent a start, in place of an earlier one, if it is better than everything found from the starts.
+    /// Contract: the mutex is held.
+    void start_from_incumbent() {
+        auto& starts = shared_->starts;
+        const double target = state_->objective().value() + state_->slack().value();
+        const auto is_as_good = [&](const pair_start& s) { return !s.best.operations.empty() && s.value <= target; };
+        if (std::any_of(starts.begin(), starts.end(), is_as_good)) return;
+        const auto found = state_->incumbent();
+        if (!found) return;
+        const auto reduced = shared_->without->reduced(order_of(*found));
+        auto timed = reduced ? time_order(shared_->without->reduced(), *reduced) : outcome<schedule>{refusal{}};
+        if (!timed) return;
+        if (!std::exchange(shared_->has_incumbent, true)) starts.emplace_back();
+        starts.back() = {*timed, objective_of(shared_->without->reduced(), *timed).value(), *timed};
+    }
     /// Chooses each start once, then the best with probability 1/2, the next with 1/4, and so on.
-    std::size_t choose() {
+    std::optional<std::size_t> choose() {
         constexpr std::size_t half = 50; // percent
         const std::scoped_lock lock{shared_->mutex};
+        start_from_incumbent();
         if (shared_->tried < shared_->starts.size()) return shared_->tried++;
+        if (shared_->starts.empty()) return std::nullopt;
         std::vector<std::size_t> sorted(shared_->starts.size());
         for (std::size_t i = 0; i < sorted.size(); ++i)
             sorted[i] = i;
@@ -87,6 +112,10 @@ private:
         while (i + 1 < sorted.size() && random_.chance(half))
             ++i;
         return sorted[i];
+    }
+    double first_temperature() {
+        const double ratio = with_.most_first_temperature / with_.least_first_temperature;
+        return with_.least_first_temperature * std::pow(ratio, random_.share());
     }
     /// Runs one round from a start, or from the best schedule that earlier rounds found from this start.
     void improve(std::size_t which, std::size_t moves) {
@@ -102,7 +131,7 @@ private:
         order_search_parameters with;
         with.seed = random_.next();
         with.moves = moves;
-        with.first_temperature = with_.first_temperatures[random_.below(with_.first_temperatures.size())];
+        with.first_temperature = first_temperature();
         with.last_temperature = with_.last_temperature;
         with.most_distinct_pairs = state_->limits().most_distinct_pairs;
         const stop_when is_over{[&] { return state_->done(); }};
@@ -113,7 +142,7 @@ private:
         if (own.objective() < state_->target()) state_->offer(shared_->without->original(order_of(*found)), name_);
         const std::scoped_lock lock{shared_->mutex};
         auto& chosen = shared_->starts[which];
-        if (!chosen.best.operations.empty() && value >= chosen.value) return;
+        if (!chosen.best.operations.empty() && value >= chosen.value) return; // perhaps from a start that was replaced
         chosen.value = value;
         chosen.best = *found;
     }
@@ -128,8 +157,8 @@ private:
 } // namespace detail
 
 /// Simulated annealing of orders with pairs, for problems with pairs. It starts from published schedules that were
-/// planned without memory limits; memory above the limits has a price, which grows during a round. No stash is
-/// offloaded. All calls on one problem share the starts and the best schedules found from them.
+/// planned without memory limits, and from the incumbent; memory above the limits has a price, which grows during a
+/// round. No stash is offloaded. All calls on one problem share the starts and the best schedules found from them.
 inline void pair_search(search_state& state, const pair_search_parameters& with, std::string_view name) {
     detail::pair_searcher{state, with, name}.run();
 }

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,16 @@ public:
 
     [[nodiscard]] const problem& reduced() const { return reduced_; }
     [[nodiscard]] bool can_do_without() const { return can_do_without_; }
+    /// The inverse of `original`; empty if an operation has a storage option that offloads.
+    [[nodiscard]] std::optional<order> reduced(order of_original) const {
+        for (auto& op : of_original.operations) {
+            const auto& places = places_[op.stage.position()];
+            const auto found = std::find(places.begin(), places.end(), op.storage);
+            if (found == places.end()) return std::nullopt;
+            op.storage = static_cast<storage_index>(found - places.begin());
+        }
+        return of_original;
+    }
     [[nodiscard]] order original(order of_reduced) const {
         for (auto& op : of_reduced.operations)
             op.storage = places_[op.stage.position()][op.storage];

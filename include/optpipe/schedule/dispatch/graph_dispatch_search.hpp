@@ -82,7 +82,7 @@ public:
     }
 
 private:
-    enum class change_kind { further, weights, depth, careful, storage, sequence };
+    enum class change_kind { further, weights, depth, careful, storage, sequence, pairs };
 
     /// One round of simulated annealing, which starts from `best`.
     void anneal(graph_dispatch_options& best, duration& best_value) {
@@ -140,6 +140,10 @@ private:
                 for (std::size_t s = 0; s < options_.size(); ++s)
                     base.storage[s] = options_[s][std::min(option, options_[s].size() - 1)];
                 base.sequence = sequence;
+                base.pairs = !p_->overlaps.empty();
+                search_parameters(base, best, value);
+                if (!base.pairs) continue;
+                base.pairs = false;
                 search_parameters(base, best, value);
             }
     }
@@ -185,6 +189,7 @@ private:
         changes_ = {change_kind::further, change_kind::weights, change_kind::depth, change_kind::careful};
         if (std::any_of(options_.begin(), options_.end(), [](const auto& kept) { return kept.size() > 1; }))
             changes_.push_back(change_kind::storage);
+        if (!p_->overlaps.empty()) changes_.push_back(change_kind::pairs);
         if (sequences_by_cost(*p_).size() > 1)
             changes_.insert(changes_.end(), with_.moves_of_sequences, change_kind::sequence);
     }
@@ -197,6 +202,7 @@ private:
         case change_kind::careful: options.careful = !options.careful; break;
         case change_kind::storage: options.storage[s] = options_[s][random_.below(options_[s].size())]; break;
         case change_kind::sequence: move_sequence(options.sequence); break;
+        case change_kind::pairs: options.pairs = !options.pairs; break;
         }
     }
     double changed_depth(double depth) {

@@ -7,6 +7,7 @@
 #include "optpipe/schedule/dispatch/memory_ledger.hpp"
 #include "optpipe/schedule/dispatch/occupied_lanes.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/pair.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/rules/storage_of_transfers.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -50,20 +51,18 @@ public:
 
     /// Starts an operation now. Contract: the lanes of the operation are free, and the memory that it takes fits.
     constexpr void start(const operation& op, rank r) {
-        started_.push_back(op);
-        ++starts_;
         const auto stored = with_implied_storage(*p_, op);
-        const auto end = now_ + duration_of(*p_, stored);
-        const auto effect = memory_effect_of(*p_, stored);
-        device_[r.position()].acquire(effect.acquired_at_start, now_);
-        if (effect.released_at_end > memory_size{}) device_[r.position()].release(effect.released_at_end, end);
-        for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) {
-            device_[of.position()].release(amount, end);
-            if (of != r) push({end, 0, false, of, {}});
-        });
-        ends_.set(op, end);
-        occupy(op.kind, r, 1);
-        push({end, 0, true, r, op});
+        start_until(now_ + duration_of(*p_, stored), op, stored, r);
+    }
+    /// Starts a pair now, for which `of` has the pair's duration and memory. Contract: the rank's lane is free, and
+    /// the memory that the pair takes fits.
+    constexpr void start(const operation_pair& pair, const overlap& of, rank r) {
+        const auto end = now_ + pair_duration(*p_, of, pair.forward, pair.backward);
+        auto& held = device_[r.position()];
+        held.acquire(of.memory, now_);
+        if (of.memory > memory_size{}) held.release(of.memory, end);
+        for (const auto& op : {pair.forward, pair.backward})
+            start_until(end, op, op, r);
     }
     /// Makes the policy look at the rank again: at once, or at `time`.
     constexpr void wake(rank r, duration time) {
@@ -107,6 +106,21 @@ private:
         }
     };
 
+    /// Starts an operation that ends at `end`; `stored` is the operation with the storage option that it implies.
+    constexpr void start_until(duration end, const operation& op, const operation& stored, rank r) {
+        started_.push_back(op);
+        ++starts_;
+        const auto effect = memory_effect_of(*p_, stored);
+        device_[r.position()].acquire(effect.acquired_at_start, now_);
+        if (effect.released_at_end > memory_size{}) device_[r.position()].release(effect.released_at_end, end);
+        for_each_release_of_others(*p_, op, [&](rank of, memory_size amount) {
+            device_[of.position()].release(amount, end);
+            if (of != r) push({end, 0, false, of, {}});
+        });
+        ends_.set(op, end);
+        occupy(op.kind, r, 1);
+        push({end, 0, true, r, op});
+    }
     constexpr void push(event e) {
         e.number = pushed_++;
         events_.push_back(e);

@@ -1,0 +1,106 @@
+// Moves that change pairs: each is needed, because the moves that it replaces lead through longer steps.
+#include "optpipe/planner/order_search/order_search.hpp"
+
+#include "optpipe/planner/order_search/timed_order.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/dispatch/single_sequence.hpp"
+#include "optpipe/schedule/pair.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+#include "schedule/pair_problems.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+
+using namespace optpipe;
+
+namespace {
+
+/// One rank with two stages. A pair with a B saves 0.1 of 3, and a pair with an I hides the forward.
+problem problem_of_both_kinds() {
+    auto p = pair_problem(1, 4, 5.8, true);
+    for (const stage f : p.graph.all_stages())
+        for (const stage b : p.graph.all_stages())
+            p.overlaps.add({f, b, overlap_kind::backward_input, duration{1.0}, memory_size{}});
+    return p;
+}
+/// Two microbatches enter; then each forward of a further one is in a pair with the B of its stage.
+order paired_with_full_backwards(const problem& p) {
+    order made{p.graph, {}};
+    const stage first{0};
+    const stage second{1};
+    const auto add = [&](operation op) { made.operations.push_back(op); };
+    const auto add_pair = [&](operation f, operation b) {
+        const auto pair = pair_of(f, b);
+        add(pair.forward);
+        add(pair.backward);
+    };
+    add(forward(first, microbatch{0}));
+    add(forward(second, microbatch{0}));
+    for (std::size_t m = 0; m + 1 < p.graph.microbatches(); ++m) {
+        add_pair(forward(first, microbatch{m + 1}), backward(second, microbatch{m}));
+        add_pair(forward(second, microbatch{m + 1}), backward(first, microbatch{m}));
+    }
+    add(backward(second, microbatch{p.graph.microbatches() - 1}));
+    add(backward(first, microbatch{p.graph.microbatches() - 1}));
+    return made;
+}
+
+} // namespace
+
+TEST_CASE("an edit that goes on is undone as a whole, and timed as a whole") {
+    const auto p = problem_of_both_kinds();
+    const auto start = simulate(p, detail::one_sequence_at_a_time(p));
+    REQUIRE(start);
+    detail::timed_order of{p, 1e-3};
+    REQUIRE(of.take(*start));
+    const auto before = of.to_order().operations;
+    const auto place = [&](detail::flat_graph::id op) {
+        std::size_t i = 0;
+        while (of[i] != op)
+            ++i;
+        return i;
+    };
+    // The second microbatch's first forward goes to the first microbatch's last backward, which becomes an I.
+    const auto f = of.graph().number(forward(stage{0}, microbatch{1}));
+    const auto b = of.graph().number(backward(stage{0}, microbatch{0}));
+    const auto cell = of.graph().cell_of(b);
+    for (const bool keeps : {false, true}) {
+        REQUIRE(of.merge(place(b), place(f), false));
+        of.edit_further([&](auto& all) {
+            all.insert(all.begin() + static_cast<std::ptrdiff_t>(place(b)) + 1, detail::flat_graph::weight_of(cell));
+            of.choose(cell, {0, true});
+        });
+        const auto timed = simulate(p, of.to_order());
+        REQUIRE(timed);
+        REQUIRE(of.retime(detail::timed_order::never) < detail::timed_order::never);
+        if (keeps) {
+            of.keep();
+            CHECK(of.objective() == doctest::Approx(objective_of(p, *timed).value()));
+        } else {
+            of.undo();
+            CHECK(of.to_order().operations == before);
+        }
+    }
+}
+
+TEST_CASE("a pair changes the kind of its backward, although splitting it would make the step longer") {
+    const auto p = problem_of_both_kinds();
+    const auto start = simulate(p, paired_with_full_backwards(p));
+    REQUIRE(start);
+    search_state state{p};
+    state.offer_timed(*start, "start");
+    order_search_parameters cold{.seed = 1, .moves = 4'000};
+    cold.first_temperature = cold.last_temperature = cold.coldest_first = cold.coldest_last = 1e-9;
+    order_search(state, cold, "order");
+    const auto found = state.incumbent();
+    CHECK(is_valid(p, *found));
+    std::size_t pairs = 0;
+    for_each_pair(*found, [&](const timed_operation&, const timed_operation& b) {
+        CHECK(b.op.kind == operation_kind::backward_input);
+        ++pairs;
+    });
+    CHECK(pairs >= 6);
+}

@@ -1,0 +1,73 @@
+// Pairs that the dispatcher starts.
+#include "optpipe/schedule/dispatch/graph_dispatcher.hpp"
+
+#include "optpipe/schedule/pair.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+#include "oracle/random_cases.hpp"
+#include "oracle/random_pairs.hpp"
+#include "oracle/random_problem.hpp"
+#include "schedule/pair_problems.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+using namespace optpipe;
+
+namespace {
+
+order run(const problem& p, const graph_dispatch_options& options) {
+    return {p.graph, graph_dispatcher<any_graph>{p, options}.run()};
+}
+bool has_pair(const order& of) {
+    return std::any_of(of.operations.begin(), of.operations.end(), [](const operation& op) { return op.is_paired; });
+}
+
+} // namespace
+
+TEST_CASE("runs with pairs are valid") {
+    std::size_t complete = 0;
+    std::size_t paired = 0;
+    const auto cases = oracle::random_cases(300);
+    for (std::uint64_t i = 0; i < cases; ++i) {
+        CAPTURE(i);
+        oracle::random_numbers random{5 * 1'000'003 + i};
+        const auto p = oracle::with_random_pairs(
+            random, oracle::make_random_problem(
+                        random, {.ranks = 3, .stages = 6, .microbatches = 6, .cells = 24, .graph_percent = 50})
+                        .problem);
+        auto options = first_options(p);
+        if (std::any_of(p.storage.begin(), p.storage.end(),
+                        [](const auto& all) { return !all.empty() && all[0].offloads(); }))
+            continue;
+        options.pairs = true;
+        options.careful = random.chance(50);
+        options.most_weights = random.chance(50) ? 0 : 3;
+        const auto made = run(p, options);
+        const auto timed = simulate(p, made);
+        if (!timed) continue; // ranks wait for each other's memory
+        CHECK(is_valid(p, *timed));
+        ++complete;
+        paired += has_pair(made) ? 1 : 0;
+        options.pairs = false;
+        CHECK_FALSE(has_pair(run(p, options)));
+    }
+    CHECK(complete > cases / 3);
+    CHECK(paired > cases / 6);
+}
+
+TEST_CASE("pairs shorten the step of a dispatcher") {
+    const auto p = pair_problem(2, 8, 4.0, true);
+    auto options = first_options(p);
+    options.depth = 2.0;
+    const auto alone = simulate(p, run(p, options));
+    options.pairs = true;
+    const auto paired = simulate(p, run(p, options));
+    REQUIRE(alone);
+    REQUIRE(paired);
+    CHECK(objective_of(p, *paired) < 0.9 * objective_of(p, *alone));
+}
