@@ -233,10 +233,10 @@ private:
     }
     /// Makes a pair of the single operations at two places, at one of the places.
     bool merge(index at, index other) {
-        const auto [f, b] = parts_of(order_[at], order_[other]);
-        const bool has_kind = order_.graph().overlap_of(f, b) != nullptr;
+        const parts both = parts_of(order_[at], order_[other]);
+        const bool has_kind = order_.graph().overlap_of(both.f, both.b) != nullptr;
         if (!order_.merge(std::min(at, other), std::max(at, other), random_.chance(half))) return false;
-        if (!has_kind) order_.edit_further([&](std::vector<id>& all) { split_or_join(b, all); });
+        if (!has_kind) order_.edit_further([&](std::vector<id>& all) { split_or_join(both.b, all); });
         return true;
     }
     /// Exchanges the part of a pair at `at` with the operation of the same kind at `other`, which may be in another
