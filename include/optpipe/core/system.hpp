@@ -79,7 +79,7 @@ inline bool may_write(const char*) { return true; }
 
 #endif
 
-/// Makes sleeps of this thread end on time; Linux otherwise adds up to 50 µs.
+/// Makes sleeps of this thread end on time. Linux otherwise lengthens each sleep by up to 50 µs.
 inline void sleep_precisely() {
 #if defined(__linux__)
     static_cast<void>(::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL));

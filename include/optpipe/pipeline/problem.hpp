@@ -25,7 +25,7 @@ namespace optpipe {
 
 /// The quantity to minimize.
 enum class objective_kind {
-    makespan, ///< the last end
+    makespan, ///< the time at which the last operation ends
     span,     ///< the longest time that any rank is engaged, from its first start to its last end
 };
 
@@ -79,7 +79,8 @@ template <auto Ranks> struct basic_transfer_rules {
     /// Number of transfers that one rank can run at once: 1, or 2 (one per direction).
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
-    /// The host link of each rank, a number below the number of ranks. Ranks with equal numbers share one link.
+    /// The number of each rank's host link. Ranks with equal numbers share one link. Numbers are below the number of
+    /// ranks.
     per_rank<std::uint32_t, Ranks> link{};
 
     constexpr basic_transfer_rules() = default;
@@ -115,7 +116,7 @@ template <pipeline_graph Graph> struct basic_problem {
     using label = std::conditional_t<Graph::is_static, std::string_view, std::string>;
 
     Graph graph{};
-    /// The costs of each stage, without transfer times, which are in `storage`. `set_stage` changes both.
+    /// The costs of each stage, except the transfer times. `storage` has the transfer times. `set_stage` changes both.
     per_stage<stage_costs, stages_extent> costs{};
     /// The options of each stage; never empty.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
@@ -220,8 +221,8 @@ template <pipeline_graph Graph> struct basic_problem {
             if (offloads_all(storage[s][i])) return static_cast<storage_index>(i);
         return std::nullopt;
     }
-    /// The most device memory of a stage during a backward that starts with `restored`, if W directly follows I. A full
-    /// backward never holds more than it starts with.
+    /// The most device memory that a stage holds during a backward that starts with the memory `restored`, if W
+    /// directly follows I. A full backward never holds more memory than at its start.
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
         return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }
@@ -263,7 +264,8 @@ template <pipeline_graph Graph> struct basic_problem {
             total += serial_time_of(m);
         return total;
     }
-    /// Whether stages form a chain without groups, and all microbatches are equal. Frozen stages count as simple, too.
+    /// Whether stages form a chain without groups, and all microbatches are equal. A problem with frozen stages can be
+    /// simple, too.
     [[nodiscard]] constexpr bool is_simple() const {
         if constexpr (!Graph::is_always_chain)
             if (!graph.is_chain()) return false;
@@ -277,7 +279,7 @@ template <pipeline_graph Graph> struct basic_problem {
         return longest;
     }
     /// The largest stash, `kv`, `held` of an edge, memory of a pair or device memory limit. Comparisons of memory are
-    /// relative to this amount. A limit counts for no more than all stashes of its rank together, so that a huge number
+    /// relative to this amount. A limit counts for no more than all stashes of its rank together. Thus a huge number
     /// meant as "no limit" doesn't blur the comparisons on other ranks.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
@@ -339,10 +341,10 @@ namespace detail {
 [[nodiscard]] problem without_storage(any_graph shape, const per_stage<stage_costs>& costs);
 void add_storage(problem& to, stage s, const storage_option& option);
 void add_group(problem& to, const std::vector<stage>& members, duration delay);
-/// `sequence` has the number of each microbatch's sequence.
+/// `sequence[m]` is the number of the sequence that microbatch m belongs to.
 void set_microbatches(problem& to, const std::vector<cost_factors>& factors, bool by_stage,
                       const std::vector<std::uint32_t>& sequence);
-/// `matrix` as for `hop_times`.
+/// `matrix` has the same form as for `hop_times`.
 void set_hop_times(problem& to, const std::vector<duration>& matrix);
 
 template <pipeline_graph Graph> void copy_microbatches(const basic_problem<Graph>& p, problem& to) {
@@ -440,8 +442,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain_without_pa
     return p.is_simple() && std::all_of(p.costs.begin(), p.costs.end(),
                                         [](const stage_costs& c) { return c.gradients == gradient_kind::full; });
 }
-/// Whether the problem is plain: its stages form a chain without groups and pairs, all of them compute the gradients of
-/// their weights, and all microbatches are equal.
+/// Whether the problem is plain: its stages form a chain without groups and pairs, every stage computes the gradients
+/// of its weights, and all microbatches are equal.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_plain(const basic_problem<Graph>& p) {
     return p.overlaps.empty() && is_plain_without_pairs(p);
 }

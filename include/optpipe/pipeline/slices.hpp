@@ -37,8 +37,8 @@ struct token_work {
             work.linear};
 }
 
-/// The length x of a sequence's beginning whose forward takes `time`. x and `time` are relative to the sequence that
-/// the stages' costs are for. x is the positive root of
+/// Returns the length x such that the forward of the first x of a sequence takes `time`. x and `time` are relative to
+/// the sequence that the stages' costs are for. x is the positive root of
 ///
 ///     a x² + (1 − a) x = time
 ///
@@ -170,8 +170,8 @@ template <std::size_t Count, class Lists>
 } // namespace detail
 
 /// The microbatches of a step in which every sequence is cut into `k` slices of equal length. `tokens` lists the
-/// lengths of the sequences. Slices attend to the slices before them, so the last one takes longest. With k = 1,
-/// sequences stay whole.
+/// lengths of the sequences. Slices attend to the earlier slices of their sequence, so the last slice takes longest.
+/// With k = 1, sequences stay whole.
 ///
 /// `attention_share` is the share of attention in a forward of the sequence that the stages' costs are for; it is one
 /// number, or lists one for each stage. The stages' costs are for a sequence of `costed_length` tokens; by default, the
