@@ -31,7 +31,7 @@ bool cost_the_same(const basic_problem<Graph>& p, const std::vector<microbatch>&
     return true;
 }
 
-/// All sequences of the step, each as the list of its slices; the sequences that cost the same are in one group.
+/// All sequences of the step, each as the list of its slices. Sequences that cost the same are in one group.
 template <pipeline_graph Graph>
 std::vector<std::vector<std::vector<microbatch>>> grouped_by_cost(const basic_problem<Graph>& p) {
     std::vector<std::vector<std::vector<microbatch>>> groups;

@@ -21,19 +21,19 @@ namespace optpipe {
 
 /// The parameters of a `graph_dispatcher`. Any values give orders, of different quality; defaults are not tuned.
 struct graph_dispatch_options {
-    /// Number of microbatches in flight on a stage; 1 stands for the stage's lifespan divided by the cycle time.
+    /// Number of microbatches in flight on a stage, as a multiple of the stage's lifespan divided by the cycle time.
     double depth = 1.0;
-    /// Number of microbatches in flight beyond `depth`, by stage.
+    /// For each stage, the number of microbatches in flight beyond `depth`.
     std::vector<int> further{};
     forward_preference forwards = forward_preference::deepest_stage;
     /// Whether an operation may take memory only if every sequence in flight can still be finished afterwards.
     bool careful = false;
-    /// The largest number of W that wait on a rank: they fill the time in which nothing else can run. If 0, backwards
-    /// are full, or each W runs right after its I.
+    /// The largest number of W that may wait on a rank. Waiting W fill the time in which nothing else can run. If the
+    /// number is 0, backwards are full, or each W runs right after its I.
     std::size_t most_weights = std::numeric_limits<std::size_t>::max();
     /// The storage option of each stage.
     std::vector<storage_index> storage{};
-    /// The microbatches in the order in which they enter the pipeline: slices of one sequence follow one another.
+    /// The microbatches in the order in which they enter the pipeline. Slices of one sequence follow one another.
     std::vector<microbatch> sequence{};
 };
 
@@ -48,14 +48,14 @@ template <pipeline_graph Graph> [[nodiscard]] graph_dispatch_options first_optio
 }
 
 /// Simulates a step of any graph, with any microbatches, and lets every rank start the best operation that is ready:
-/// gradients, then forwards that the memory and the number of microbatches in flight allow, then weight gradients.
-/// Every stage runs the microbatches in one order, and gradients of a sequence's slices in reverse.
+/// gradients, then forwards that the memory and the number of microbatches in flight allow, then weight gradients. All
+/// stages run the microbatches in the same order. Gradients of a sequence's slices run in reverse order.
 ///
-/// Ranks may wait for each other's memory; the result then lacks operations. A careful dispatcher takes memory only if
-/// the sequences in flight can still be finished in order, each with the memory that its predecessors release (the
-/// banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full backwards. A
-/// careful dispatcher hardly ever gets stuck, and often has fewer microbatches in flight. Contract: no storage option
-/// of `options` offloads.
+/// Ranks may wait for each other's memory. In this case, the result lacks operations. A careful dispatcher takes memory
+/// only if the sequences in flight can still be finished in order, each with the memory that its predecessors release
+/// (the banker's algorithm). The need of a sequence is the memory that it would take if it ran alone, with full
+/// backwards. A careful dispatcher hardly ever gets stuck, but often has fewer microbatches in flight. Contract: no
+/// storage option of `options` offloads.
 template <pipeline_graph Graph> class graph_dispatcher {
 public:
     graph_dispatcher(const basic_problem<Graph>& p, const graph_dispatch_options& options)
@@ -121,7 +121,7 @@ private:
     void set_caps() {
         const auto paths = paths_of(*p_);
         const auto cycle = p_->busiest_work();
-        constexpr double nearly_one = 0.999; // rounds up, except for rounding errors of integral values
+        constexpr double nearly_one = 0.999; // rounds up, and ignores rounding errors of integral values
         for (const stage s : p_->graph.all_stages()) {
             const double further = options_->further[s.position()];
             const double depth = options_->depth * (paths.lifespan[s] / cycle) + nearly_one + further;
@@ -204,7 +204,7 @@ private:
         const auto op = with_storage(forward(s, options_->sequence[own.next_forward]));
         return arrives_by_now(op) && fits(op, r);
     }
-    /// Number of microbatches that aren't in flight any more. Microbatches of a stage without gradients are in flight
+    /// Number of microbatches that are no longer in flight. Microbatches of a stage without gradients are in flight
     /// until the stages that it feeds have begun them.
     std::size_t finished_for(stage s) const {
         if (p_->costs[s].gradients != gradient_kind::none) return stages_[s].ended;
