@@ -127,7 +127,7 @@ private:
     execution::lane_pool<Executor> lanes_;
 };
 
-/// Runs one step of one rank. To run several steps, make a `runner` once.
+/// Runs one step of one rank. To run several steps, make one `runner`.
 template <class Executor, class Model> void run(const rank_program& p, Executor& on, Model& model) {
     runner<Executor, Model>{p, on, model}.step();
 }

@@ -8,14 +8,14 @@
 
 namespace optpipe {
 
-/// Arena sizes with which a rank can run every plan of the problem within its memory limits. Without a limit, the
-/// arenas hold everything that is ever stored on the rank.
+/// Arena sizes with which a rank can run every plan of the problem within its memory limits. If there is no limit, the
+/// arenas can hold all data that is ever stored on the rank.
 ///
 /// The problem has no limit for messages. At each stage, a microbatch needs memory for at most one message at a time,
 /// because its activation is used before its gradient is made. While an operation runs, its microbatch has one more
-/// message, because input and output exist at once. So a stage needs room for microbatches + 1 messages; each is as
-/// large as the stage's input or its output, whichever is larger. Fragmentation, which occurs if boundaries differ in
-/// size, isn't included.
+/// message, because input and output exist at once. So a stage needs room for microbatches + 1 messages. Each message
+/// is as large as the larger of the stage's input and output. If messages differ in size, there may be fragmentation,
+/// which isn't included.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
 
 } // namespace optpipe
@@ -37,7 +37,7 @@ inline memory_size most_of_stash(const problem& p, stage s) {
         most = std::max(most, option.held);
     return most;
 }
-/// The size in bytes of the message that a stage receives, or of the message that it sends, whichever is larger.
+/// The size in bytes of the larger of two messages: the message that a stage receives, and the message that it sends.
 inline std::size_t largest_message(const problem& p, stage s, const lowering_options& how) {
     return std::max(p.is_first(s) ? 0 : how.bytes_of_message(s.position() - 1),
                     p.is_last(s) ? 0 : how.bytes_of_message(s.position()));
@@ -57,8 +57,8 @@ OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self
     }
     // Each part of a stash is rounded separately.
     const auto rounding = stashes * buffer_roles * how.alignment;
-    // Contiguous stashes leave gaps. Stashes with gaps never take more memory than if each allocation of a step,
-    // reloads included, had its own place.
+    // Contiguous stashes leave gaps. Even with gaps, stashes never take more memory than if each allocation of a step,
+    // including reloads, had its own place.
     const auto bytes = [&](memory_size limit, bool has_gaps) {
         const auto most = std::min(limit, (has_gaps ? 2.0 : 1.0) * all);
         return static_cast<std::size_t>(std::ceil(most.value() * how.bytes_per_unit)) + rounding;
