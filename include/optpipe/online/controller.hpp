@@ -381,8 +381,8 @@ OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& 
     duration apart{};
     for (const auto& each : found)
         apart += each.change();
-    // The changed cost is that of a kind of operation, with one operation per microbatch and stage, or that of
-    // messages, with two per microbatch and stage (an activation and a gradient).
+    // For each stage and microbatch, a rank has one operation of a changed kind, or two changed messages (an activation
+    // and a gradient).
     const auto& graph = problem_.graph;
     const auto stages_on_rank = (graph.stages() + graph.ranks() - 1) / graph.ranks();
     const auto most = 2.0 * static_cast<double>(stages_on_rank * graph.microbatches());
