@@ -148,7 +148,8 @@ struct absorb_column {
             const double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
             values[x.position()] = std::clamp(value, lower, upper);
         }
-        /// Eliminates the column. This is possible only if the row is an equation, because an equation determines x.
+        /// An equation `at` determines x. Without an equation, x can be eliminated only from rows that don't contain
+        /// it.
         [[nodiscard]] bool leave(open_row& r) const {
             if (row_lower != row_upper) return r.coefficients[x.position()] == 0.0;
             r.solve_for(x, row_lower, others, coefficient);
