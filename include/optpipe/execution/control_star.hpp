@@ -29,7 +29,7 @@ struct control_letter {
 };
 
 /// One rank's state in a control channel in which all letters go to or from rank 0. A `control_star` takes and gives
-/// letters; a carrier delivers them, in order between any two ranks.
+/// letters. A carrier delivers them, in order between any two ranks.
 class control_star {
 public:
     struct addressed {

@@ -41,7 +41,7 @@ struct slice_memory {
 
 // A stash consists of the memory that the forward holds (`kept`, `freed`), the memory that a recomputation restores
 // (`restored_kept`, `restored_freed`) and the memory that the input gradient adds (`added`). The weight gradient needs
-// `kept`, `restored_kept` and `added`; `freed` and `restored_freed` are gone by then. The size of `kept` is the most
+// `kept`, `restored_kept` and `added`. `freed` and `restored_freed` are gone by then. The size of `kept` is the most
 // that the weight gradient may need of the held memory, min(held, weight_stash), unless `lowering_options::kept` says
 // otherwise.
 
@@ -109,7 +109,7 @@ struct backward_task {
     /// In a full backward, whether this task completes the gradients of the stage's parameters for this step.
     bool is_last = false;
     /// The gradients at the output, one for each stage that used the output. The gradient of the output is the sum of
-    /// these gradients; `input` is the first of them.
+    /// these gradients. `input` is the first of them.
     std::span<const received_value> inputs{};
     /// The gradients at the inputs, one for each stage from which an input came; `output` is the first of them.
     std::span<const handed_value> outputs{};

@@ -32,7 +32,7 @@ namespace optpipe::formulation {
 /// the same option. The two statements above hold here as well.
 ///
 /// *Graphs, slices and microbatches that differ*: all of the above holds for each list of interchangeable microbatches.
-/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice; these inputs
+/// If operations of one kind and stage belong to one list, so do their inputs in another stage or slice. These inputs
 /// all have the same delay. Memory depends only on the number of operations of each list and kind. The first slices of
 /// sequences may be numbered in the order of their forwards on stage 0. The W of a stage follow the order of its
 /// gradients if these W cost the same.

@@ -38,7 +38,7 @@ struct pytorch_options {
 /// Microbatches may differ, and may be slices of sequences. A row runs them in their order, and the user's stage keeps
 /// the data that a slice leaves for the next slice.
 ///
-/// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds UNSHARD and RESHARD to `compute_only`; `to_pytorch` adds
+/// A stage under FSDP needs UNSHARD and RESHARD. PyTorch adds UNSHARD and RESHARD to `compute_only`. `to_pytorch` adds
 /// them to `compute_comms` if `unsharded_stages` isn't 0.
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});

@@ -48,7 +48,7 @@ public:
         if (activity_[v] > largest_activity) rescale();
         if (place_[v] != absent) sift_up(place_[v]);
     }
-    /// Divides the weight of earlier bumps, relative to future bumps, by 1 / `factor`.
+    /// Multiplies the weight of earlier bumps by `factor`, compared with future bumps.
     void decay(double factor) { increment_ /= factor; }
 
     /// Number of variables in the heap.

@@ -16,7 +16,7 @@
 
 namespace optpipe::milp {
 
-/// The state of a search. `incumbent` and `bound` are objectives in the model's direction; they are infinite if
+/// The state of a search. `incumbent` and `bound` are objectives in the model's direction. They are infinite if
 /// unknown.
 struct progress {
     double incumbent = 0.0;

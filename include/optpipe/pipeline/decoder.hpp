@@ -31,7 +31,7 @@ struct decoder_layer {
     std::size_t value_width = 0;
     /// Widths of latent attention (DeepSeek-V2, section 2.1); all are 0 if attention isn't latent. Queries are
     /// compressed to `query_rank`, keys and values to `key_value_rank`. `rotary_width` is the width of the part of a
-    /// key that carries the position; all heads share this part.
+    /// key that carries the position. All heads share this part.
     std::size_t query_rank = 0;
     std::size_t key_value_rank = 0;
     std::size_t rotary_width = 0;
@@ -129,7 +129,7 @@ private:
 
 /// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
 /// (10^9 bytes). Computed costs are a first guess until there is a measured profile. `model_shapes.hpp` has the shapes
-/// of published models; `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token, plus the
+/// of published models. `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token, plus the
 /// work of attention. I takes as many FLOP as F, except that attention takes twice as many. W takes 2 FLOP per
 /// parameter and token. Embeddings take no time.
 ///
@@ -147,7 +147,7 @@ struct decoder {
     /// has no embedding and no output layer.
     std::size_t vocabulary = 0;
     /// Number of ranks among which embedding and output layer are split by their vocabulary (Vocabulary Parallelism,
-    /// Yeung et al., 2024). If above 1, no stage of the chain includes these layers; `vocabulary_shard` gives the costs
+    /// Yeung et al., 2024). If above 1, no stage of the chain includes these layers. `vocabulary_shard` gives the costs
     /// of one rank's shard.
     std::size_t vocabulary_shards = 1;
 

@@ -244,7 +244,7 @@ slices_of(const Lists& lengths, const Share& attention_share, double costed_leng
 
 /// The microbatches of a step into which documents are packed. A token attends only to its own document. `documents[m]`
 /// lists the lengths of the documents of microbatch m. The linear work of a microbatch is the sum of its documents'
-/// lengths; its quadratic work is the sum of the squares of these lengths.
+/// lengths. Its quadratic work is the sum of the squares of these lengths.
 ///
 /// `attention_share` and `costed_length` are as for `slices`; by default, the stages' costs are for one document as
 /// long as the mean microbatch.

@@ -239,7 +239,7 @@ template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>&
 
 /// Reports memory limits that are too low for a single microbatch. Contract: all values are valid.
 template <pipeline_graph Graph> void validate_fit(const basic_problem<Graph>& p, std::vector<violation>& found) {
-    // The host is assumed to be large. A small host doesn't make a problem invalid; the planner finds out whether a
+    // The host is assumed to be large. A small host doesn't make a problem invalid. The planner finds out whether a
     // schedule exists.
     auto with_large_host = p;
     for (auto& limit : with_large_host.host_memory_limit)

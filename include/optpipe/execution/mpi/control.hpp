@@ -18,7 +18,7 @@
 namespace optpipe::mpi {
 
 /// One rank's control channel over MPI. Such a channel serves executors that can't tell other processes of failures
-/// themselves, such as NCCL's (`cuda::options::failures`); a `member` has one, too.
+/// themselves, such as NCCL's (`cuda::options::failures`). A `member` has one, too.
 ///
 /// The caller keeps the communicator: it is duplicated, and nothing is sent on the original. All processes of the
 /// communicator construct and destroy their `control` at the same time. The destructor waits for the other processes,

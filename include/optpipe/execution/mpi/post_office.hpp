@@ -248,7 +248,7 @@ private:
         transfers_.resize(kept);
     }
 
-    /// Cancels the receives. Sends can't be cancelled; their receivers discard the messages (see `discard`).
+    /// Cancels the receives. Sends can't be cancelled. Their receivers discard the messages (see `discard`).
     void stop() {
         stopped_ = true;
         for (std::size_t i = 0; i < requests_.size(); ++i)

@@ -35,7 +35,7 @@ protected:
     ~control_carrier() = default;
 };
 
-/// One rank's end of a control channel, for any carrier of letters. `mutex` guards all of its state; several channels
+/// One rank's end of a control channel, for any carrier of letters. `mutex` guards all of its state. Several channels
 /// may share a mutex.
 class control_channel final : private wakeable {
 public:

@@ -212,7 +212,7 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
     reach_.resize(m);
 }
 
-/// Finds the pivots of a basis. Slacks and singletons are found first; they are most of the pivots. The remaining
+/// Finds the pivots of a basis. Slacks and singletons are found first. They are most of the pivots. The remaining
 /// pivots are found by the rule of Markowitz.
 class basis_elimination {
 public:

@@ -35,7 +35,7 @@ struct sub_effort {
 };
 
 /// The data that all components of one search share. The data doesn't change during the search. The only exceptions are
-/// members whose comments say so; these members may be used from any thread.
+/// members whose comments say so. These members may be used from any thread.
 struct context {
     const search::problem* instance = nullptr;
     const solve_options* options = nullptr;

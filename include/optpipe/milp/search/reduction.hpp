@@ -23,7 +23,7 @@ namespace optpipe::milp::search {
 /// points of the given model.
 class reduction {
 public:
-    /// Starts with the given model. Bounds may cross by no more than the tolerance; two crossing bounds are replaced by
+    /// Starts with the given model. Bounds may cross by no more than the tolerance. Two crossing bounds are replaced by
     /// the value between them. Large bounds that may stand for "no limit" become rows, because a row affects no
     /// computation until it becomes tight.
     void start(const milp::model& given) {

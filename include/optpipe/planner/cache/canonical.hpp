@@ -34,7 +34,7 @@ struct canonical_option {
 };
 using canonical_options = std::vector<canonical_option>;
 
-/// The canonical form of a problem. The form has no names and no units; ranks and links are numbered in the order of
+/// The canonical form of a problem. The form has no names and no units. Ranks and links are numbered in the order of
 /// their first appearance, storage options are in ascending order, and numbers that can't matter are left out. Two
 /// problems with equal forms have the same schedules, operation by operation, up to the units and the numbers of
 /// storage options.

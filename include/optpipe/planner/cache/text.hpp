@@ -22,7 +22,7 @@
 namespace optpipe {
 
 /// The version of the format of entries. An entry has two blocks. The first block has a line with the version, one line
-/// per field, and a line with a checksum; the second block has the operations and their checksum. The first block is
+/// per field, and a line with a checksum. The second block has the operations and their checksum. The first block is
 /// enough to tell whether an entry is useful.
 inline constexpr std::string_view cache_format = "optpipe.plan/3";
 

@@ -98,7 +98,7 @@ private:
         add_used(trail, on, capacity, &one.implied_terms);
         return trail.assign(!one.chosen, facts_);
     }
-    /// Adds facts which say that certain terms are chosen. Together, these terms exceed the capacity; terms in `but`
+    /// Adds facts which say that certain terms are chosen. Together, these terms exceed the capacity. Terms in `but`
     /// aren't among them. The facts are the oldest ones, and no more than necessary.
     void add_used(const trail& trail, const knapsack_constraint& on, ticks capacity,
                   const std::vector<std::uint32_t>* but) {

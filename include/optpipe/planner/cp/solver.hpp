@@ -69,7 +69,7 @@ struct solver_parameters {
 /// Darwiche 2007).
 class solver {
 public:
-    /// `m` must outlive the solver. Starts are non-negative; `at_most` and `at_least` tighten their bounds.
+    /// `m` must outlive the solver. Starts are non-negative. `at_most` and `at_least` tighten their bounds.
     explicit solver(const model& m, std::uint64_t seed = 1)
         : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_}, arcs_{m, network_},
           transitive_{m},

@@ -15,7 +15,7 @@ namespace optpipe::detail {
 /// The earliest times of all operations under given sequences, by the rules of `simulate`, updated after edits.
 ///
 /// After an edit, only changes are propagated. Propagation begins at the first edited position of a lane, and wherever
-/// an input arrives at another time. Propagation ends where the lane is in the same state as before; its state is free
+/// an input arrives at another time. Propagation ends where the lane is in the same state as before. Its state is free
 /// time, memory and pending releases. Dirty operations are processed in the order of their old starts, so that hardly
 /// any operation is placed twice.
 class lane_times {

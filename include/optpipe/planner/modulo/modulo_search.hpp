@@ -29,7 +29,7 @@ struct modulo_options {
 /// the pattern with prologue and epilogue. The pattern is completed in a reduced problem, which has only the
 /// microbatches that prologue and epilogue need, and `improve` may change prologue and epilogue there. Then the steady
 /// state is unrolled to all microbatches. The effort hardly depends on the number of microbatches. At the start, the
-/// search tries `wavefronts` on the complete step; their periodicity may be large.
+/// search tries `wavefronts` on the complete step. Their periodicity may be large.
 ///
 /// Offers every schedule found. Returns when the search is done or the effort is spent.
 inline void modulo_search(search_state& state, const modulo_options& options = {}) {

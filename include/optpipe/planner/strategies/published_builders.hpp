@@ -51,7 +51,7 @@ namespace detail {
 struct builder_parameters {
     /// Share (0 to 1) of the remaining time for all stoppable builders without search together. With a time limit of 4
     /// s, this share suffices for builders that take a second, even on a machine that is three times slower. On 56 of
-    /// 59 problems with up to 4096 stages times microbatches, builders take up to 0.3 s; the longest takes 1 s (po-f,
+    /// 59 problems with up to 4096 stages times microbatches, builders take up to 0.3 s. The longest takes 1 s (po-f,
     /// 16 ranks with four stages each).
     double slice = 0.75;
     /// Share of the remaining time for the constructive planner, which runs with all its effort. It takes 0.3 to 0.6 s

@@ -94,7 +94,7 @@ public:
 
     [[nodiscard]] const std::vector<value_copy>& copies() const { return copies_; }
     [[nodiscard]] const std::vector<planned_message>& messages() const { return messages_; }
-    /// The links of an operation. Inputs come before outputs; both are sorted by kind of value, stage and slice.
+    /// The links of an operation. Inputs come before outputs. Both are sorted by kind of value, stage and slice.
     [[nodiscard]] std::span<const value_link> links_of(const operation& op) const {
         const auto* const first = &first_link_[number_(op)];
         return std::span{links_}.subspan(first[0], first[1] - first[0]);

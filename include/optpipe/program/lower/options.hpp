@@ -78,7 +78,7 @@ struct lowering_options {
     /// and `reduce`.
     bool forward_only = false;
     /// Entries for storage options whose RECOMPUTE restores a part of the memory that W needs. An entry is the amount
-    /// of memory that the forward holds and W needs; this memory then isn't moved. Without an entry, the amount is the
+    /// of memory that the forward holds and W needs. This memory then isn't moved. Without an entry, the amount is the
     /// largest that is possible. Impossible values are clamped.
     std::vector<held_for_weight> kept{};
 

@@ -37,7 +37,7 @@ namespace optpipe {
 /// stopped, the schedule is never worse than 1F1B or GPipe, if their schedules fit and no offload is required. `Policy`
 /// says which stages may or must be offloaded as a whole (`decisions_of`). If there are other ways to store stashes,
 /// the search also tries AdaPipe's schedule, and each storage option that all stages have, used for all microbatches
-/// (`uniform_problem`). `Policy` applies only to keeping and offloading whole stashes; `restrict_storage` restricts
+/// (`uniform_problem`). `Policy` applies only to keeping and offloading whole stashes. `restrict_storage` restricts
 /// other options.
 template <storage_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";

@@ -135,7 +135,7 @@ private:
     }
 
     /// Appends at most one forward and exactly one gradient on every stage. A stage without a stash for its gradient
-    /// can always do a forward, because only waiting weight gradients hold memory on its rank; the stages after it have
+    /// can always do a forward, because only waiting weight gradients hold memory on its rank. The stages after it have
     /// no stash either.
     constexpr void steady_state() {
         const auto wanted = wanted_forwards();

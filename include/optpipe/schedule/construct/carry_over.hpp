@@ -22,8 +22,8 @@ struct drawn_order {
     std::vector<std::size_t> slices{};
 };
 
-/// The order of another draw as an order of `p`. In both draws, sequences are ranked by number of slices, then by work;
-/// the k-th sequence of `p` takes the place and the storage options of the draw's k-th sequence. Slices are matched by
+/// The order of another draw as an order of `p`. In both draws, sequences are ranked by number of slices, then by work.
+/// The k-th sequence of `p` takes the place and the storage options of the draw's k-th sequence. Slices are matched by
 /// position. If a sequence of `p` has more slices, they all take the place of the last slice in the draw's sequence. A
 /// rank that would wait for inputs or memory may run later operations of the order first (`order_dispatcher`), if that
 /// shortens the step. Empty if `p` and the draw have different numbers of sequences, if the order isn't executable, or

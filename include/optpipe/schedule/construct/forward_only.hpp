@@ -12,7 +12,7 @@
 namespace optpipe {
 
 /// A list schedule that has every forward once and nothing else, for evaluation and inference. Each rank takes the
-/// forward that can start first; `preferred` decides ties. If the deepest stage is preferred, microbatches leave the
+/// forward that can start first. `preferred` decides ties. If the deepest stage is preferred, microbatches leave the
 /// rank early. If the shallowest stage is preferred, later ranks get work early. Microbatches are in FIFO order, and
 /// memory has no limit. The result isn't a valid schedule of the problem, as it has no backwards; lower it with
 /// `lowering_options::forward_only`. Takes O(S M log R) for S stages, M microbatches and R ranks.

@@ -20,7 +20,7 @@ using compute_lanes = per_rank<std::vector<operation>>;
 
 namespace detail {
 
-/// Tracks which operations are done and which are ready. An operation is ready if its dependencies are done; times
+/// Tracks which operations are done and which are ready. An operation is ready if its dependencies are done. Times
 /// don't matter.
 template <pipeline_graph Graph> class dependency_tracker {
 public:

@@ -24,7 +24,7 @@ struct lane_search_parameters {
     /// Number of failures since the last improvement after which `lane_search` ends.
     std::size_t most_failures = 1000;
     /// Some swaps leave the objective unchanged, but make the order worse otherwise. On average, one of every n such
-    /// swaps is kept, to leave local optima; this is n.
+    /// swaps is kept, to leave local optima. This is n.
     std::size_t kept_of_harmless = 16;
 };
 

@@ -51,7 +51,7 @@ struct rounding_parameters {
 enum class bound_choice : unsigned char { nearest, relaxing };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
-/// the relaxation. Columns and slacks are measured from their nearer bound, which may depend on an integer;
+/// the relaxation. Columns and slacks are measured from their nearer bound, which may depend on an integer.
 /// `bound_choice` may select the other bound of columns that aren't integers. The sum is divided by one of its
 /// coefficients and rounded. With the multipliers of a row of the simplex tableau, the result is Gomory's mixed-integer
 /// cut. With a node of a network and the capacities of its arcs, the result is a flow cover.
