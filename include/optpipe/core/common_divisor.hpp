@@ -16,7 +16,7 @@ namespace optpipe {
 /// The greatest common divisor of decimals with few digits, if it can be determined.
 class common_divisor {
 public:
-    /// False if `value` has too many digits.
+    /// Adds a value. Returns false if the value has too many digits.
     bool add(double value) {
         value = std::abs(value);
         if (value == 0.0) return true;

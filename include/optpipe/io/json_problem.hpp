@@ -52,7 +52,7 @@ namespace detail {
 struct problem_parts {
     std::optional<std::size_t> ranks;
     std::optional<std::size_t> microbatches;
-    std::size_t version = 1; // of the format
+    std::size_t version = 1; // version of the format
     std::vector<stage_costs> costs;
     std::vector<storage_list<false>> storage;
     std::vector<std::optional<std::size_t>> rank_of;

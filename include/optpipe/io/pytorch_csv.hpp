@@ -45,8 +45,8 @@ struct pytorch_options {
 
 /// The order of a schedule file's computations on a problem, for `simulate`. The two actions of an overlap become a
 /// pair if the problem has this pair. Otherwise, they run one after the other. All activations are kept on the device.
-/// Throws `input_error` if the file doesn't fit the problem (other ranks, stages elsewhere, other microbatches), if a
-/// stage has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
+/// Throws `input_error` if the file doesn't fit the problem (its ranks, the places of its stages or its microbatches
+/// differ), if a stage has no storage option that keeps all activations, or if messages of `compute_comms` are wrong
 /// (`message_violations`). Refused for problems with edges, groups or frozen stages. Also refused if the file's rows
 /// wait for each other in a cycle even if no send waits for its receive.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);

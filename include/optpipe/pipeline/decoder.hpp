@@ -143,8 +143,8 @@ struct decoder {
     /// Number of layers at the start of the model that have the shape `first_layer`.
     std::size_t first_layers = 0;
     decoder_layer first_layer{};
-    /// Size of the vocabulary, for the output layer on the last stage and the embedding on the first. If 0, the model
-    /// has no embedding and no output layer.
+    /// Size of the vocabulary. It determines the output layer on the last stage and the embedding on the first stage.
+    /// If 0, the model has no embedding and no output layer.
     std::size_t vocabulary = 0;
     /// Number of ranks among which embedding and output layer are split by their vocabulary (Vocabulary Parallelism,
     /// Yeung et al., 2024). If above 1, no stage of the chain includes these layers. `vocabulary_shard` gives the costs

@@ -126,8 +126,8 @@ private:
         states.resize(most_states_);
         return true;
     }
-    /// Drops each state that another state dominates, that is, equals or beats in everything. Takes O(n log n)
-    /// comparisons.
+    /// Drops each state that another state dominates. A state dominates another if it is at least as good in all
+    /// respects. Takes O(n log n) comparisons.
     static constexpr void keep_frontier(std::vector<state>& states) {
         std::sort(states.begin(), states.end(), [](const state& a, const state& b) {
             if (a.on_host != b.on_host) return a.on_host < b.on_host;

@@ -159,7 +159,7 @@ template <pipeline_graph Graph> struct basic_problem {
     /// Gives the stage these costs and options; transfer times of the costs are ignored.
     template <class List> constexpr void set_stage(stage s, const stage_costs& of, const List& options) {
         costs[s] = of;
-        // Not reset(): with clang 14, a reset optional can't be copied in a constant expression.
+        // reset() isn't used, because with clang 14, a reset optional can't be copied in a constant expression
         costs[s].transfer = std::optional<transfer_times>{};
         set_storage(s, options);
     }

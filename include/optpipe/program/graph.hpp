@@ -95,8 +95,8 @@ public:
         std::vector<std::uint32_t> length(p.lanes.size(), 0);
         for (std::size_t i = 0; i < place.size(); ++i)
             place[i] = ++length[p.instructions[i].lane];
-        // For each start or end of an instruction, the number of instructions that each lane of this rank has certainly
-        // ended by then.
+        // For each start or end of an instruction, and for each lane of this rank, the number of the lane's
+        // instructions that have certainly ended by then.
         const auto width = p.lanes.size();
         std::vector<std::uint32_t> clock(2 * size_ * width, 0);
         for (const auto n : order_) {

@@ -37,7 +37,8 @@
 
 namespace optpipe::cuda {
 
-/// Allocates a rank's memory. Host memory is near the device: threads on the device's NUMA node touch its pages first.
+/// Allocates a rank's memory. Host memory is placed near the device, because threads on the device's NUMA node touch
+/// its pages first.
 class memory {
 public:
     explicit memory(int device, std::size_t pinned_part, leak_flag leaks)

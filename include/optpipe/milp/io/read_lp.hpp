@@ -125,7 +125,7 @@ private:
         return sign;
     }
 
-    /// Reads terms as long as signs join them.
+    /// Reads terms up to the first term without a sign before it.
     lp_sum read_sum() {
         lp_sum sum;
         bool is_first = true;

@@ -327,7 +327,7 @@ public:
         : model_{&m}, stage_{s}, own_{&m.stages()[s]}, from_{&from}, into_{&into} {}
 
     /// `names` has the microbatch of each forward. At the call, the forwards are those of the stage before this one; on
-    /// return, those of this stage. False if the stage has no schedule without overtaking.
+    /// return, those of this stage. Returns false if the stage has no schedule without overtaking.
     bool write(std::vector<std::size_t>& names) {
         const auto& all = own_->storage;
         auto own_names = names;

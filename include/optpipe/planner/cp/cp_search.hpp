@@ -135,7 +135,7 @@ private:
     [[nodiscard]] static std::size_t after(std::size_t spent, std::size_t more) {
         return spent + std::min(more, std::numeric_limits<std::size_t>::max() - spent);
     }
-    /// Builds the model that proves bounds. False if there is nothing to search.
+    /// Builds the model that proves bounds. Returns false if there is nothing to search.
     bool build() {
         if (state_->objective().is_unlimited() && is_described_by_costs(*problem_)) try_builders();
         if (state_->bound() <= duration{}) state_->raise_bound(bounds_of(*problem_).best(), name);
@@ -145,7 +145,7 @@ private:
         bounding_.emplace(*problem_, form);
         return true;
     }
-    /// Makes the first searches. False if the bound at the root isn't complete yet.
+    /// Makes the first searches. Returns false if the bound at the root isn't complete yet.
     bool begin() {
         if (!bound_from_root()) return false;
         incumbent_searches_.push_back({&*bounding_, new_search(*bounding_)});
@@ -166,7 +166,8 @@ private:
         search->share(clauses_->of(m.form()));
         return search;
     }
-    /// Continues the current slice. False if the round is over and none of its searches had anything left to do.
+    /// Continues the current slice. Returns false if the round is over and none of its searches had anything left to
+    /// do.
     bool continue_slice() {
         if (search_ < incumbent_searches_.size()) {
             // A better schedule is often found after few conflicts. The rest of the slice is then used to find the next
@@ -239,8 +240,8 @@ private:
     }
 
     /// Excludes objectives that propagation at the root finds infeasible. Bisects the objectives between the bound and
-    /// the target, down to the smallest part of the gap (`most_gap_divisor`). False if the bisection isn't complete
-    /// yet.
+    /// the target, down to the smallest part of the gap (`most_gap_divisor`). Returns false if the bisection isn't
+    /// complete yet.
     bool bound_from_root() {
         exclude_below_bound();
         while (!finished()) {
@@ -272,7 +273,7 @@ private:
         return false;
     }
 
-    /// Continues the search for a better schedule in one model. False if search `i` is settled.
+    /// Continues the search for a better schedule in one model. Returns false if search `i` is settled.
     bool improve_incumbent(std::size_t i, std::size_t effort) {
         auto& search = incumbent_searches_[i];
         const auto wanted = target();

@@ -44,8 +44,8 @@ public:
         }
         return shift(i, distance(i, random), flip(random));
     }
-    /// Changes the storage option of a stash, and places the operations that the new option needs. False if nothing
-    /// changed, or if an operation has no place.
+    /// Changes the storage option of a stash, and places the operations that the new option needs. Returns false if
+    /// nothing changed, or if an operation has no place.
     bool set_storage(id i, id option, random_numbers& random) {
         const id s = p_->stage_of(i);
         const id old = lanes_->storage(i);
