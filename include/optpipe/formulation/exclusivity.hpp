@@ -25,9 +25,9 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     }
 }
 
-/// A rank runs one computation at a time: E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3). Each pair
-/// of computations with an unknown order has one variable. Ω is the least number that the time windows of the two
-/// operations allow.
+/// Adds E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3), because a rank runs one computation at a
+/// time. Each pair of computations with an unknown order has one variable. Ω is the least number that the time windows
+/// of the two operations allow.
 ///
 /// Two W of a stage have the same order variable as their gradients (`microbatch_order`). The F of two microbatches
 /// have the same order variable on all stages of a group.
@@ -63,7 +63,7 @@ inline void add_exclusivity(model_builder& d) {
     }
 }
 
-/// I and W of a full backward are contiguous: E_W ≤ E_I + T_W.
+/// I and W of a full backward are contiguous, so E_W ≤ E_I + T_W.
 inline void add_full_backwards(model_builder& d) {
     const auto& t = d.operations();
     for (cell c = 0; c < t.cells(); ++c) {

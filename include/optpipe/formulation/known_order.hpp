@@ -25,8 +25,8 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
 }
 
 /// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For
-/// `span`, each rank runs for at most `horizon`. If rank q runs the predecessor of rank r's first F, r starts before q
-/// has ended, because the microbatch's gradient returns to q. Thus r ends at most `horizon` later than q. If the
+/// `span`, each rank runs for at most `horizon`. Let rank q run the predecessor of the first F of rank r. Then r starts
+/// before q has ended, because the gradient of this F returns to q. Thus r ends at most `horizon` later than q. If the
 /// problem isn't plain, the latest end for `span` is `serial_time`, because a step without needless idle time takes no
 /// longer than all operations and messages one after the other.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {

@@ -46,8 +46,8 @@ struct amount {
     double least = 0.0;
     double most = 0.0;
     std::vector<std::pair<double, literal>> above{}; ///< for each option, the excess over the least amount
-    literal otherwise_zero = literal::always();      ///< whether the chosen option has the amount at all; if not, the
-                                                     ///< amount is 0
+    literal otherwise_zero = literal::always();      ///< whether the chosen option has this amount; the amount is 0
+                                                     ///< otherwise
 
     [[nodiscard]] bool is_fixed() const { return above.empty(); }
     void add_to(sum& s, double factor) const {

@@ -46,7 +46,8 @@ public:
         }
     }
 
-    /// For each table and stage, the effects on memory, the inputs, and the memory of other operations that is freed.
+    /// For each table and stage, three facts: the effects on memory, the inputs, and the freed memory that other
+    /// operations took.
     [[nodiscard]] std::string tables() const { return list(tables_); }
     /// For each microbatch, the number of its table. If all microbatches are equal, there is one entry.
     [[nodiscard]] std::string table_numbers() const { return list(table_of_microbatch_); }

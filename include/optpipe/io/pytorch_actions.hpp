@@ -64,7 +64,7 @@ inline constexpr std::array<std::pair<pytorch_action_kind, std::string_view>, 15
 /// Whether the action belongs to a whole stage, and has no microbatch.
 [[nodiscard]] constexpr bool is_of_stage(pytorch_action_kind kind) { return kind >= pytorch_action_kind::unshard; }
 
-/// One cell of a schedule file: `2F0`, `3SEND_F1`, `0REDUCE_GRAD`, `(0F5;3B1)OVERLAP_F_B`.
+/// One cell of a schedule file, such as `2F0`, `3SEND_F1`, `0REDUCE_GRAD` or `(0F5;3B1)OVERLAP_F_B`.
 struct pytorch_action {
     optpipe::stage stage{};
     pytorch_action_kind kind = pytorch_action_kind::forward;

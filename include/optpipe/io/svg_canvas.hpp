@@ -13,7 +13,7 @@
 
 namespace optpipe::detail {
 
-/// A class of the style sheet, as a letter and a number: `F0` is for forwards of a rank's first stage.
+/// A class of the style sheet, as a letter and a number. For example, `F0` is for forwards of a rank's first stage.
 inline std::string shade_class(operation_kind kind, std::size_t position) {
     return std::string(1, letter_of(kind)) + std::to_string(is_transfer(kind) ? 0 : position);
 }

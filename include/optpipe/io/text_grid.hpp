@@ -27,8 +27,8 @@ struct grid_options {
 /// operation. Labels are `2F0`, or `F0` or `F` in narrow cells. Dots are bubbles. A schedule that is longer than a line
 /// continues below. If a schedule would take too many lines, only its start and its end are shown with labels, and the
 /// time between them takes one line. If no label fits, the whole schedule is on one line. On a line without labels, a
-/// letter represents the kind of the running operation, and `+` represents several kinds in one column. A pair is one
-/// operation: `2F5;3B1`, or `F5;B1`, or the letter P.
+/// letter represents the kind of the running operation, and `+` represents several kinds in one column. The label of a
+/// pair is `2F5;3B1`, `F5;B1`, or the letter P.
 void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
 
 /// Writes the grid of a measurement and its plan. Each line appears twice: as planned, and as measured.

@@ -165,7 +165,8 @@ struct decoder {
     /// Number of ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;
     double bytes_per_element = 2.0;
-    /// Bytes per parameter for weight and gradient, and for the optimizer state: Adam with mixed precision.
+    /// Number of bytes per parameter: for weight and gradient, and for the optimizer state. The defaults are for Adam
+    /// with mixed precision.
     double bytes_per_parameter = 6.0;
     double optimizer_bytes_per_parameter = 12.0;
     /// TFLOP/s that a rank reaches; must be above 0.

@@ -24,7 +24,7 @@ struct always {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return offloads_all(c.option); }
 };
 
-/// Offloads the stashes of the stages with the longest lifespans; on each rank, these are the share `share` of the
+/// Offloads the stashes of some stages: on each rank, those with the longest lifespans. `share` is their share of the
 /// rank's stages (PipeOffload, section on selective offload: half of the stages for PO-H, all stages for PO-F).
 struct longest_lifespan_first {
     double share = 0.5;

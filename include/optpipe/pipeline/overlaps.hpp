@@ -22,8 +22,8 @@ enum class overlap_kind : std::uint8_t {
     return kind == overlap_kind::backward ? c.backward() : c.backward_input;
 }
 
-/// A pair that a rank can run as one operation: F of one of the rank's stages, and the backward of one of its stages
-/// (the same or another). The pair usually takes less time than its two operations in succession.
+/// A pair that a rank can run as one operation. It consists of the F of one of the rank's stages, and the backward of
+/// the same or another of its stages. The pair usually takes less time than its two operations in succession.
 struct overlap {
     stage forward{};
     stage backward{};

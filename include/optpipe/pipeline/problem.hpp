@@ -59,7 +59,7 @@ public:
         return is_uniform() ? uniform_ : matrix_[from.position() * ranks_ + to.position()];
     }
     [[nodiscard]] constexpr bool is_uniform() const { return matrix_.empty(); }
-    /// The time between any two ranks. Contract: `is_uniform()`.
+    /// The time between any two ranks. Contract: `is_uniform()` is true.
     [[nodiscard]] constexpr duration uniform() const {
         OPTPIPE_EXPECT(is_uniform(), "hop_times: ranks are apart by a matrix");
         return uniform_;
@@ -101,7 +101,8 @@ template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rul
 
 template <pipeline_graph Graph> struct basic_problem;
 
-/// Whether every stage has only the options that costs describe: `keep` and, if it has transfer times, `offload`.
+/// Whether every stage has only the options that costs describe. These are `keep` and, if the costs have transfer
+/// times, `offload`.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_described_by_costs(const basic_problem<Graph>& p) {
     for (const stage s : p.graph.all_stages())
         if (!is_described_by_costs(p.costs[s], p.storage[s])) return false;
@@ -151,8 +152,8 @@ template <pipeline_graph Graph> struct basic_problem {
             set_stage(s, described[s]);
     }
 
-    /// Gives the stage these costs, and the options that they describe: `keep`, and `offload` if they have transfer
-    /// times.
+    /// Gives the stage these costs, and the options that they describe. These are `keep` and, if the costs have
+    /// transfer times, `offload`.
     constexpr void set_stage(stage s, const stage_costs& described) {
         set_stage(s, described, described_storage(described));
     }
@@ -226,7 +227,8 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
         return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }
-    /// Duration of the operation that passes the gradient on to earlier stages: I, or B if the backward isn't split.
+    /// Duration of the operation that passes the gradient on to earlier stages. This is I, or B if the backward isn't
+    /// split.
     [[nodiscard]] constexpr duration gradient_time(stage s) const {
         return split_backward ? costs[s].backward_input : costs[s].backward();
     }

@@ -79,7 +79,7 @@ struct storage_option {
 template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
-/// The options that these costs describe: `keep`, and `offload` if they have transfer times.
+/// The options that these costs describe. These are `keep` and, if the costs have transfer times, `offload`.
 template <bool IsStatic = false>
 [[nodiscard]] constexpr storage_list<IsStatic> described_storage(const stage_costs& costs) {
     storage_list<IsStatic> options;

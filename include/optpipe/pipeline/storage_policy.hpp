@@ -85,8 +85,8 @@ struct uniform {
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return c.option.name == name; }
 };
 
-/// Gives the option `name` to the stages with the longest lifespans; on each rank, these are the share `share` of the
-/// rank's stages. All other stages of the rank keep their stashes (PipeOffload, section on selective offload).
+/// Gives the option `name` to some stages: on each rank, to those with the longest lifespans. `share` is their share of
+/// the rank's stages. All other stages of the rank keep their stashes (PipeOffload, section on selective offload).
 struct longest_lifespan_first {
     double share = 0.5;
     bounded_text<32> name{"offload"};

@@ -87,7 +87,8 @@ template <class Split = even_layers> struct transformer {
     /// Size of the vocabulary, for the output layer on the last stage. 0: no output layer.
     std::size_t vocabulary = 0;
     double bytes_per_element = 2.0;
-    /// Bytes for weight, gradient and optimizer state: Adam with mixed precision.
+    /// Number of bytes per parameter for weight, gradient and optimizer state. The default is for Adam with mixed
+    /// precision.
     double bytes_per_parameter = 18.0;
     /// Parameters of a layer, as a multiple of h². More than 12 if the feed-forward part is wider than 4h.
     double parameters_per_layer = 12.0;

@@ -21,7 +21,7 @@ enum class operation_kind : std::uint8_t {
     forward,         ///< F
     backward_input,  ///< I
     backward_weight, ///< W
-    backward,        ///< B: I and W in one operation
+    backward,        ///< B: runs I and W as one operation
     offload,         ///< OFFLOAD: copies the stash to the host
     reload,          ///< RELOAD: copies the stash back to the device
     recompute,       ///< RECOMPUTE: restores the dropped part of the stash before the backward
@@ -104,7 +104,7 @@ constexpr operation sibling(operation op, operation_kind kind) {
     return std::to_string(op.stage.value()).append(spelling(op.kind)).append(std::to_string(op.microbatch.value()));
 }
 
-/// The spelling with one letter for the kind, for pictures: `0C2` for 0RECOMPUTE2.
+/// The spelling with one letter for the kind, for pictures. For example, `0C2` stands for 0RECOMPUTE2.
 [[nodiscard]] inline std::string short_spelling(const operation& op) {
     return std::to_string(op.stage.value()) + letter_of(op.kind) + std::to_string(op.microbatch.value());
 }

@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// The largest number of operations of a stage and microbatch: F, I, W, RECOMPUTE and two transfers.
+/// The largest number of operations of a stage and microbatch. These are F, I, W, RECOMPUTE and two transfers.
 inline constexpr std::size_t most_operations_per_cell = 6;
 
 /// The largest number of operations in a schedule of this graph.

@@ -79,7 +79,8 @@ private:
 /// Approximate number of clauses of the exact model per stage and triple of microbatches.
 inline constexpr std::size_t clauses_per_link = 3;
 
-/// The number of tasks of a microbatch on a stage: F, I and W, and all that its storage options may add.
+/// The number of tasks of a microbatch on a stage. These are F, I and W, and all tasks that the storage options of the
+/// stage may add.
 [[nodiscard]] inline std::size_t tasks_per_microbatch(const problem& p, stage s) {
     std::size_t tasks = 3;
     for (std::size_t i = 0; i < p.storage_options(s); ++i) {

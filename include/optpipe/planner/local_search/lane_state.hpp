@@ -66,7 +66,8 @@ public:
             if (active_at(position) && !is_transfer(facts((*this)[position]).kind)) return (*this)[position];
         return none;
     }
-    /// The operation that passes on the gradient of this stage and microbatch: B if it is active, and I otherwise.
+    /// The operation that passes on the gradient of this stage and microbatch. This is B if it is active, and I
+    /// otherwise.
     [[nodiscard]] id gradient(id i) const {
         const id full = p_->sibling(i, operation_kind::backward);
         return active(full) ? full : p_->sibling(i, operation_kind::backward_input);

@@ -129,8 +129,8 @@ struct annealing_parameters {
     /// than a move, but they become less accurate with time.
     std::size_t uses_of_path = 24;
     std::size_t uses_of_tails = 8;
-    /// Number of moves between two reads of the clock: `cells_between_clocks` divided by the number of cells, but at
-    /// most `most_moves_between_clocks`. A move takes longer in larger problems: with a million cells, it takes some
+    /// Number of moves between two reads of the clock. It is `cells_between_clocks` divided by the number of cells, but
+    /// at most `most_moves_between_clocks`. A move takes longer in larger problems: with a million cells, it takes some
     /// milliseconds.
     std::size_t cells_between_clocks = 640'000;
     std::size_t most_moves_between_clocks = 64;

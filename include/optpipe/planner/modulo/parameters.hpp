@@ -43,7 +43,7 @@ struct beam_parameters {
     /// Unit of random differences between lifespans, in periods. Up to a thousand units are added, so that the children
     /// of one parent don't fill the beam.
     double tie_breaker = 1e-9;
-    /// Number of attempts at the last stage: `last_stage_factor` for each attempt at another stage, plus
+    /// Number of attempts at the last stage. It is `last_stage_factor` for each attempt at another stage, plus
     /// `least_at_last`, which suffices to try each of five distances twice. The last stage has more attempts because
     /// its slots determine those of all other stages.
     std::size_t last_stage_factor = 4;

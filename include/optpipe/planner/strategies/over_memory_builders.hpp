@@ -35,7 +35,7 @@ struct over_memory_parameters {
     /// `first_step` down to `finest`.
     double first_step = 0.125;
     double finest = 0.01;
-    /// Number of operations that a builder visits per cell: F, I and W, and two passes that time them.
+    /// Number of operations that a builder visits per cell (F, I and W, and two passes that time them).
     std::size_t operations_per_cell = 5;
     /// A builder that searches gets 1 / `most_of_effort` of the effort. The rest is for the other builders.
     std::size_t most_of_effort = 8;

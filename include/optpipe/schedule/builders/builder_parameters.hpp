@@ -18,7 +18,7 @@ template <class Builder> struct builder_parameter {
     member number;
 };
 
-/// A builder with parameters. Semantics: `parameters()` lists all parameters, each name once.
+/// A builder with parameters. Semantics: `parameters()` lists all parameters, and each name occurs once.
 template <class B> concept has_parameters = requires {
     { B::parameters()[0].number } -> std::convertible_to<std::size_t B::*>;
     { B::parameters()[0].name } -> std::convertible_to<std::string_view>;

@@ -42,8 +42,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
 
 /// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
 /// cells. A microbatch reaches each rank's next chunk k groups later, where k is the least number with k · group ≥
-/// `pace`. If k and the number of chunks share factors, operations that would fall on taken cells move to the cells of
-/// the next group. Contract: loop placement, 1 ≤ group ≤ R.
+/// `pace`. If k and the number of chunks have a common factor, operations that would fall on taken cells move to the
+/// cells of the next group. Contract: loop placement, 1 ≤ group ≤ R.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
     constexpr std::size_t cells_each = 3;

@@ -46,7 +46,8 @@ struct v_search_parameters {
     /// Part of the remaining effort for the search from each of the best orders. Each search thus leaves effort for the
     /// next order.
     std::size_t improving_part = 3;
-    /// Number of orders from which the local search starts: `kept` without pulling, `kept_squeezed` after pulling.
+    /// Number of orders from which the local search starts. `kept` of them come without pulling, `kept_squeezed` after
+    /// pulling.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
     /// The longest period of a block, in cells per microbatch; a block of that period needs about half of the memory of

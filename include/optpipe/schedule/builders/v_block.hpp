@@ -9,7 +9,8 @@
 
 namespace optpipe {
 
-/// Whether each rank holds two stages, in the order 0 … R−1, R−1 … 0: `placement::v`, or an equal map.
+/// Whether each rank holds two stages, in the order 0 … R−1, R−1 … 0. This holds for `placement::v`, and for an equal
+/// map.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_v_placed(const Graph& g) {
     const auto ranks = g.ranks();
     if (g.stages() != 2 * ranks) return false;
@@ -31,7 +32,7 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// The shortest period of a block, in cells: F, I and W of a rank's two stages on one microbatch.
+/// The shortest period of a block, in cells. It has F, I and W of a rank's two stages on one microbatch.
 inline constexpr std::size_t v_period = 6;
 
 /// A building block for v placement (Controllable Memory, Qi et al., 2024, section 3 and appendix A): the path of a

@@ -80,7 +80,7 @@ public:
     }
     /// Whether an order was found.
     [[nodiscard]] constexpr bool found() const { return best_ || nearest_; }
-    /// The best order. If no order fits the memory, the order that exceeds it least. Contract: `found()`.
+    /// The best order. If no order fits the memory, the order that exceeds it least. Contract: `found()` is true.
     [[nodiscard]] constexpr basic_order<Graph> take() && { return best_ ? *std::move(best_) : *std::move(nearest_); }
     [[nodiscard]] constexpr duration value() const { return best_value_; }
     [[nodiscard]] constexpr memory_size lack() const { return least_lack_; }

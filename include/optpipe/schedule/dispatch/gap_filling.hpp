@@ -72,8 +72,8 @@ private:
         return moved;
     }
     /// The first operation, from the i-th on, that can run in the gap before the i-th operation. Only the next
-    /// operation of each kind and stage is considered. The search looks at 12 operations per stage of the pipeline: F,
-    /// I and W of four microbatches.
+    /// operation of each kind and stage is considered. The search looks at 12 operations per stage of the pipeline (F,
+    /// I and W of four microbatches).
     constexpr std::size_t candidate(rank r, std::size_t i, duration from, memory_size held) const {
         const auto& own = own_[r];
         const auto gap = own[i].start - from;
@@ -113,7 +113,7 @@ private:
     const per_rank<memory_size, Graph::rank_extent>& budget_;
     known_ends ends_;
     per_rank<std::vector<timed_operation>> own_;
-    /// Number of kinds of operations on the rank: F, I and W of each stage.
+    /// Number of kinds of operations on the rank. F, I and W of each stage are separate kinds.
     per_rank<std::size_t, Graph::rank_extent> kinds_;
     duration time_slack_;
     memory_size memory_slack_;

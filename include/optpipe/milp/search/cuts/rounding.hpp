@@ -39,8 +39,8 @@ struct rounding_parameters {
     /// the integer below, the cut is weak. If it is too near the integer above, coefficients are large. Coefficients
     /// stay small if the side itself is small, like a demand divided by the capacity of an arc. A side that is this
     /// small needs only the distance `least_rest` from both integers, which is ten times the integrality tolerance.
-    /// (With this rule, 30 of 31 networks whose arcs can carry all demand are solved to optimality within 6 s; without
-    /// it, 11 are.)
+    /// (With this rule, 30 of 31 networks whose arcs can carry all demand are solved to optimality within 6 s. Without
+    /// it, 11 of them are.)
     double least_fraction = 0.01;
     double least_rest = 1e-5;
 };

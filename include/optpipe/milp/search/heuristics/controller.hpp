@@ -26,8 +26,8 @@ struct heuristic_parameters {
     std::size_t tree_nodes = 300;
     /// Number of binaries that local branching may change; Fischetti and Lodi (2003) use 10 to 20.
     std::size_t radius = 10;
-    /// Limit of simplex iterations in a neighbourhood: `least_iterations`, plus the worker's iterations divided by
-    /// `share_of_iterations`.
+    /// Limit of simplex iterations in a neighbourhood. It is `least_iterations`, plus the worker's iterations divided
+    /// by `share_of_iterations`.
     std::size_t least_iterations = 1000;
     std::size_t share_of_iterations = 4;
 };
