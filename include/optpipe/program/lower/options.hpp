@@ -23,8 +23,8 @@ enum class message_lanes : std::uint8_t {
 /// When a receive may start, once it has its buffer.
 enum class receive_issue : std::uint8_t {
     early,    ///< the receive starts at any time, so a message never waits for computations of its receiver
-    when_due, ///< the receive starts after the computations of its rank that end in the plan before the message is
-              ///< sent; for transports whose waiting receives occupy multiprocessors
+    when_due, ///< the receive starts after the computations that end before the message is sent, according to the plan;
+              ///< for transports whose waiting receives occupy multiprocessors
 };
 
 /// Whether a buffer may be split into several segments.

@@ -163,8 +163,8 @@ private:
             levels_.raise(more[i].from, more[i + 1].from, more[i].more);
         return true;
     }
-    /// Whether an option fits in place of `other`. This is so if `other` has all operations of the option, and none of
-    /// its operations or transfers is smaller.
+    /// Whether an option fits in place of `other`. This is so if `other` has all operations of the option, none of them
+    /// shorter, and no smaller transfers.
     static bool fits_into(const storage_option& option, const storage_option& other) {
         if (option.recompute > other.recompute || option.backward_extra > other.backward_extra) return false;
         if (!option.transfer) return true;

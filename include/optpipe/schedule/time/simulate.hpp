@@ -371,8 +371,9 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 
 } // namespace detail
 
-/// Gives an order its earliest times: every operation as early as the rules (io/README.md) allow while each lane, link
-/// and memory keeps the order. An operation waits for memory that an earlier operation of the order frees.
+/// Gives an order its earliest times. Each lane, link and memory keeps the order. Within this order, every operation
+/// starts as early as the rules (io/README.md) allow. An operation waits for memory that an earlier operation of the
+/// order frees.
 ///
 /// No valid schedule that starts its operations in this order has an earlier start for any operation. An order with
 /// missing or repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of
