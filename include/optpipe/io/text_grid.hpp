@@ -242,8 +242,7 @@ private:
         for (const auto& each : timelines_)
             for (const auto& lists : each.ranks)
                 for (const auto& timed : lists.compute) {
-                    if (timed.op.is_paired) continue; // a pair is about twice as long as one operation, and so is its
-                                                      // label
+                    if (timed.op.is_paired) continue; // a pair and its label are both about twice as long
                     durations.push_back((timed.end - timed.start).value());
                     label = std::max(label, short_spelling(timed.op).size() + 1);
                 }

@@ -238,8 +238,7 @@ private:
         const id in = p_->sibling(i, operation_kind::reload);
         const id ahead = p_->sibling(i, operation_kind::forward);
         const id back = lanes_->user_of_stash(i);
-        if (lanes_->position(back) < lanes_->position(ahead)) return std::nullopt; // because of an earlier edit of the
-                                                                                   // move
+        if (lanes_->position(back) < lanes_->position(ahead)) return std::nullopt; // due to an earlier edit
         const double leaves = place_offload(out, ahead, back, random);
         const double comes = place_reload(in, out, back, p_->facts(in, option).duration, random);
         if (lanes_->position(out) > lanes_->position(in)) return std::nullopt;

@@ -191,8 +191,7 @@ private:
         const double limit = p_->host_limit(f.rank);
         for (;;) {
             s.host_released = next_release<true, true>(s.host_released, position);
-            if (s.host_released >= position) break; // greater than `position` only while an earlier position of the
-                                                    // lane is dirty
+            if (s.host_released >= position) break; // greater only if an earlier position is dirty
             const double time = end((*lanes_)[s.host_released]);
             if (time > begin && s.host_level + f.host_acquired <= limit) break;
             begin = std::max(begin, time);

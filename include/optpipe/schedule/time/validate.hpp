@@ -131,8 +131,7 @@ private:
                 report(broken_rule::cannot_recompute, op);
                 continue;
             }
-            if (!op.is_paired) check_duration(s_.operations[i], duration_of(p_, op)); // pairs are checked separately
-                                                                                      // below
+            if (!op.is_paired) check_duration(s_.operations[i], duration_of(p_, op)); // pairs are checked below
         }
         return sound;
     }
